@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.extender import Extender
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -37,7 +37,7 @@ def run() -> Sequence[Figure]:
 
 async def _measure(nodes: int, goal: float) -> list[Figure]:
     chance = random.Random(nodes)
-    mirror, extender = world(nodes, chance)
+    cache, extender = world(nodes, chance)
     names = [f"node-{number}" for number in range(nodes)]
     samples: list[float] = []
     first: list[float] = []
@@ -47,7 +47,7 @@ async def _measure(nodes: int, goal: float) -> list[Figure]:
     for number in range(_QUESTIONS):
         milli = chance.choice(_WISHES)
         pod = new_pod(number, milli)
-        mirror.pod_changed(Change("added", pod))
+        cache.pod_changed(Change("added", pod))
         question = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
         began = time.thread_time()
         _, found = await extender.filter(question)
@@ -60,8 +60,8 @@ async def _measure(nodes: int, goal: float) -> list[Figure]:
         (samples if milli in asked else first).append((seconds + time.thread_time() - began) * 1000)
         asked.add(milli)
         baseline.append(_exchange(question) + _exchange(second))
-        mirror.pod_changed(Change("removed", pod))
-        _churn(mirror, chance, nodes)
+        cache.pod_changed(Change("removed", pod))
+        _churn(cache, chance, nodes)
     name = f"extender: filter and prioritize, {nodes:,} nodes"
     return [
         Figure.of(name, "ms", samples, _COMMAND, goal=goal, baseline=baseline),
@@ -76,27 +76,27 @@ def _exchange(question: bytes) -> float:
     return (time.thread_time() - began) * 1000
 
 
-def _churn(mirror: Mirror, chance: random.Random, nodes: int) -> None:
+def _churn(cache: ClusterCache, chance: random.Random, nodes: int) -> None:
     """Between two questions something changes, as it does."""
     number = chance.randrange(nodes * _PODS)
-    mirror.pod_changed(Change("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
+    cache.pod_changed(Change("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
 
 
-def world(nodes: int, chance: random.Random) -> tuple[Mirror, Extender]:
-    """A mirror of a synthetic cluster, and who answers from it."""
-    mirror = Mirror(lambda: None)
+def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
+    """Return the cache of a synthetic cluster, and the extender that answers from it."""
+    cache = ClusterCache(lambda: None)
     for number in range(nodes):
-        mirror.node_changed(Change("added", node(number)))
+        cache.node_changed(Change("added", node(number)))
     for number in range(nodes * _PODS):
-        mirror.pod_changed(Change("added", running_pod(number, nodes, chance)))
+        cache.pod_changed(Change("added", running_pod(number, nodes, chance)))
     policy = Policy()
-    waiting = WaitingPods(mirror, _nobody_leads, policy, wake_seconds=3600)
+    waiting = WaitingPods(cache, _nobody_leads, policy, wake_seconds=3600)
     binder: Any = None
-    return mirror, Extender(mirror, waiting, binder, policy, lambda: "", ExtenderSettings())
+    return cache, Extender(cache, waiting, binder, policy, lambda: "", ExtenderSettings())
 
 
 def _nobody_leads(decisions: Iterable[Decision], kind: str) -> None:
-    """What is decided about lines is not written here."""
+    """Drop decisions about lines: nothing is written here."""
 
 
 def node(number: int) -> dict[str, Any]:

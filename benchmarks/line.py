@@ -14,7 +14,7 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import fits_at, leave, may_go
 from jupyter_gpu_scheduler.rules.new_pods.review import review
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.offers import offer
+from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
@@ -26,7 +26,7 @@ _TURNS = 30
 _POLICY = Policy()
 _WISHES = (Wish(1000), Wish(1000, priority=1), Wish(2000), Wish(4000, topology="island"), Wish(500), Wish(8000))
 _FACTS = NodeFacts(allocatable={SLOT: 200})
-_EVERYWHERE = offer(f"node-{number}" for number in range(_NODES))
+_EVERYWHERE = offered_nodes(f"node-{number}" for number in range(_NODES))
 
 
 def run() -> Sequence[Figure]:

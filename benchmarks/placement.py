@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.simulated_cluster import Job, Outcome, at_once, replay
+from benchmarks.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -96,7 +96,7 @@ def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
     yield f"a mix on {len(mixed)} nodes", mixed, wishes
 
 
-def measure(nodes: Nodes, pods: Sequence[PodState], policy: str, seed: int) -> Outcome:
+def measure(nodes: Nodes, pods: Sequence[PodState], policy: str, seed: int) -> SimulationResult:
     """Pods drawn from ``pods`` until they wished for more than there is, placed by one policy."""
     rules = Policy(policy, PRESETS[policy], workload=workload_of(pods))
     return replay(_cluster(nodes), _stream(pods, _milli(nodes) * _INFLATION, seed), list(nodes), rules)
@@ -114,7 +114,7 @@ def _milli(nodes: Nodes) -> int:
     return MILLI_PER_GPU * sum(len(gpus) for gpus, _ in nodes.values())
 
 
-def unallocated(outcome: Outcome) -> float:
+def unallocated(outcome: SimulationResult) -> float:
     """In percent of all GPUs."""
     return 100 * (1 - outcome.part)
 

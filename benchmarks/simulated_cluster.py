@@ -28,7 +28,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """The result of a simulation; amounts in milli."""
 
     capacity: int
@@ -48,7 +48,7 @@ class Outcome:
         return self.allocated[-1] / self.capacity if self.capacity and self.allocated else 0.0
 
 
-def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> Outcome:
+def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> SimulationResult:
     """Bring the jobs one after the other onto the best node that has room; a job that finds none is refused.
 
     The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
@@ -71,7 +71,7 @@ def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str],
         arrived.append(wished)
         allocated.append(given)
     shapes = {name: shape_of(snapshot, name) or () for name in names}
-    return Outcome(
+    return SimulationResult(
         capacity=sum(MILLI_PER_GPU * len(shape) for shape in shapes.values()),
         arrived=tuple(arrived),
         allocated=tuple(allocated),

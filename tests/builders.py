@@ -21,7 +21,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import parse_milli
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
-from jupyter_gpu_scheduler.rules.state.offers import offer
+from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 NODE = "node"
@@ -170,7 +170,7 @@ def new(
         uid=uid,
         requested=None if wants is None else requested(wants, **fields),
         allocated=None if ticket is None else allocated(ticket=ticket, extra={NOMINATED: on} if on else {}),
-        offered=None if offered is None else offer(offered),
+        offered=None if offered is None else offered_nodes(offered),
         limit=None if limit is None else parse_milli(limit),
         created=created,
         **own,

@@ -15,12 +15,12 @@ from jupyter_gpu.common.settings_file import SettingsError, read
 from jupyter_gpu.kube.credentials import NoCredentials
 
 from .process import run
-from .settings import Settings
+from .settings import SchedulerSettings
 
 _log = logging.getLogger("jupyter_gpu_scheduler")
 
 
-async def _until_told(settings: Settings) -> None:
+async def _until_told(settings: SchedulerSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -36,7 +36,7 @@ def main() -> int:
         level=os.environ.get("JUPYTER_GPU_LOG", "INFO").upper(), format="%(asctime)s %(levelname)s %(message)s"
     )
     try:
-        settings = read(arguments.settings, Settings) if arguments.settings else Settings()
+        settings = read(arguments.settings, SchedulerSettings) if arguments.settings else SchedulerSettings()
         gc.freeze()  # to search for garbage what was imported and stays would stop us for 30 ms, in a resize
         asyncio.run(_until_told(settings))
     except (SettingsError, NoCredentials) as error:

@@ -13,15 +13,15 @@ import time
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
-from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
-from jupyter_gpu_scheduler.rules.wire import BindQuestion, binding
+from jupyter_gpu_scheduler.rules.wire import BindingArgs, binding
 
-from .cluster_cache import Flight, Mirror
-from .metrics import Metrics
-from .writer import PASSING, Writer
+from .cluster_cache import ClusterCache, PendingWrite
+from .metrics import SchedulerMetrics
+from .writer import PASSING, AllocationWriter
 
 TRIES = 3
 """Attempts at one Binding, when the pod changes just before each."""
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 class Binder:
     """The Bindings of one process."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, writer: Writer, metrics: Metrics) -> None:
+    def __init__(self, kube: Kube, cache: ClusterCache, writer: AllocationWriter, metrics: SchedulerMetrics) -> None:
         self._kube = kube
-        self._mirror = mirror
+        self._cache = cache
         self._writer = writer
         self._metrics = metrics
         self._running: dict[str, tuple[str, asyncio.Task[str]]] = {}
         self._awaited: set[asyncio.Task[None]] = set()
 
-    async def bind(self, question: BindQuestion) -> str:
+    async def bind(self, question: BindingArgs) -> str:
         """Bind a pod; return empty when it is bound, else why not. Cancelling this does not cancel what was begun."""
         node, task = self._running.get(question.uid, ("", None))
         if task is None:
@@ -53,7 +53,7 @@ class Binder:
             return f"The pod is being bound to {node}."
         return await asyncio.shield(task)
 
-    async def _bind(self, question: BindQuestion) -> str:
+    async def _bind(self, question: BindingArgs) -> str:
         for _ in range(TRIES):
             try:
                 error = await self._try(question)
@@ -65,69 +65,69 @@ class Binder:
         self._metrics.writes.labels("binding", "conflict").inc()
         return "The pod changes all the time; it is tried again."
 
-    async def _try(self, question: BindQuestion) -> str | None:
+    async def _try(self, question: BindingArgs) -> str | None:
         """Try one Binding; ``None``: the pod has changed meanwhile, to be tried again with what it is now."""
         uid, node = question.uid, question.node
-        if self._mirror.record(uid) is None:  # kube-scheduler was faster than our watch
+        if self._cache.record(uid) is None:  # kube-scheduler was faster than our watch
             await self._learn(question)
         if not self._writer.may:  # the reads before this one may have taken minutes; from here on nothing is waited for
             return "This replica of the jupyter-gpu scheduler does not lead any more; the pod is tried again."
-        record, state = self._mirror.record(uid), self._mirror.snapshot.pod(uid)
+        record, state = self._cache.record(uid), self._cache.snapshot.pod(uid)
         if record is None or state is None or record.state.gone:
             return "The pod is gone."
         if record.state.node:
             return "" if record.state.node == node else f"The pod is bound to {record.state.node} already."
-        allocated = allocate(self._mirror.snapshot, state, node)
+        allocated = allocate(self._cache.snapshot, state, node)
         if isinstance(allocated, GpuError):
             raise allocated
         allocated = stamped(allocated, time.time())
-        flight = self._mirror.assume(uid, allocated, node)
+        pending_write = self._cache.assume(uid, allocated, node)
         faults.point("scheduler:reserved")
         try:
             body = binding(record.state, node, record.resource_version, allocated)
             await self._kube.create(paths.pod(question.namespace, question.name, "binding"), body)
         except NotFound:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             return "The pod is gone."
         except (Conflict, *PASSING) as error:
-            return await self._find_out(question, flight, error)
+            return await self._find_out(question, pending_write, error)
         except KubeError as error:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             return error.message
         except BaseException:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             raise
         faults.point("scheduler:bound")
-        self._mirror.bound(uid, flight)
+        self._cache.bound(uid, pending_write)
         return ""
 
-    async def _find_out(self, question: BindQuestion, flight: Flight, error: KubeError) -> str | None:
+    async def _find_out(self, question: BindingArgs, pending_write: PendingWrite, error: KubeError) -> str | None:
         """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
-        bound = objects.node_name(found)
-        self._mirror.settle(question.uid, flight, found)
+        bound = found.state.node if found else ""
+        self._cache.settle(question.uid, pending_write, found)
         if found is None:
             return "The pod is gone."
         if not bound:
             return None if isinstance(error, Conflict) else error.message
         return "" if bound == question.node else f"The pod is bound to {bound} already."
 
-    async def _learn(self, question: BindQuestion) -> None:
+    async def _learn(self, question: BindingArgs) -> None:
         found = await self._writer.read(question.namespace, question.name, question.uid)
         if found is None:
             return
-        self._mirror.learn(found)
-        if self._mirror.unseen(question.uid):
+        self._cache.add_unseen(found)
+        if self._cache.is_unseen(question.uid):
             task = asyncio.create_task(self._until_shown(question))
             self._awaited.add(task)
             task.add_done_callback(self._awaited.discard)
 
-    async def _until_shown(self, question: BindQuestion) -> None:
+    async def _until_shown(self, question: BindingArgs) -> None:
         """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
-        while self._mirror.unseen(question.uid):
+        while self._cache.is_unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)
-            if not self._mirror.unseen(question.uid):
+            if not self._cache.is_unseen(question.uid):
                 return
             if await self._writer.read(question.namespace, question.name, question.uid) is None:
-                self._mirror.forget(question.uid)
+                self._cache.forget(question.uid)

@@ -1,7 +1,7 @@
 """The state of the API server as one `ClusterSnapshot`, brought up to date by each change.
 
-Decisions that are not confirmed yet lie over what the watches reported: a write in flight counts as done where it
-takes a GPU, and as not done where it frees one. So nothing is given away twice, whatever becomes of the write.
+Unconfirmed decisions lie over what the watches reported: a write in flight counts as done where it takes a GPU, and as
+not done where it frees one. So nothing is given away twice, whatever the result of the write.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
-from jupyter_gpu_scheduler.rules.queue.pace import Asked, Paced, first, paced
-from jupyter_gpu_scheduler.rules.state.offers import Offer
-from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
+from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
+from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
+from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .settings import LineSettings, PrioritySettings
@@ -28,19 +28,21 @@ CLOSED = "What a pod on this node holds cannot be read, so nothing is given here
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
-    """A write on its way."""
+class PendingWrite:
+    """A write of ``allocated`` whose result is not known yet."""
 
     allocated: Allocated
     node: str
     written: bool = False
-    """A Binding that was done, whose pod the watch has not shown yet."""
+    """Whether it is a Binding that was done, whose pod the watch has not shown yet."""
 
 
-class Mirror:
-    """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
+class ClusterCache:
+    """Pods and nodes as decisions need them: their JSON is read here, once for each version.
 
-    ``elapsed`` is a clock that never goes back, in seconds; ``now`` tells the seconds since 1970.
+    ``on_change`` is called after each change, on the event loop.
+
+    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970.
     """
 
     def __init__(
@@ -60,67 +62,65 @@ class Mirror:
         self._priorities = priorities
         self._elapsed = elapsed
         self._now = now
-        self._overdue: dict[str, float] = {}  # pods in line: when they have waited for too long
+        self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
         self._ages: list[tuple[float, str]] = []  # a heap of the same
-        self._paced: dict[str, Paced] = {}
+        self._paced: dict[str, PacedWish] = {}
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
-        self._alarms: list[tuple[float, str]] = []  # a heap: when to look at which of them
+        self._alarms: list[tuple[float, str]] = []  # a heap: when to answer which of them
         self._pods: dict[str, PodRecord] = {}
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
-        self._node_uids: dict[str, str] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._unseen: set[str] = set()  # pods that were read and that no watch has shown yet
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
-        self._flights: dict[str, Flight] = {}
+        self._pending_writes: dict[str, PendingWrite] = {}
         self._blocked: set[str] = set()
-        self._offers: dict[str, Offer] = {}
-        self._dirty: dict[str, None] = {}
-        self._news: dict[str, None] = {}
+        self._offers: dict[str, OfferedNodes] = {}
+        self._changed_nodes: dict[str, None] = {}
+        self._changed_pods: dict[str, None] = {}
 
     # --- from the watches ---------------------------------------------------------------------------------------------
 
     def pod_changed(self, change: Change) -> None:
-        """Take over a pod's change from the watch."""
+        """Apply a pod's change from the watch."""
         uid = objects.uid(change.object)
         self._unseen.discard(uid)
         if change.kind == "removed":
             self._forget_pod(uid)
-        elif not self._is_news(uid, change.object):
+        elif not self._is_newer(uid, objects.resource_version(change.object)):  # the watch repeats our own writes
             return
         else:
-            self._take_pod(uid, change.object)
+            self._take_pod(read_pod(change.object))
         self._on_change()
 
-    def learn(self, pod: Mapping[str, Any]) -> None:
-        """Take over a pod that was read directly, as a question about it came before the watch has shown it."""
-        uid = objects.uid(pod)
-        if uid not in self._pods and matters(pod):
+    def add_unseen(self, record: PodRecord) -> None:
+        """Add a pod that was read directly, because a question about it came before the watch has shown it."""
+        uid = record.state.uid
+        if uid not in self._pods and record.matters:
             self._unseen.add(uid)
-            self._take_pod(uid, pod)
+            self._take_pod(record)
             self._on_change()
 
-    def unseen(self, uid: str) -> bool:
-        """Tell whether a pod was learned but no watch has shown it yet: no watch might ever report that it is gone."""
+    def is_unseen(self, uid: str) -> bool:
+        """Tell whether a pod was added but the watch has not shown it: the watch may never report that it is gone."""
         return uid in self._unseen
 
     def forget(self, uid: str) -> None:
-        """Remove a pod that was learned and is gone."""
+        """Remove an unseen pod that is gone."""
         self._unseen.discard(uid)
         self._forget_pod(uid)
         self._on_change()
 
     def node_changed(self, change: Change) -> None:
-        """Take over a node's change from the watch."""
-        name, uid = objects.name(change.object), objects.uid(change.object)
+        """Apply a node's change from the watch."""
+        node = read_node(change.object)
         if change.kind != "removed":
-            self._node_uids[name] = uid
-            self._nodes[name] = read_node(change.object)
-            self._put_node(name)
-        elif self._node_uids.get(name) == uid:  # not if another of that name is there by now
-            del self._nodes[name], self._node_uids[name]
-            self.snapshot.remove_node(name)
-            self._dirty[name] = None
+            self._nodes[node.name] = node
+            self._put_node(node.name)
+        elif node.name in self._nodes and self.node_uid(node.name) == node.uid:  # another may have that name by now
+            del self._nodes[node.name]
+            self.snapshot.remove_node(node.name)
+            self._changed_nodes[node.name] = None
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -135,58 +135,68 @@ class Mirror:
 
     def node_uid(self, name: str) -> str:
         """Return the UID of a Node object; empty where there is none."""
-        return self._node_uids.get(name, "")
+        node = self._nodes.get(name)
+        return node.uid if node else ""
 
-    def take_dirty(self) -> tuple[str, ...]:
+    def take_changed_nodes(self) -> tuple[str, ...]:
         """Return the nodes where something changed since the last call, longest ago first."""
-        found = tuple(self._dirty)
-        self._dirty.clear()
+        found = tuple(self._changed_nodes)
+        self._changed_nodes.clear()
         return found
 
-    def take_news(self) -> tuple[str, ...]:
+    def take_changed_pods(self) -> tuple[str, ...]:
         """Return the pods that came, changed or went since the last call."""
-        found = tuple(self._news)
-        self._news.clear()
+        found = tuple(self._changed_pods)
+        self._changed_pods.clear()
         return found
 
-    def heard(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """Take over a known pod's version from another source, if it is newer than the watch's."""
-        if uid in self._pods and self._is_news(uid, pod):
-            self._take_pod(uid, pod)
-            self._on_change()
+    def read(self, pod: Mapping[str, Any]) -> PodRecord:
+        """Return a pod from another source than the watch, or the version known here if that is as new.
 
-    def places(self, uid: str) -> tuple[str, ...]:
-        """Return the node that a pod is on, or in whose line it waits."""
+        If the pod is known here, a newer version is applied, too.
+        """
+        uid = objects.uid(pod)
+        known = self._pods.get(uid)
+        if known and not self._is_newer(uid, objects.resource_version(pod)):
+            return known
+        record = read_pod(pod)
+        if known and record.matters:
+            self._take_pod(record)
+            self._on_change()
+        return record
+
+    def nodes_of(self, uid: str) -> tuple[str, ...]:
+        """Return the node that a pod is on, or in whose line it waits; empty if there is none."""
         state = self.snapshot.pod(uid)
         found = (state.node, state.nominated) if state else ()
         return tuple(node for node in found if node)
 
-    def mark(self, node: str) -> None:
-        """Have a node looked at again."""
-        self._dirty[node] = None
+    def mark_changed(self, node: str) -> None:
+        """Have a node decided again."""
+        self._changed_nodes[node] = None
         self._on_change()
 
-    def unmark(self, node: str) -> None:
-        """Note that a node was just looked at."""
-        self._dirty.pop(node, None)
+    def clear_changed(self, node: str) -> None:
+        """Note that a node was just decided."""
+        self._changed_nodes.pop(node, None)
 
-    def mark_all(self) -> None:
-        """Have every node and every pod looked at again."""
-        self._dirty.update(dict.fromkeys(self._nodes))
-        self._news.update(dict.fromkeys(self._pods))
+    def mark_all_changed(self) -> None:
+        """Have every node and every pod examined again."""
+        self._changed_nodes.update(dict.fromkeys(self._nodes))
+        self._changed_pods.update(dict.fromkeys(self._pods))
         self._on_change()
 
-    # --- what comes with time -----------------------------------------------------------------------------------------
+    # --- changes that time brings -------------------------------------------------------------------------------------
 
-    def pause(self) -> float | None:
-        """Return the seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
-        pauses = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
+    def seconds_until_due(self) -> float | None:
+        """Return the seconds until time changes something, for `catch_up`; ``None``: it will not."""
+        seconds = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
         if self._ages:
-            pauses.append(self._ages[0][0] - self._now())
-        return max(0.0, min(pauses)) if pauses else None
+            seconds.append(self._ages[0][0] - self._now())
+        return max(0.0, min(seconds)) if seconds else None
 
     def catch_up(self) -> None:
-        """Take note of the time."""
+        """Apply the changes that are due by now."""
         now = self._elapsed()
         while self._alarms and self._alarms[0][0] <= now:
             _, uid = heapq.heappop(self._alarms)
@@ -203,44 +213,44 @@ class Mirror:
         """Return a pod, known here or not, with its namespace's highest priority as its cap."""
         return replace(state, cap=self._priorities.cap(state.namespace))
 
-    # --- what is on its way -------------------------------------------------------------------------------------------
+    # --- writes in flight ---------------------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> bool:
         """Tell whether a decision about a pod is not confirmed yet."""
-        return uid in self._flights
+        return uid in self._pending_writes
 
-    def uncertain(self) -> tuple[tuple[str, Flight], ...]:
+    def uncertain(self) -> tuple[tuple[str, PendingWrite], ...]:
         """Return the pods with an unconfirmed decision that no watch will report on."""
-        return tuple(item for item in self._flights.items() if not item[1].written)
+        return tuple(item for item in self._pending_writes.items() if not item[1].written)
 
     @property
-    def flights(self) -> int:
+    def writes_in_flight(self) -> int:
         """The number of writes in flight."""
-        return len(self._flights)
+        return len(self._pending_writes)
 
-    def assume(self, uid: str, allocated: Allocated, node: str = "") -> Flight:
+    def assume(self, uid: str, allocated: Allocated, node: str = "") -> PendingWrite:
         """Begin a write about a known pod, replacing an earlier one; ``node``: it binds the pod there."""
-        flight = self._flights[uid] = Flight(allocated, node or self._pods[uid].state.node)
+        pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
         self._put_pod(uid)
-        return flight
+        return pending_write
 
-    def settle(self, uid: str, flight: Flight, found: Mapping[str, Any] | None = None) -> None:
-        """End a write: done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
-        if self._flights.get(uid) is flight:
-            del self._flights[uid]
+    def settle(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
+        """End a write, whatever its result; ``found`` is the pod as it is now, where that is known."""
+        if self._pending_writes.get(uid) is pending_write:
+            del self._pending_writes[uid]
         if uid in self._pods:
-            if found and objects.uid(found) == uid and self._is_news(uid, found):
-                self._take_pod(uid, found)
+            if found and found.state.uid == uid and self._is_newer(uid, found.resource_version):
+                self._take_pod(found)
             else:
                 self._put_pod(uid)
         self._on_change()
 
-    def bound(self, uid: str, flight: Flight) -> None:
-        """Note a done Binding: what is assumed stays so until the watch shows the pod on its node, or gone."""
+    def bound(self, uid: str, pending_write: PendingWrite) -> None:
+        """Note a done Binding: it stays assumed until the watch shows the pod on its node, or gone."""
         record = self._pods.get(uid)
-        flight.written = True
+        pending_write.written = True
         if record and record.state.node:
-            self.settle(uid, flight)
+            self.settle(uid, pending_write)
 
     def block(self, uid: str, blocked: bool) -> None:
         """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
@@ -249,7 +259,7 @@ class Mirror:
             self._put_pod(uid)
             self._on_change()
 
-    def offer(self, uid: str, offered: Offer | None) -> None:
+    def set_offer(self, uid: str, offered: OfferedNodes | None) -> None:
         """Record what kube-scheduler's last question said of a waiting pod; ``None``: nothing that still holds."""
         if uid not in self._pods or self._offers.get(uid) == offered:
             return
@@ -262,23 +272,24 @@ class Mirror:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _is_news(self, uid: str, pod: Mapping[str, Any]) -> bool:
+    def _is_newer(self, uid: str, resource_version: str) -> bool:
         known = self._pods.get(uid)
-        return known is None or objects.newer_version(objects.resource_version(pod), known.resource_version)
+        return known is None or objects.newer_version(resource_version, known.resource_version)
 
-    def _take_pod(self, uid: str, pod: Mapping[str, Any]) -> None:
-        self._count(uid, None if objects.finished(pod) else usage(pod))
-        if not matters(pod) or (self._namespaces and objects.namespace(pod) not in self._namespaces):
+    def _take_pod(self, record: PodRecord) -> None:
+        uid = record.state.uid
+        self._count(uid, record.usage)
+        if not record.matters or (self._namespaces and record.state.namespace not in self._namespaces):
             if uid in self._pods:  # its annotations were removed, or it finished and holds nothing any more
                 self._forget_record(uid)
             return
-        record = self._pods[uid] = read_pod(pod)
-        self._news[uid] = None
+        self._pods[uid] = record
+        self._changed_pods[uid] = None
         self._pace(uid)
-        flight = self._flights.get(uid)
-        if flight and flight.written and record.state.node:
-            del self._flights[uid]
-        self._veil(uid, record.state.node if record.opaque else "")
+        pending_write = self._pending_writes.get(uid)
+        if pending_write and pending_write.written and record.state.node:
+            del self._pending_writes[uid]
+        self._close_node(uid, record.state.node if record.opaque else "")
         self._put_pod(uid)
 
     def _forget_pod(self, uid: str) -> None:
@@ -289,7 +300,7 @@ class Mirror:
     def _pace(self, uid: str) -> None:
         """Choose which wish of a pod is answered now: its newest, unless that changes all the time."""
         state, known = self._pods[uid].state, self._paced.get(uid)
-        asked, now = Asked(state.requested, state.fault), self._elapsed()
+        asked, now = AskedWish(state.requested, state.fault), self._elapsed()
         if known is None:
             self._paced[uid] = first(asked, now, self._line.wish_burst)
             return
@@ -316,37 +327,37 @@ class Mirror:
         del self._pods[uid]
         self._overdue.pop(uid, None)
         self._paced.pop(uid, None)
-        self._flights.pop(uid, None)
+        self._pending_writes.pop(uid, None)
         self._blocked.discard(uid)
         self._offers.pop(uid, None)
-        self._news[uid] = None
-        self._veil(uid, "")
-        self._mark_places(uid)
+        self._changed_pods[uid] = None
+        self._close_node(uid, "")
+        self._mark_nodes_of(uid)
         self.snapshot.remove_pod(uid)
 
     def _put_pod(self, uid: str) -> None:
-        """Record and what is on its way, into the snapshot."""
-        state, flight, asked = self._pods[uid].state, self._flights.get(uid), self._paced[uid].asked
+        """Put a pod's record, with its write in flight, into the snapshot."""
+        state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._paced[uid].asked
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
-        if flight:
-            state = _overlay(state, flight)
+        if pending_write:
+            state = _overlay(state, pending_write)
         if uid in self._blocked:
             state = replace(state, blocked=True)
         if uid in self._offers:
             state = replace(state, offered=self._offers[uid])
         state = replace(self.capped(state), overdue=self._is_overdue(uid, state.allocated))
         if state != self.snapshot.pod(uid):
-            self._mark_places(uid)
+            self._mark_nodes_of(uid)
             self.snapshot.put_pod(state)
-            self._mark_places(uid)
+            self._mark_nodes_of(uid)
 
-    def _mark_places(self, uid: str) -> None:
-        for node in self.places(uid):
-            self._dirty[node] = None
+    def _mark_nodes_of(self, uid: str) -> None:
+        for node in self.nodes_of(uid):
+            self._changed_nodes[node] = None
 
-    def _count(self, uid: str, new: Usage | None) -> None:
-        """Count what any pod takes of its node; ``None``: it takes nothing any more."""
+    def _count(self, uid: str, new: PodUsage | None) -> None:
+        """Count what a pod takes of its node; ``None``: it takes nothing any more."""
         old = self._usage.pop(uid, None)
         if new:
             self._usage[uid] = new
@@ -361,8 +372,8 @@ class Mirror:
                     self._used[one.node] = left
                 self._put_node(one.node)
 
-    def _veil(self, uid: str, node: str) -> None:
-        """Close ``node`` because of this pod, and open where it was the last such pod."""
+    def _close_node(self, uid: str, node: str) -> None:
+        """Close ``node`` because of this pod, and open any other node that was closed because of it alone."""
         for name in [name for name, pods in self._opaque.items() if uid in pods and name != node]:
             self._opaque[name].discard(uid)
             if not self._opaque[name]:
@@ -373,11 +384,11 @@ class Mirror:
             self._put_node(node)
 
     def _put_node(self, name: str) -> None:
-        """Put inventory and facts into the snapshot."""
+        """Put a node's inventory and facts into the snapshot."""
         node = self._nodes.get(name)
         if node is None:
             return
-        self._dirty[name] = None
+        self._changed_nodes[name] = None
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
@@ -386,13 +397,13 @@ class Mirror:
 
 
 def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs with none of them to be given out; present holders keep theirs."""
+    """Return the GPUs marked so that none is given out; present holders keep theirs."""
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
-def _overlay(state: PodState, flight: Flight) -> PodState:
-    """Return a pod whose write is in flight with what it will have, and what it had until that is confirmed."""
-    after = replace(state, allocated=flight.allocated, node=flight.node)
+def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
+    """Return a pod with what its write in flight gives it, and with what it had before until that is confirmed."""
+    after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}
     if not lost:

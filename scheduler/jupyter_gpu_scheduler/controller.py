@@ -1,8 +1,9 @@
-"""Keeps the pods' ``allocated`` as they should be: looks at what changed, decides, and has it written.
+"""Keeps the pods' ``allocated`` up to date: examines what changed, decides, and has the decisions written.
 
-It sleeps until a watch, an answer of the API server or kube-scheduler tells something new. One look covers all that
-changed meanwhile. Of one pod at most one write is on its way; what is decided about it until then is decided again
-when that write's outcome is known. Nothing is remembered that could not be found again in the annotations.
+The controller sleeps until a watch, an answer of the API server or kube-scheduler brings something new. One
+reconciliation covers all changes up to then. Each pod has at most one write in flight; a decision made about it in the
+meantime is made again once the result of that write is known. All that is remembered can be found again in the
+annotations.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
-from jupyter_gpu_scheduler.rules.wire import about_node, about_pod
+from jupyter_gpu_scheduler.rules.wire import node_reference, pod_reference
 
-from .cluster_cache import Flight, Mirror
+from .cluster_cache import ClusterCache, PendingWrite
 from .events import announce
-from .metrics import Metrics
+from .metrics import SchedulerMetrics
 from .waiting import WaitingPods
-from .writer import Outcome, Writer
+from .writer import AllocationWriter, WriteResult
 
-BREATH = 0.005
-"""Seconds of deciding after which others get their turn."""
+YIELD_SECONDS = 0.005
+"""Seconds of deciding after which other tasks get a turn."""
 CLAIMED_TWICE = "GpusClaimedTwice"
 """Reason of an Event."""
 TRIES = 3
-"""Attempts to decide for a node that changes in between, until it is decided in one go."""
-REST = (0.5, 60.0)
-"""Seconds before something that was refused is tried again: at first, at most."""
+"""Attempts to decide step by step for a node that keeps changing; after these, it is decided in one go."""
+BACKOFF_SECONDS = (0.5, 60.0)
+"""Seconds before a refused decision is tried again: at first, at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,40 +50,40 @@ class Controller:
 
     def __init__(
         self,
-        mirror: Mirror,
-        writer: Writer,
+        cache: ClusterCache,
+        writer: AllocationWriter,
         recorder: Recorder,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         policy: Policy,
         *,
         wake_seconds: float = 1.0,
         place_seconds: float = 10.0,
     ) -> None:
-        self._mirror = mirror
-        self._snapshot = mirror.snapshot
+        self._cache = cache
+        self._snapshot = cache.snapshot
         self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
         self._policy = policy
         self._changed = asyncio.Event()
         self._writes: asyncio.TaskGroup | None = None
-        self._postponed: set[str] = set()  # nodes to look at again when a write's outcome is known
-        self._resting: dict[str, float] = {}  # uid → seconds of its last rest
-        self._asleep: set[str] = set()
+        self._postponed: set[str] = set()  # nodes to decide again when a write's result is known
+        self._backoffs: dict[str, float] = {}  # uid → seconds of its last back-off
+        self._backing_off: set[str] = set()
         self._place_seconds = place_seconds
-        self._written: dict[str, float] = {}  # uid → when it was told something last
-        self._telling: dict[str, asyncio.TimerHandle] = {}  # nodes whose pods are to be told their places
-        self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
-        self._told: dict[str, str] = {}  # uid → problem that its user knows
-        self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
-        self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
+        self._last_write: dict[str, float] = {}  # uid → time of its last write
+        self._position_timers: dict[str, asyncio.TimerHandle] = {}  # nodes whose pods are due for new positions
+        self._waiting = WaitingPods(cache, self._apply, policy, wake_seconds=wake_seconds)
+        self._reported_problems: dict[str, str] = {}  # uid → problem reported to its user
+        self._reported_broken: dict[str, frozenset[str]] = {}  # node → broken GPUs reported to their holders
+        self._reported_claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that got an Event about it
 
     def changed(self) -> None:
-        """Note that something is new; returns at once. A non-leader forgets it: leading begins with a full review."""
+        """Note that something changed; returns at once. A non-leader forgets it: leading begins with a full review."""
         if self._writes is None:
-            self._mirror.catch_up()
-            self._mirror.take_news()
-            self._mirror.take_dirty()
+            self._cache.catch_up()
+            self._cache.take_changed_pods()
+            self._cache.take_changed_nodes()
         self._changed.set()
 
     @property
@@ -96,108 +97,113 @@ class Controller:
         return self._writes is not None
 
     async def lead(self) -> None:
-        """Lead until cancelled, after settling what an earlier leader, or we before, may have left half done."""
+        """Lead until cancelled, after settling the writes that this process left unanswered when it led before."""
         await self._resolve()
         async with asyncio.TaskGroup() as writes:
             self._begin(writes)
             try:
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(self._mirror.pause()):
+                        async with asyncio.timeout(self._cache.seconds_until_due()):
                             await self._changed.wait()
                     self._changed.clear()
-                    self._mirror.catch_up()
-                    await self._look()
+                    self._cache.catch_up()
+                    await self._reconcile()
             finally:
                 self._writes = None
                 self._waiting.stop()
-                for timer in self._telling.values():
+                for timer in self._position_timers.values():
                     timer.cancel()
-                self._telling.clear()
+                self._position_timers.clear()
                 self._metrics.leading.set(0)
 
     def _begin(self, writes: asyncio.TaskGroup) -> None:
         self._writes = writes
-        self._told.clear()
-        self._broken.clear()
-        self._claims.clear()
+        self._reported_problems.clear()
+        self._reported_broken.clear()
+        self._reported_claims.clear()
         self._waiting.begin()
-        self._mirror.mark_all()
+        self._cache.mark_all_changed()
         self._metrics.leading.set(1)
 
-    # --- one look -----------------------------------------------------------------------------------------------------
+    # --- one reconciliation -------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        news, dirty = self._mirror.take_news(), self._mirror.take_dirty()
-        for uid in news:
-            self._hear(uid)
-        breath = _Breath()
-        for node in dirty:
+    async def _reconcile(self) -> None:
+        pods, nodes = self._cache.take_changed_pods(), self._cache.take_changed_nodes()
+        for uid in pods:
+            self._pod_changed(uid)
+        yield_point = _YieldPoint()
+        for node in nodes:
             self._apply(repair(self._snapshot, node), "repair", node)
-            self._tell_broken(node)
-            await breath.take()
-        for found in reviewing(self._snapshot, self._policy, dirty):
+            self._report_broken(node)
+            await yield_point.yield_if_due()
+        for found in reviewing(self._snapshot, self._policy, nodes):
             if found:
                 self._apply((found,), "nominate")
-            await breath.take()
-        for node in dict.fromkeys((*dirty, *self._mirror.take_dirty())):
+            await yield_point.yield_if_due()
+        for node in dict.fromkeys((*nodes, *self._cache.take_changed_nodes())):
             with self._metrics.decide_seconds.time():
-                self._apply(await self._decide(node, breath), "", node)
-            self._mirror.unmark(node)  # what was just decided is no news
-            self._waiting.rouse(node)
-            await breath.take()
+                self._apply(await self._decide(node, yield_point), "", node)
+            self._cache.clear_changed(node)  # the decisions just made are no reason to decide again
+            self._waiting.wake_fitting(node)
+            await yield_point.yield_if_due()
         self._metrics.waiting.set(self._waiting.count)
-        self._tell_claimed_twice()
+        self._report_claimed_twice()
 
-    async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
-        """Decide for a node; other tasks get their turn while a line is long, unless it changes all the time."""
+    async def _decide(self, node: str, yield_point: _YieldPoint) -> tuple[Decision, ...]:
+        """Decide for a node; in a long line other tasks get turns, unless the node changes all the time."""
         for _ in range(TRIES):
             version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
             try:
                 while self._snapshot.version(node) == version:
                     next(steps)
-                    await breath.take()
+                    await yield_point.yield_if_due()
             except StopIteration as done:
                 decisions: tuple[Decision, ...] = done.value
                 return decisions
         return decide(self._snapshot, node)
 
     def _apply(self, decisions: Iterable[Decision], kind: str, node: str = "") -> None:
-        """Have decisions written, those that can be now."""
+        """Start to write the decisions that can be written now; postpone the others."""
         for decision in decisions:
             uid = decision.uid
-            record = self._mirror.record(uid)
+            record = self._cache.record(uid)
             if record is None:
                 continue
-            if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
-                self._postponed.update((node, *self._mirror.places(uid)))
+            if (
+                self._writes is None
+                or self._cache.in_flight(uid)
+                or uid in self._backing_off
+                or not self._safe(decision)
+            ):
+                self._postponed.update((node, *self._cache.nodes_of(uid)))
                 continue
             allocated = stamped(decision.allocated, time.time())
-            if self._told_just_now(uid, allocated):
+            if self._delayed_position(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            flight = self._mirror.assume(uid, allocated)
-            self._written[uid] = time.monotonic()
-            self._writes.create_task(self._carry_out(record, flight))
-        self._metrics.in_flight.set(self._mirror.flights)
+            pending_write = self._cache.assume(uid, allocated)
+            self._last_write[uid] = time.monotonic()
+            self._writes.create_task(self._carry_out(record, pending_write))
+        self._metrics.in_flight.set(self._cache.writes_in_flight)
 
-    def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
-        """Delay a write that only updates a pod's place in line, and tell whether it was delayed.
+    def _delayed_position(self, uid: str, allocated: Allocated) -> bool:
+        """Delay a write that only updates a pod's position in line, and tell whether it was delayed.
 
-        Changes to other pods must not cost a write each time.
+        Not every change to another pod may cost a write.
         """
         pod = self._snapshot.pod(uid)
-        wait = self._written.get(uid, -math.inf) + self._place_seconds - time.monotonic()
+        wait = self._last_write.get(uid, -math.inf) + self._place_seconds - time.monotonic()
         if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
             return False
         node = pod.node or pod.nominated
-        if node not in self._telling:
-            self._telling[node] = asyncio.get_running_loop().call_later(wait, self._tell_places, node)
+        if node not in self._position_timers:
+            self._position_timers[node] = asyncio.get_running_loop().call_later(wait, self._publish_positions, node)
         return True
 
-    def _tell_places(self, node: str) -> None:
-        self._telling.pop(node, None)
-        self._mirror.mark(node)
+    def _publish_positions(self, node: str) -> None:
+        self._position_timers.pop(node, None)
+        self._cache.mark_changed(node)
 
     def _safe(self, decision: Decision) -> bool:
         """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
@@ -209,117 +215,117 @@ class Controller:
                 return False
         return True
 
-    async def _carry_out(self, record: PodRecord, flight: Flight) -> None:
+    async def _carry_out(self, record: PodRecord, pending_write: PendingWrite) -> None:
         began = time.monotonic()
         uid = record.state.uid
-        outcome = await self._writer.write(record, flight.allocated)
-        places = self._mirror.places(uid)
-        self._mirror.settle(uid, flight, outcome.found)
-        self._metrics.in_flight.set(self._mirror.flights)
-        if outcome.kind == "done":
+        result = await self._writer.write(record, pending_write.allocated)
+        nodes = self._cache.nodes_of(uid)
+        self._cache.settle(uid, pending_write, result.found)
+        self._metrics.in_flight.set(self._cache.writes_in_flight)
+        if result.kind == "done":
             self._metrics.write_seconds.observe(time.monotonic() - began)
-            self._resting.pop(uid, None)
-            announce(self._recorder, record.state, flight.allocated)
-        elif outcome.kind != "conflict" or self._stuck(record):
-            self._rest(record.state, outcome)
+            self._backoffs.pop(uid, None)
+            announce(self._recorder, record.state, pending_write.allocated)
+        elif result.kind != "conflict" or self._stuck(record):
+            self._back_off(record.state, result)
         else:
             self._waiting.enqueue(uid)  # kube-scheduler writes its own condition of a pod just when we do
-        for node in (*places, *self._mirror.places(uid)):
+        for node in (*nodes, *self._cache.nodes_of(uid)):
             if node in self._postponed:
                 self._postponed.discard(node)
-                self._mirror.mark(node)
+                self._cache.mark_changed(node)
 
     def _stuck(self, record: PodRecord) -> bool:
         """Tell whether a conflict brought no newer version, so that the same would be decided again at once."""
-        now = self._mirror.record(record.state.uid)
+        now = self._cache.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 
-    def _rest(self, pod: PodState, outcome: Outcome) -> None:
-        """Leave a pod alone for a while, longer each time: a refused decision is not repeated at once."""
-        seconds = min(self._resting.get(pod.uid, REST[0] / 2) * 2, REST[1])
-        if outcome.kind == "refused":
+    def _back_off(self, pod: PodState, result: WriteResult) -> None:
+        """Leave a pod alone for a while, longer each time, so that a refused decision is not repeated at once."""
+        seconds = min(self._backoffs.get(pod.uid, BACKOFF_SECONDS[0] / 2) * 2, BACKOFF_SECONDS[1])
+        if result.kind == "refused":
             text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
-            _log.error(text, pod.namespace, pod.name, seconds, outcome.message)
-        self._resting[pod.uid] = seconds
-        self._asleep.add(pod.uid)
-        asyncio.get_running_loop().call_later(seconds, self._rested, pod.uid)
+            _log.error(text, pod.namespace, pod.name, seconds, result.message)
+        self._backoffs[pod.uid] = seconds
+        self._backing_off.add(pod.uid)
+        asyncio.get_running_loop().call_later(seconds, self._retry, pod.uid)
 
-    def _rested(self, uid: str) -> None:
-        self._asleep.discard(uid)
-        if self._mirror.record(uid) is None:
-            self._resting.pop(uid, None)
-        for node in self._mirror.places(uid):
-            self._mirror.mark(node)
+    def _retry(self, uid: str) -> None:
+        self._backing_off.discard(uid)
+        if self._cache.record(uid) is None:
+            self._backoffs.pop(uid, None)
+        for node in self._cache.nodes_of(uid):
+            self._cache.mark_changed(node)
         self._waiting.enqueue(uid)
 
     # --- what is reported ---------------------------------------------------------------------------------------------
 
-    def _hear(self, uid: str) -> None:
+    def _pod_changed(self, uid: str) -> None:
         """Handle a new or changed pod."""
-        record = self._mirror.record(uid)
-        self._waiting.hear(uid)
+        record = self._cache.record(uid)
+        self._waiting.pod_changed(uid)
         problem = record.problem if record else ""
-        if record and problem and self._told.get(uid) != problem:
-            about = about_pod(record.state, record.resource_version)
+        if record and problem and self._reported_problems.get(uid) != problem:
+            about = pod_reference(record.state, record.resource_version)
             self._recorder.event(about, "Warning", "GpusInvalidRequest", problem)
         if problem:
-            self._told[uid] = problem
+            self._reported_problems[uid] = problem
         else:
-            self._told.pop(uid, None)
+            self._reported_problems.pop(uid, None)
         if record is None:
-            self._written.pop(uid, None)
+            self._last_write.pop(uid, None)
         state = self._snapshot.pod(uid)
-        if (
-            state and state.allocated and stamped(state.allocated, 0) != state.allocated
-        ):  # of an earlier version of ours
+        if state and state.allocated and stamped(state.allocated, 0) != state.allocated:  # written by an old version
             self._apply((Decision(uid, state.allocated),), "reason")
 
-    def _tell_broken(self, node: str) -> None:
-        """Tell the pods that have a GPU that stopped working."""
-        known = self._mirror.node(node)
+    def _report_broken(self, node: str) -> None:
+        """Publish an Event for each pod that has a GPU which stopped working."""
+        known = self._cache.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
-        for uuid in broken.keys() - self._broken.get(node, frozenset()):
+        for uuid in broken.keys() - self._reported_broken.get(node, frozenset()):
             for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
                     text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
-                    self._recorder.event(about_pod(state), "Warning", "GpusUnhealthy", text)
+                    self._recorder.event(pod_reference(state), "Warning", "GpusUnhealthy", text)
         if broken:
-            self._broken[node] = frozenset(broken)
+            self._reported_broken[node] = frozenset(broken)
         else:
-            self._broken.pop(node, None)
+            self._reported_broken.pop(node, None)
 
-    def _tell_claimed_twice(self) -> None:
-        """Tell of GPUs that several nodes say they have: each node's pods go on with its own."""
+    def _report_claimed_twice(self) -> None:
+        """Report GPUs that are in the inventories of several nodes; each node's pods go on with its own."""
         found = {uuid: self._snapshot.homes(uuid) for uuid in self._snapshot.claimed_twice()}
         for uuid, nodes in found.items():
-            if self._claims.get(uuid) != nodes:
+            if self._reported_claims.get(uuid) != nodes:
                 text = (
                     f"GPU {uuid} is in the inventories of {', '.join(nodes[:5])}. If a machine got another name, "
                     "delete the Node of the old one. If not, two drivers tell the same uuid."
                 )
                 _log.error("%s", text)
                 for node in nodes:
-                    self._recorder.event(about_node(node, self._mirror.node_uid(node)), "Warning", CLAIMED_TWICE, text)
-        self._claims = found
+                    self._recorder.event(
+                        node_reference(node, self._cache.node_uid(node)), "Warning", CLAIMED_TWICE, text
+                    )
+        self._reported_claims = found
         self._metrics.claimed_twice.set(len(found))
 
     async def _resolve(self) -> None:
-        """Find out what became of writes whose answer was never heard."""
-        for uid, flight in self._mirror.uncertain():
-            if record := self._mirror.record(uid):
+        """Find out the results of writes whose answers never arrived."""
+        for uid, pending_write in self._cache.uncertain():
+            if record := self._cache.record(uid):
                 found = await self._writer.read(record.state.namespace, record.state.name, uid)
-                self._mirror.settle(uid, flight, found)
+                self._cache.settle(uid, pending_write, found)
 
 
-class _Breath:
-    """A pause for other tasks now and then."""
+class _YieldPoint:
+    """A point at which a long computation yields to other tasks now and then."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
 
-    async def take(self) -> None:
-        """Yield to other tasks if it is time; to be called between two steps."""
-        if time.monotonic() - self._since > BREATH:
+    async def yield_if_due(self) -> None:
+        """Yield to other tasks if it is time. Call this between two steps."""
+        if time.monotonic() - self._since > YIELD_SECONDS:
             await asyncio.sleep(0)
             self._since = time.monotonic()
 

@@ -1,8 +1,8 @@
 """Leads kube-scheduler to the leader, which writes its address into an EndpointSlice of the extender's Service.
 
-The leader also keeps it there: a write of an earlier leader may come late, and a tool that installs the chart may
-remove what the chart does not have. The object is the leader's alone, and goes with the Service, which owns it. Each
-write has the version that was read as a precondition, so what comes late changes nothing.
+The leader also keeps it up to date: a write of an earlier leader may come late, and a tool that installs the chart may
+remove objects that the chart does not have. Only the leader writes the object; the Service owns it, so it is removed
+with the Service. Each write has the version that was read as a precondition, so a late write changes nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from urllib.parse import quote
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
 from jupyter_gpu.kube.rules import objects
 
-from .writer import PASSING, Writer
+from .writer import PASSING, AllocationWriter
 
-LOOK_SECONDS = 5.0
-"""Between two looks at whether it is still so."""
+CHECK_SECONDS = 5.0
+"""Seconds between two checks that the slice is up to date."""
 
 _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The EndpointSlice ``name`` of the Service of that name, as the one whose ``address`` it should be sees it."""
+    """The EndpointSlice ``name`` of the Service of that name, kept at this process's ``address``."""
 
-    def __init__(self, kube: Kube, writer: Writer, namespace: str, name: str, address: str, port: int) -> None:
+    def __init__(
+        self, kube: Kube, writer: AllocationWriter, namespace: str, name: str, address: str, port: int
+    ) -> None:
         self._kube = kube
         self._pauses = writer.pauses
         self._name = name
@@ -41,37 +43,37 @@ class Endpoint:
         self._trouble = ""
 
     async def publish(self) -> None:
-        """Retry until it is written, or refused: then the Service leads elsewhere and its owner reads it in the log."""
+        """Retry until it is written, or refused: then the Service leads elsewhere, and the log says so."""
         pauses = self._pauses()
         while True:
             try:
-                await self._look()
+                await self._reconcile()
             except (Conflict, *PASSING) as error:
                 _log.warning("The EndpointSlice %s can't be written now: %s", self._name, error)
                 await asyncio.sleep(pauses())
             except KubeError as error:
-                self._tell(error.message)
+                self._report(error.message)
                 return
             else:
-                self._tell("")
+                self._report("")
                 return
 
     async def keep(self) -> None:
-        """Write it again whenever it is not so, until cancelled."""
+        """Write it again whenever it is out of date, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             await self.publish()
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         try:
             found = await self._kube.get(self._path)
         except NotFound:
-            await self._make()
+            await self._create()
         else:
-            if not self._is_so(found):
+            if not self._is_current(found):
                 await self._write(found)
 
-    def _is_so(self, found: Mapping[str, Any]) -> bool:
+    def _is_current(self, found: Mapping[str, Any]) -> bool:
         there = found.get("endpoints")
         short = [
             {"addresses": each.get("addresses"), "conditions": {"ready": (each.get("conditions") or {}).get("ready")}}
@@ -83,7 +85,7 @@ class Endpoint:
         precondition = {"uid": objects.uid(found), "resourceVersion": objects.resource_version(found)}
         await self._kube.patch(self._path, {"metadata": precondition, "endpoints": self._wanted})
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         """Create it, with no other labels: tools that install charts remove objects with theirs that no chart has."""
         service = await self._kube.get(self._service)
         owner = {"apiVersion": "v1", "kind": "Service", "name": self._name, "uid": objects.uid(service)}
@@ -101,7 +103,7 @@ class Endpoint:
         }
         await self._kube.create(self._slices, body)
 
-    def _tell(self, trouble: str) -> None:
+    def _report(self, trouble: str) -> None:
         """Log a trouble once, and again only when it changes."""
         if trouble and trouble != self._trouble:
             _log.error("kube-scheduler may not find us: the EndpointSlice %s can't be written: %s", self._name, trouble)

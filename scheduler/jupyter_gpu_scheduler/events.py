@@ -7,7 +7,7 @@ from typing import Final, Literal
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
-from jupyter_gpu_scheduler.rules.wire import about_pod
+from jupyter_gpu_scheduler.rules.wire import pod_reference
 
 EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
     Reason.PARTIAL: ("Normal", "GpusPartial"),
@@ -22,4 +22,4 @@ def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
     before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
     if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
         kind, reason = EVENTS[allocated.reason]
-        recorder.event(about_pod(pod), kind, reason, allocated.message)
+        recorder.event(pod_reference(pod), kind, reason, allocated.message)

@@ -1,9 +1,9 @@
-"""Answers kube-scheduler: which nodes, how good, which pods to end; and binds.
+"""Answers kube-scheduler's filter, prioritize and preempt requests, and binds pods.
 
-A client that may ask may place pods, so only clients with a certificate of the configured authority are heard. A
+A client that may ask may place pods, so only clients with a certificate of the configured authority are accepted. A
 process that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is
-guessed. And it closes the connection, as the next one reaches the new leader: kube-scheduler keeps its connections for
-ever.
+guessed. It also closes the connection, so that the next one reaches the new leader: kube-scheduler keeps its
+connections for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,7 +24,6 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu_scheduler.rules import wire
@@ -33,20 +32,20 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
-from jupyter_gpu_scheduler.rules.state.records import matters, read_pod
+from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
 from .binder import Binder
-from .cluster_cache import Mirror
-from .metrics import Metrics
+from .cluster_cache import ClusterCache
+from .metrics import SchedulerMetrics
 from .settings import ExtenderSettings
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
-"""Between two looks at whether the certificate files changed."""
+"""Seconds between two checks whether the certificate files changed."""
 
 WARM_KINDS, WARM_NODES = 16, 50
-"""Wishes that are thought about ahead, and nodes that are looked at before others get their turn."""
+"""Wishes that are computed ahead, and nodes that are computed before other tasks get a turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,14 +55,14 @@ class Extender:
 
     def __init__(
         self,
-        mirror: Mirror,
+        cache: ClusterCache,
         waiting: WaitingPods,
         binder: Binder,
         policy: Policy,
         unready: Callable[[], str],
         settings: ExtenderSettings,
     ) -> None:
-        self._mirror = mirror
+        self._cache = cache
         self._waiting = waiting
         self._binder = binder
         self._policy = policy
@@ -71,11 +70,11 @@ class Extender:
         self._settings = settings
 
     async def warm(self) -> None:
-        """Find out ahead what the first questions need: kube-scheduler waits for each, and does nothing else.
+        """Compute ahead what the first questions need: kube-scheduler waits for each answer, and does nothing else.
 
-        It is done for the commonest wishes of the policy's mix, some nodes at a time; others get their turn in between.
+        This covers the commonest wishes of the policy's mix, some nodes at a time; other tasks get turns in between.
         """
-        snapshot = self._mirror.snapshot
+        snapshot = self._cache.snapshot
         kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
         for kind in kinds[:WARM_KINDS]:
             pod = PodState("", requested=Requested(0, kind.wish) if kind.wish else None, asks={CPU: kind.cpu})
@@ -87,17 +86,18 @@ class Extender:
     async def filter(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome for the metrics, and an ``ExtenderFilterResult``."""
         try:
-            question = wire.read_question(body, self._settings.body_bytes)
+            question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.filter_error(str(error))
         if why := self.unready():
             return "unready", wire.filter_error(why)
-        if not matters(question.pod):
+        record = self._cache.read(question.pod)
+        if not record.matters:
             return "fits", wire.filter_result(question.nodes)
-        pod = self._newest(question.pod)
+        pod = self._state(record)
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
-        found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
+        found = filter_nodes(self._cache.snapshot, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
         if wanted(pod) is None and len(found.fitting) == 1:  # with one node, kube-scheduler does not prioritize
             self._waiting.scored(pod.uid, found.fitting)
@@ -106,15 +106,16 @@ class Extender:
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and a ``HostPriorityList`` or ``None``: kube-scheduler then goes on without."""
         try:
-            question = wire.read_question(body, self._settings.body_bytes)
+            question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError:
             return "invalid", None
         if self.unready():
             return "unready", None
-        pod = self._newest(question.pod)
-        if not matters(question.pod) or pod.node:
+        record = self._cache.read(question.pod)
+        pod = self._state(record)
+        if not record.matters or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
-        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
+        scores = prioritize(self._cache.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
         if wanted(pod) is None:
             most = max(scores.values(), default=0)
             self._waiting.scored(pod.uid, tuple(name for name, score in scores.items() if score == most))
@@ -123,7 +124,7 @@ class Extender:
     async def bind(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and an ``ExtenderBindingResult``."""
         try:
-            question = wire.read_bind(body, self._settings.body_bytes)
+            question = wire.read_binding_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.bind_result(str(error))
         if why := self.unready():
@@ -139,35 +140,34 @@ class Extender:
     async def preempt(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and an ``ExtenderPreemptionResult`` or ``None``: then no pod is ended."""
         try:
-            question = wire.read_preemption(body, self._settings.body_bytes)
+            question = wire.read_preemption_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             _log.warning("A question of kube-scheduler about preemption can't be read: %s", error)
             return "invalid", None
         if self.unready():
             return "unready", None
         nodes = tuple(node for node, victims in question.victims.items() if victims)
-        if matters(question.pod):
-            pod = self._newest(question.pod)
-            nodes = helpful(self._mirror.snapshot, pod, question.victims)
+        record = self._cache.read(question.pod)
+        if record.matters:
+            pod = self._state(record)
+            nodes = helpful(self._cache.snapshot, pod, question.victims)
             if nodes:
                 self._waiting.preempts(pod.uid, nodes)
         return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
 
-    def _newest(self, pod: Mapping[str, Any]) -> PodState:
-        """Return the pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
-        uid = objects.uid(pod)
-        self._mirror.heard(uid, pod)
-        return self._mirror.snapshot.pod(uid) or self._mirror.capped(read_pod(pod).state)
+    def _state(self, record: PodRecord) -> PodState:
+        """Return the pod as decisions see it, with its write in flight; known here or not."""
+        return self._cache.snapshot.pod(record.state.uid) or self._cache.capped(record.state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
 
 
-class _Handler(web.RequestHandler):
+class _VerbHandler(web.RequestHandler):
     """The handler of one verb."""
 
     def initialize(
-        self, verb: str, answer: Answer, away: Callable[[], str], metrics: Metrics, settings: ExtenderSettings
+        self, verb: str, answer: Answer, away: Callable[[], str], metrics: SchedulerMetrics, settings: ExtenderSettings
     ) -> None:
         """Set the verb's answer, and ``away``, which says why another replica must answer."""
         self.away = away
@@ -182,7 +182,7 @@ class _Handler(web.RequestHandler):
             raise web.HTTPError(403)
 
     async def post(self) -> None:
-        """Answer; whatever breaks is an error of this one question."""
+        """Answer; an exception fails only this one request."""
         began = time.perf_counter()
         outcome, answer = await self.answer(self.request.body)
         self.metrics.answers.labels(self.verb, outcome).inc()
@@ -225,7 +225,7 @@ class _Server(HTTPServer):
 class ExtenderServer:
     """The HTTP server of an `Extender`."""
 
-    def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
+    def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: SchedulerMetrics) -> None:
         self._settings = settings
         verbs: dict[str, Answer] = {
             "filter": extender.filter,
@@ -235,9 +235,9 @@ class ExtenderServer:
         }
         common = {"away": extender.unready, "metrics": metrics, "settings": settings}
         routes: list[Any] = [
-            (f"/{verb}", _Handler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
+            (f"/{verb}", _VerbHandler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
         ]
-        app = web.Application([*routes, ("/healthz", _Alive)], log_function=_quiet)
+        app = web.Application([*routes, ("/healthz", _AliveHandler)], log_function=_quiet)
         self._server = _Server(app, ssl_options=tls_context(settings), max_body_size=settings.body_bytes)
         self._sockets = bind_sockets(settings.port, settings.address)
 
@@ -259,7 +259,7 @@ class ExtenderServer:
             now = self._stamps()
             if now == seen:
                 continue
-            try:  # a whole new one: what is half written leaves the old one as it is, and no old authority stays
+            try:  # a new context: half-written files leave the old one in use, and no old authority stays
                 self._server.ssl_options = tls_context(self._settings)
                 seen = now
                 _log.info("The certificates of the extender were read again.")
@@ -280,7 +280,7 @@ class ExtenderServer:
         return [_stamp(path) for path in files if path]
 
 
-class _Alive(web.RequestHandler):
+class _AliveHandler(web.RequestHandler):
     """The check that the extender listens here."""
 
     def get(self) -> None:

@@ -13,14 +13,14 @@ from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from .metrics import CONTENT_TYPE, Metrics
+from .metrics import CONTENT_TYPE, SchedulerMetrics
 from .settings import StatusSettings
 
 Check = Callable[[], str]
 """Function that says what is wrong, in words; empty: nothing is."""
 
 
-class _Probe(web.RequestHandler):
+class _ProbeHandler(web.RequestHandler):
     """The handler of one check."""
 
     def initialize(self, check: Check) -> None:
@@ -35,10 +35,10 @@ class _Probe(web.RequestHandler):
         self.finish(f"{why or 'ok'}\n")
 
 
-class _Metrics(web.RequestHandler):
+class _MetricsHandler(web.RequestHandler):
     """The handler of the metrics."""
 
-    def initialize(self, metrics: Metrics) -> None:
+    def initialize(self, metrics: SchedulerMetrics) -> None:
         """Set the metrics."""
         self.metrics = metrics
 
@@ -51,13 +51,13 @@ class _Metrics(web.RequestHandler):
 class StatusServer:
     """The server of probes and metrics."""
 
-    def __init__(self, settings: StatusSettings, metrics: Metrics, *, alive: Check, ready: Check) -> None:
+    def __init__(self, settings: StatusSettings, metrics: SchedulerMetrics, *, alive: Check, ready: Check) -> None:
         routes: list[Any] = [
-            ("/healthz", _Probe, {"check": alive}),
-            ("/readyz", _Probe, {"check": ready}),
+            ("/healthz", _ProbeHandler, {"check": alive}),
+            ("/readyz", _ProbeHandler, {"check": ready}),
         ]
         if settings.metrics:
-            routes.append(("/metrics", _Metrics, {"metrics": metrics}))
+            routes.append(("/metrics", _MetricsHandler, {"metrics": metrics}))
         self._server = HTTPServer(web.Application(routes, log_function=lambda _: None), max_body_size=1024)
         self._sockets = bind_sockets(settings.port, settings.address)
 

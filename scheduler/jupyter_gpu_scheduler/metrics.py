@@ -18,7 +18,7 @@ _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 _SLOW = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Metrics:
+class SchedulerMetrics:
     """The metrics of one process; with a registry of its own, so that several can live in one test."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:

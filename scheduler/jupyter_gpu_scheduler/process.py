@@ -1,6 +1,6 @@
 """One scheduler process: all parts, joined.
 
-Whatever ends of what should run for ever ends the process: half a scheduler is worse than none, which is started anew.
+If a part that should run for ever ends, the process ends: half a scheduler is worse than none, which is restarted.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
 from .binder import Binder
-from .cluster_cache import Mirror
+from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
 from .health import StatusServer
-from .metrics import Metrics
-from .settings import Settings
-from .writer import Writer
+from .metrics import SchedulerMetrics
+from .settings import SchedulerSettings
+from .writer import AllocationWriter
 
 _log = logging.getLogger(__name__)
 
 
-class Process:
+class SchedulerProcess:
     """The scheduler's process. Made and run once, on one event loop."""
 
-    def __init__(self, kube: Kube, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, kube: Kube, settings: SchedulerSettings, environ: Mapping[str, str] = os.environ) -> None:
         self._kube = kube
         self._settings = settings
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
-        self.mirror = Mirror(
+        self.cache = ClusterCache(
             self._changed, namespaces=settings.namespaces, line=settings.line, priorities=settings.priorities
         )
-        self.metrics = Metrics(self.mirror.snapshot)
+        self.metrics = SchedulerMetrics(self.cache.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
-        self._writer = Writer(kube, settings.writes, self.metrics, self._may)
+        self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
-            self.mirror,
+            self.cache,
             self._writer,
             self._recorder,
             self.metrics,
@@ -55,15 +55,15 @@ class Process:
             wake_seconds=settings.wake_seconds,
             place_seconds=settings.line.place_seconds,
         )
-        binder = Binder(kube, self.mirror, self._writer, self.metrics)
+        binder = Binder(kube, self.cache, self._writer, self.metrics)
         self._answers = Extender(
-            self.mirror, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
+            self.cache, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
         self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
         # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
-        self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed)
-        self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.mirror.node_changed)
+        self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
+        self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
         lease = settings.lease
         self._lease = Lease(
             kube,
@@ -108,7 +108,7 @@ class Process:
         """Prepare answers once the cluster is known, then wait: a replica that does not lead yet is ready, too."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
-        gc.freeze()  # what is known now stays, by and large: no need to look through all of it for what may go
+        gc.freeze()  # most of what is known now stays: the garbage collector need not scan it
         await self._answers.warm()
         await asyncio.Event().wait()
 
@@ -156,7 +156,7 @@ class Process:
         if message:
             self.metrics.watch_troubles.labels(what).inc()
 
-    # --- what the probes and kube-scheduler ask -----------------------------------------------------------------------
+    # --- checks for the probes and the extender -----------------------------------------------------------------------
 
     def _unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):
@@ -181,7 +181,7 @@ def identity(environ: Mapping[str, str]) -> str:
     return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Run the whole process until ``stop``."""
     async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-scheduler") as kube:
-        await Process(kube, settings).run(stop)
+        await SchedulerProcess(kube, settings).run(stop)

@@ -135,7 +135,7 @@ class PrioritySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SchedulerSettings:
     """All settings of the scheduler."""
 
     policy: Policy = checked(_read_policy, default=Policy())  # noqa: RUF009 it is a field

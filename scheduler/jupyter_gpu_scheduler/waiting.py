@@ -10,56 +10,56 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.offers import Offer, offer
+from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes, offered_nodes
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .cluster_cache import Mirror
+from .cluster_cache import ClusterCache
 
 WAKES = "wakes"
 """Key in a waiting pod's ``allocated``: how often it was written only to have kube-scheduler ask again."""
-PATIENCE = 10
-"""Times ``wake_seconds`` after which a pod that has room and is not asked for waits for something else."""
+BLOCKED_AFTER = 10
+"""Times ``wake_seconds`` after which a pod that has room and is not asked for must wait for something else."""
 
-STRANGER_SECONDS = 60.0
+UNSEEN_SECONDS = 60.0
 """Seconds the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
 
 Apply = Callable[[Iterable[Decision], str], None]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingPod:
     """The state of one waiting pod."""
 
-    offered: Offer | None = None
+    offered: OfferedNodes | None = None
     """Nodes kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
     preempts: bool = False
-    """Whether other pods may be ended for it on one of these nodes."""
+    """Whether kube-scheduler may end other pods for it on one of these nodes."""
     ahead: tuple[str, ...] = ()
-    """Nodes where kube-scheduler may be putting it now; it has nothing there yet."""
+    """Nodes to which kube-scheduler may be binding it now; it has nothing there yet."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
-    stranger: asyncio.TimerHandle | None = None
-    """While the watch has not shown it."""
+    unseen_timer: asyncio.TimerHandle | None = None
+    """Set while the watch has not shown the pod."""
 
-    def calm(self) -> None:
+    def cancel_timers(self) -> None:
         """Cancel the timers."""
-        for timer in (self.alarm, self.stranger):
+        for timer in (self.alarm, self.unseen_timer):
             if timer:
                 timer.cancel()
-        self.alarm = self.stranger = None
+        self.alarm = self.unseen_timer = None
         self.woken = False
 
 
 class WaitingPods:
     """The waiting pods of one process. ``apply`` has decisions written, where this process leads."""
 
-    def __init__(self, mirror: Mirror, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
-        self._mirror = mirror
-        self._snapshot = mirror.snapshot
+    def __init__(self, cache: ClusterCache, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
+        self._cache = cache
+        self._snapshot = cache.snapshot
         self._apply = apply
         self._policy = policy
         self._wake_seconds = wake_seconds
-        self._pods: dict[str, _Waiting] = {}
+        self._pods: dict[str, _WaitingPod] = {}
 
     @property
     def count(self) -> int:
@@ -68,15 +68,15 @@ class WaitingPods:
 
     def asked(self, uid: str, nodes: tuple[str, ...], fits: bool) -> None:
         """Record kube-scheduler's question for a pod, and put the pod in line where it found no room."""
-        waiting = self._pods.setdefault(uid, _Waiting())
-        waiting.calm()
-        waiting.offered = None if fits else offer(nodes)
+        waiting = self._pods.setdefault(uid, _WaitingPod())
+        waiting.cancel_timers()
+        waiting.offered = None if fits else offered_nodes(nodes)
         waiting.preempts = False
         waiting.ahead = ()
-        if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
-            waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
-        self._mirror.block(uid, False)
-        self._mirror.offer(uid, waiting.offered)
+        if self._cache.record(uid) is None:  # no watch may ever tell of it, if it is gone already
+            waiting.unseen_timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self.pod_changed, uid)
+        self._cache.block(uid, False)
+        self._cache.set_offer(uid, waiting.offered)
         self.enqueue(uid)
 
     def scored(self, uid: str, best: tuple[str, ...]) -> None:
@@ -114,22 +114,22 @@ class WaitingPods:
             if decision is not None:
                 self._apply((decision,), "nominate")
 
-    def hear(self, uid: str) -> None:
+    def pod_changed(self, uid: str) -> None:
         """Handle a pod's change."""
-        waiting, record = self._pods.get(uid), self._mirror.record(uid)
+        waiting, record = self._pods.get(uid), self._cache.record(uid)
         if waiting is None:
             return
         if record is None or record.state.node or record.state.gone:
-            waiting.calm()
-            self._mirror.offer(uid, None)
+            waiting.cancel_timers()
+            self._cache.set_offer(uid, None)
             del self._pods[uid]
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
-            self._mirror.offer(uid, waiting.offered)
+            self._cache.set_offer(uid, waiting.offered)
             self.enqueue(uid)
         elif waiting.preempts and waiting.offered and record.chosen in waiting.offered:
             self.asked(uid, (record.chosen,), fits=False)
 
-    def rouse(self, node: str) -> None:
+    def wake_fitting(self, node: str) -> None:
         """See to it that kube-scheduler asks again for a pod in this node's line that fits now.
 
         The change that made room woke it, as a rule. But it may have asked before we heard of that change.
@@ -141,24 +141,24 @@ class WaitingPods:
             if not self._fits(pod):
                 full.add(pod.kind)
                 continue
-            waiting = self._pods.setdefault(pod.uid, _Waiting())
+            waiting = self._pods.setdefault(pod.uid, _WaitingPod())
             if waiting.alarm is None:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:
         """Begin to lead: pods that went meanwhile are forgotten."""
         for uid in tuple(self._pods):
-            self.hear(uid)
+            self.pod_changed(uid)
 
     def stop(self) -> None:
         """Cancel all alarms."""
         for waiting in self._pods.values():
-            waiting.calm()
+            waiting.cancel_timers()
 
     def _alarm(self, seconds: float, uid: str) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._ring, uid)
+        return asyncio.get_running_loop().call_later(seconds, self._alarm_fired, uid)
 
-    def _ring(self, uid: str) -> None:
+    def _alarm_fired(self, uid: str) -> None:
         """Wake a pod that was not asked for, though it has room."""
         waiting, pod = self._pods.get(uid), self._snapshot.pod(uid)
         if waiting is None:
@@ -168,12 +168,12 @@ class WaitingPods:
             waiting.woken = False
         elif not waiting.woken:
             waiting.woken = True
-            waiting.alarm = self._alarm(PATIENCE * self._wake_seconds, uid)
+            waiting.alarm = self._alarm(BLOCKED_AFTER * self._wake_seconds, uid)
             wakes = pod.allocated.extra.get(WAKES)
             extra = {**pod.allocated.extra, WAKES: wakes + 1 if isinstance(wakes, int) else 1}
             self._apply((Decision(uid, replace(pod.allocated, extra=extra)),), "wake")
         else:  # it waits for a CPU, a volume, …: it keeps its place and keeps nothing from others
-            self._mirror.block(uid, True)
+            self._cache.block(uid, True)
 
     def _fits(self, pod: PodState) -> bool:
         return bool(filter_nodes(self._snapshot, pod, (pod.nominated,)).fitting)

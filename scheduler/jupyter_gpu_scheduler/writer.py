@@ -1,7 +1,7 @@
-"""Writes ``allocated`` of pods: bounded, with preconditions, again and again while the API server is away.
+"""Writes ``allocated`` of pods: bounded, with preconditions, retried while the API server is away.
 
-A write is done only to the very object that was decided about (uid and resource version). Where that changed
-meanwhile nothing is written: the pod is read again, for another decision.
+A write is done only to the very object that was decided about (uid and resource version). If that has changed, nothing
+is written: the pod is read again, for another decision.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable
-from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu_scheduler.rules.state.records import PodRecord
+from jupyter_gpu_scheduler.rules.state.records import PodRecord, read_pod
 from jupyter_gpu_scheduler.rules.wire import allocated_patch
 
-from .metrics import Metrics
+from .metrics import SchedulerMetrics
 from .settings import WriteSettings
 
 _log = logging.getLogger(__name__)
@@ -30,51 +30,51 @@ PASSING = (Unavailable, TooMany, Unauthorized)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteResult:
     """The result of a write."""
 
     kind: Literal["done", "conflict", "gone", "refused"]
-    found: Mapping[str, Any] | None = None
+    found: PodRecord | None = None
     """The pod as it is now, where that is known."""
     message: str = ""
     """Reason why it was refused."""
 
 
-class Writer:
+class AllocationWriter:
     """The writer of decisions. ``may`` is asked before each try: only the leader writes."""
 
-    def __init__(self, kube: Kube, settings: WriteSettings, metrics: Metrics, may: Callable[[], bool]) -> None:
+    def __init__(self, kube: Kube, settings: WriteSettings, metrics: SchedulerMetrics, may: Callable[[], bool]) -> None:
         self._kube = kube
         self._settings = settings
         self._metrics = metrics
         self._may = may
-        self._places = asyncio.Semaphore(settings.concurrent)
+        self._slots = asyncio.Semaphore(settings.concurrent)
 
     @property
     def may(self) -> bool:
         """Whether this process leads, and may write."""
         return self._may()
 
-    async def write(self, record: PodRecord, allocated: Allocated) -> Outcome:
+    async def write(self, record: PodRecord, allocated: Allocated) -> WriteResult:
         """Write until it is done, or can't be."""
         faults.point("scheduler:decided")
-        outcome = await self._until_answered(record, allocated)
-        self._metrics.writes.labels("allocated", outcome.kind).inc()
-        return outcome
+        result = await self._until_answered(record, allocated)
+        self._metrics.writes.labels("allocated", result.kind).inc()
+        return result
 
-    async def read(self, namespace: str, name: str, uid: str) -> Mapping[str, Any] | None:
+    async def read(self, namespace: str, name: str, uid: str) -> PodRecord | None:
         """Return a pod as it is now, ``None`` if it is gone; tried until the API server answers."""
         pauses = self.pauses()
         while True:
             try:
-                found = await self._kube.get(paths.pod(namespace, name))
+                found = read_pod(await self._kube.get(paths.pod(namespace, name)))
             except NotFound:
                 return None
             except KubeError as error:
                 _log.warning("Pod %s/%s can't be read now: %s", namespace, name, error)
                 await asyncio.sleep(pauses())
             else:
-                return found if objects.uid(found) == uid else None
+                return found if found.state.uid == uid else None
 
     def pauses(self) -> Callable[[], float]:
         """Return a function that gives the seconds before each next try: doubling, with jitter to spread the tries."""
@@ -88,27 +88,27 @@ class Writer:
 
         return pause
 
-    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> Outcome:
+    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> WriteResult:
         pod = record.state
         path = paths.pod(pod.namespace, pod.name, "status")
         body = allocated_patch(pod.uid, record.resource_version, allocated)
         pauses = self.pauses()
         while self._may():
             try:
-                async with self._places:  # not kept while it waits for the next try
-                    found = await self._kube.patch(path, body)
+                async with self._slots:  # given up while it waits for the next try
+                    found = read_pod(await self._kube.patch(path, body))
             except NotFound:
-                return Outcome("gone")
-            except Conflict:  # another write was faster, or an earlier try of this one was done without our knowing
+                return WriteResult("gone")
+            except Conflict:  # another write was faster, or an earlier try succeeded without an answer
                 now = await self.read(pod.namespace, pod.name, pod.uid)
-                return Outcome("conflict", now) if now else Outcome("gone")
+                return WriteResult("conflict", now) if now else WriteResult("gone")
             except PASSING as error:
                 self._metrics.writes.labels("allocated", "retried").inc()
                 _log.warning("Pod %s/%s can't be written now: %s", pod.namespace, pod.name, error)
                 await asyncio.sleep(pauses())
             except KubeError as error:
-                return Outcome("refused", message=error.message)
+                return WriteResult("refused", message=error.message)
             else:
                 faults.point("scheduler:written")
-                return Outcome("done", found)
-        return Outcome("refused", message="This process does not lead any more.")
+                return WriteResult("done", found)
+        return WriteResult("refused", message="This process does not lead any more.")

@@ -14,7 +14,7 @@ from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.shares.rules.gpu_settings import Rules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
-from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
+from jupyter_gpu_scheduler.settings import SchedulerSettings
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
 from tests.deploy import chart

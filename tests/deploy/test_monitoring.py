@@ -22,8 +22,8 @@ from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.agent.metrics import Metrics as NodeMetrics
 from jupyter_gpu_node.agent.sharing.share_metrics import Figures
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
-from jupyter_gpu_scheduler.metrics import Metrics as SchedulerMetrics
-from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
+from jupyter_gpu_scheduler.settings import SchedulerSettings
 from tests.builders import cluster, inventory, pod
 from tests.deploy import chart
 from tests.node.test_share_metrics import SHARE

@@ -1,4 +1,4 @@
-"""Which GPUs a new pod gets with its node."""
+"""The GPUs that a new pod gets with its node."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_it_leaves_the_line_with_what_others_wrote() -> None:
     ],
 )
 def test_what_does_not_fit_any_more(me: PodState, error: type[GpuError], words: str) -> None:
-    """Somebody was faster, or it never fitted."""
+    """Another pod was faster, or it never fitted."""
     found = allocate(cluster({"n": 4}, [pod("a", wants=2, has=[0, 1], node="n")]), me, "n")
     assert type(found) is error
     assert found.message.startswith(words)

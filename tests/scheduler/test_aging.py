@@ -1,4 +1,4 @@
-"""Nobody is passed over for longer than was set, whatever the others' priorities; and what a priority may be."""
+"""No pod is overtaken after the patience has passed, whatever the others' priorities; and the cap on priorities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 20
 
 @dataclass(frozen=True)
 class Job:
-    """Somebody who comes, wants whole GPUs, keeps for a time what it gets, all of it or a part, and goes."""
+    """A pod that comes, wants whole GPUs, keeps for a time what it gets, all of it or a part, and goes."""
 
     comes: int
     gpus: int
@@ -46,7 +46,7 @@ class Time:
         self._late: set[str] = set()
 
     def tick(self, jobs: dict[str, Job]) -> None:
-        """Who is done goes, who comes asks, and the scheduler decides."""
+        """Remove the pods that are done, let new ones ask, and have the scheduler decide."""
         for uid, job in jobs.items():
             if self.served.get(uid, self.now) + job.keeps <= self.now and self.snapshot.pod(uid):
                 self.snapshot.remove_pod(uid)
@@ -80,7 +80,7 @@ class Time:
             self._put(replace(state, allocated=stamped(decision.allocated, self.now)))
 
     def _gains(self, uid: str) -> None:
-        """Somebody got GPUs: whoever asked before, waits for too long and still does afterwards was passed over."""
+        """Note that a pod got GPUs: pods that asked before it, are overdue and still wait were overtaken."""
         self.served.setdefault(uid, self.now)
         for other in (*self.snapshot.pods(NODE), *self.snapshot.pending()):
             waits = other.ticket is not None and self.now - self.asked[other.uid] > self.patience + 1
@@ -102,8 +102,8 @@ jobs = st.builds(
 
 
 @given(gpus=st.integers(3, 4), coming=st.lists(jobs, max_size=16))
-def test_nobody_is_passed_over_for_longer_than_the_patience(gpus: int, coming: list[Job]) -> None:
-    """Whoever waited for so long gets nothing later than anybody who asked after it; and in the end all were served."""
+def test_no_pod_is_overtaken_for_longer_than_the_patience(gpus: int, coming: list[Job]) -> None:
+    """A pod that has waited so long gets nothing later than any pod that asked after it; in the end all were served."""
     time, named = Time(gpus, PATIENCE), {f"p{number:02}": job for number, job in enumerate(coming)}
     while time.now <= 40 or len(time.served) < len(named):
         time.tick(named)
@@ -115,7 +115,7 @@ def test_nobody_is_passed_over_for_longer_than_the_patience(gpus: int, coming: l
 @pytest.mark.parametrize("priority", [1, HIGHEST])
 @pytest.mark.parametrize("starts", [False, True])
 def test_newcomers_of_a_higher_priority_go_before_it_no_longer_than_the_patience(starts: bool, priority: int) -> None:
-    """One GPU, and each minute somebody comes who is more important and stays for a minute."""
+    """One GPU, and each minute a pod of higher priority comes and stays for a minute."""
     coming = {f"p{number:02}": Job(number, 1, priority, 1, starts=False) for number in range(60)}
     time = Time(1, PATIENCE)
     for _ in range(70):
@@ -138,7 +138,7 @@ def test_the_time_is_written_once_beside_the_ticket() -> None:
 
 
 def test_a_priority_above_what_the_namespace_may_use_counts_as_that() -> None:
-    """In the line; its user is told, what was asked for stays as it is, and age is above it."""
+    """The line uses the cap and the user sees it; the wish stays as it was written, and age counts above the cap."""
     bold = replace(pod("bold", wants=1, priority=9), cap=3)
     assert (bold.priority, bold.wished_priority, replace(bold, overdue=True).priority) == (3, 9, HIGHEST)
     snapshot = world(1, [pod("owner", wants=1, has=[0]), pod("plain", wants=1, priority=4), bold])

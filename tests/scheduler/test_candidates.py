@@ -1,4 +1,4 @@
-"""Which nodes can take a new pod, and what the others say that is missing."""
+"""The nodes that can take a new pod, and the reasons that the others give."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_is_missing_now(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in NEVER.items()])
 def test_what_can_never_be(case: Case) -> None:
-    """It is told apart, so that nothing is ended to make room in vain."""
+    """It is reported apart, so that no pod is ended in vain to make room."""
     gpus, pods, wish, why = case
     assert ask({"n": gpus}, pods, wish) == Filtered((), {}, {"n": why})
 
@@ -189,13 +189,13 @@ def test_nodes_are_sorted_in_the_order_asked() -> None:
 
 
 def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
-    """Also where no GPU is free, or none works now."""
+    """It fits even where no GPU is free, or none works now."""
     nodes = {"a": inventory(1, unhealthy=[0]), "b": inventory(1)}
     assert ask(nodes, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
 
 
 def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
-    """What can't be read, and what is beyond the user's limit."""
+    """A wish that can't be read, and one beyond the user's limit."""
     snapshot = cluster({"a": 4, "b": 4})
     found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
     assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))
@@ -218,7 +218,7 @@ def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
 def test_new_pods_and_resizes_stand_in_one_line(
     mine: dict[str, Any], theirs: dict[str, Any], fits: bool, running: bool
 ) -> None:
-    """One GPU is free; who has priority gets it, then who has the lower ticket."""
+    """One GPU is free; the pod with the higher priority gets it, then the one with the lower ticket."""
     other = (
         pod("z", wants=2, has=[0], ticket=2, node="n", **theirs)
         if running
@@ -229,21 +229,21 @@ def test_new_pods_and_resizes_stand_in_one_line(
     assert filter_nodes(snapshot, new("me", wants=1, **mine), ["n"]).fitting == (("n",) if fits else ())
 
 
-def test_what_somebody_will_get_when_it_is_decided_is_not_free() -> None:
-    """GPU 1 is about to be given back and GPU 0 is owed to who waits: a new pod can't be bound with either now."""
+def test_what_another_pod_will_get_is_not_free() -> None:
+    """GPU 1 is about to be given back and GPU 0 is owed to a waiting pod: a new pod can't be bound with either now."""
     pods = [pod("r", wants=0, has=[1], attaches=[], node="n"), pod("y", wants=1, ticket=1, node="n")]
     found = filter_nodes(cluster({"n": 2}, pods), new("me", wants=1), ["n"])
     assert found.failed == {"n": "what is free is kept for who came first (1 of 2 GPUs is free)"}
 
 
-def test_who_waits_for_something_else_keeps_nothing_back() -> None:
+def test_a_pod_that_waits_for_something_else_keeps_nothing_back() -> None:
     """A pod that lacks CPU does not block the GPUs of its node."""
     snapshot = cluster({"n": 2}, [new("z", wants=2, ticket=2, on="n", blocked=True)])
     assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
 
 
 def test_what_the_first_cannot_use_is_free_for_others() -> None:
-    """Nothing is kept back that could not serve whoever waits."""
+    """Only GPUs that could serve a waiting pod are kept back for it."""
     gpus = inventory(2, models=[A100, H100])
     snapshot = cluster({"n": gpus}, [new("z", wants=2, model=("A100",), ticket=2, on="n")])
     assert filter_nodes(snapshot, new("me", wants=1, model=("H100",)), ["n"]).fitting == ("n",)
@@ -297,8 +297,8 @@ def test_a_node_that_is_acceptable() -> None:
     assert not has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2001}))
 
 
-def test_a_node_without_gpus_takes_nobody_with_a_slot() -> None:
-    """Neither one that tells of none nor one that never told of any, whatever slots it has; without a slot it may."""
+def test_a_node_without_gpus_takes_no_pod_with_a_slot() -> None:
+    """Neither a node that reports no GPUs nor a silent one, whatever slots it has; a pod without a slot may go."""
     snapshot = cluster({"none": 0, "some": 1})
     names = ["none", "some", "silent"]
     silent = "the GPUs of the node are not known: no node plugin has reported them"
@@ -311,7 +311,7 @@ def test_a_node_without_gpus_takes_nobody_with_a_slot() -> None:
     assert filter_nodes(snapshot, new("me"), names).fitting == ("none", "some"), "its driver came up"
 
 
-def test_nobody_is_bound_to_a_node_that_lost_its_gpus() -> None:
+def test_no_pod_is_bound_to_a_node_that_lost_its_gpus() -> None:
     """Between the question and the Binding."""
     snapshot = cluster({"n": 0})
     refused = allocate(snapshot, new("me"), "n")

@@ -1,7 +1,7 @@
 """The rules that hold at every instant, in random clusters: new pods, resizes and misfortune in any order.
 
 The machine plays users, kube-scheduler, the nodes and misfortune; the controller decides now and then. In half of the
-worlds all wishes are for whole GPUs of any kind: there, who may get what is a matter of counting, and is checked so.
+worlds all wishes are for whole GPUs of any kind: there, counting alone tells what each pod may get, and is the check.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Everything is carried out until nothing changes; then nobody waits who could be served."""
+        """Carry everything out until nothing changes; then no pod waits that could be served."""
         self._settle()
         for name in self.known:
             self._check_rest(name)
@@ -166,8 +166,8 @@ class Cluster(RuleBasedStateMachine):
     def a_gpu_is_never_given_twice(self) -> None:
         """Rules 1 and 2: with what drains; a pod that is not bound holds nothing.
 
-        What `allocated` or `attached` names of a pod that is being deleted is nobody else's, nor is what one that
-        finished still has attached or draining.
+        GPUs that `allocated` or `attached` of a pod being deleted names belong to no other pod, nor do those
+        that a finished pod still has attached or draining.
         """
         held: dict[str, int] = {}
         for pod in self._all():
@@ -303,7 +303,7 @@ class Cluster(RuleBasedStateMachine):
         return sum(map(self._owed, before)) + wish <= self._free(node) and wish <= 1000 * len(gpus)
 
     def _waiting(self, node: str) -> list[PodState]:
-        """Who is owed something on a node and can be served there."""
+        """Return the pods that are owed something on a node and can be served there."""
         most = 1000 * len(self.nodes[node][0])
         pods = (*self.snapshot.pods(node), *self.snapshot.nominated(node))
         return [
@@ -320,7 +320,7 @@ class Cluster(RuleBasedStateMachine):
         return sum(self.snapshot.free(gpu.uuid) for gpu in self.nodes[node][0] if gpu.healthy)
 
     def _check_rest(self, node: str) -> None:
-        """The next in line is served if it can be, and nobody waits in one line who fits into another."""
+        """Check that the next in line is served if it can be, and that no pod waits that another line would serve."""
         if not self.whole:
             return
         line = sorted(self._waiting(node), key=lambda pod: pod.rank)
@@ -349,7 +349,7 @@ class Cluster(RuleBasedStateMachine):
         return fresh
 
     def teardown(self) -> None:
-        """Nobody starves: if all is well, and whoever was served goes, everybody is served who ever can be."""
+        """Check that no pod starves: if all is well and served pods go, every pod is served that ever can be."""
         if not self.nodes:
             return
         for name in NODES:
@@ -439,7 +439,7 @@ def _held(pods: Iterable[PodState]) -> dict[str, int]:
 
 
 def _named(pod: PodState) -> dict[str, int]:
-    """By uuid the milli that records name: `allocated` and revoked unless the pod finished, `attached`, what drains."""
+    """Return the milli that records name, by uuid: `allocated` and revoked unless finished, `attached`, draining."""
     there = pod.attached or Attached(0)
     decided = pod.allocated if pod.allocated and not pod.finished else Allocated(0)
     promised = (*decided.shares, *decided.pending(pod.attached))

@@ -1,4 +1,4 @@
-"""Who gets and who loses which share: one small world for each rule."""
+"""Which pods gain and lose which shares: one small world for each rule."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_a_decision_says_what_changed() -> None:
     assert decision.allocated == Allocated(1, shares({0: 1000, 1: 500}), revision=1, revoked=shares([1]))
 
 
-def test_who_loses_comes_before_who_gains() -> None:
+def test_losing_pods_come_before_gaining_ones() -> None:
     """Applied in their order, the decisions never give what is not free yet; then in line order."""
     snapshot = world(
         2,
@@ -382,14 +382,14 @@ def test_reasons(state: PodState, reason: Reason, message: str) -> None:
     ],
 )
 def test_partial(wants: float, message: str) -> None:
-    """What is there and what is owed, both of this pod alone."""
+    """The message says what the pod has and what it is owed, and mentions no other pod."""
     found = answers(world(3, [pod("a", wants=wants, has=[0]), pod("z", wants=2, has=[1, 2])]))["a"].allocated
     assert (found.reason, found.message) == (Reason.PARTIAL, message)
 
 
 @pytest.mark.parametrize("state", [pod("a", wants=2, has=[0], limit=1), pod("a", wants=9, has=[0])])
 def test_a_refusal_takes_nothing(state: PodState) -> None:
-    """It is told, it loses its place in line, and all it has stays."""
+    """The pod gets the reason and loses its place in line, and all that it has stays."""
     waiting = replace(state, allocated=replace(state.allocated or allocated(), observed_generation=0, ticket=3))
     decision = answers(world(2, [waiting]))["a"]
     assert (decision.added, decision.removed) == ((), ())
@@ -405,7 +405,7 @@ def test_a_limit_below_what_it_has() -> None:
 
 
 def test_a_refused_share_on_a_vanished_gpu_is_dropped() -> None:
-    """What is not there any more is not allocated, whatever else is so."""
+    """A vanished GPU is not allocated, whatever else holds."""
     found = answers(world(1, [pod("a", wants=2, has=[0, 1])]))["a"]
     assert found.allocated.reason is Reason.INFEASIBLE
     assert found.removed == shares([1])
@@ -426,7 +426,7 @@ def test_nothing_is_decided_without_a_wish_or_a_node() -> None:
 
 
 def test_records_that_contradict_each_other_give_nothing_more_away() -> None:
-    """Two pods that both claim a GPU keep what they claim, and nobody gets a part of it."""
+    """Two pods that both claim a GPU keep what they claim, and no other pod gets a part of it."""
     snapshot = world(1, [pod("a", wants=1, has=[0]), pod("b", wants=1, has=[0]), pod("c", wants=0.5)])
     assert decided(snapshot) == {"a": {0: 1000}, "b": {0: 1000}, "c": {}}
 
@@ -439,7 +439,7 @@ def test_a_large_node_is_decided_in_full() -> None:
 
 
 def test_a_wish_that_cannot_be_read_takes_nothing() -> None:
-    """The pod keeps what it has and is told; who comes after is served meanwhile."""
+    """The pod keeps what it has and gets the reason; pods behind it are served meanwhile."""
     bad = replace(pod("a", has=[0], ticket=1), fault="requested cannot be read.")
     found = answers(world(2, [bad, pod("b", wants=1)]))
     assert found["a"].removed == ()

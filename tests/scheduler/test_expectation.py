@@ -1,4 +1,4 @@
-"""Pods that want no GPU yet go where they can expect the most later, and nobody takes it from those who are there."""
+"""Pods without a wish go where they can expect the most later, and wishes leave something to the pods already there."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_all_that_start_without_a_wish_can_have_one_later(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
-def test_who_wants_none_goes_to_the_larger_part(policy: str) -> None:
-    """By what is free for each: a large node with many notebooks offers less than a small one."""
+def test_a_pod_without_a_wish_goes_to_the_larger_part(policy: str) -> None:
+    """The free GPUs of each pod count: a large node with many notebooks offers less than a small one."""
     crowd = [pod(f"p{number}", wants=0, has=[], node="large") for number in range(8)]
     snapshot = cluster({"large": 8, "small": 2}, crowd)
     assert place(snapshot, new("me"), Policy.from_settings({"name": policy})) == "small"
 
 
-def test_who_is_on_the_way_counts() -> None:
+def test_pods_on_their_way_count() -> None:
     """kube-scheduler asks for the next before the last is bound; one that may go to either of two counts half."""
     snapshot = cluster({"a": 4, "b": 3, "c": 3})
     me, rules = new("me"), Policy()
@@ -74,7 +74,7 @@ def test_who_is_on_the_way_counts() -> None:
 
 
 def expected(gpus: Any, *pods: PodState, policy: Policy = ONE_EACH, **fields: Any) -> tuple[int, float]:
-    """What is there and what others may want of it."""
+    """Return the supply on the node and the demand of the other pods."""
     snapshot = cluster({"n": gpus}, pods)
     me = new("me", wants=0, **fields)
     found = expectation(snapshot, "n", policy, me.requested.wish if me.requested else None)
@@ -82,7 +82,7 @@ def expected(gpus: Any, *pods: PodState, policy: Policy = ONE_EACH, **fields: An
 
 
 def test_what_is_free_and_what_soon_will_be() -> None:
-    """What is being closed counts, what is broken or kept does not."""
+    """GPUs that are being closed count; broken or kept ones do not."""
     assert expected(4) == (4000, 0)
     assert expected(inventory(4, unhealthy=[0])) == (3000, 0)
     assert expected(4, pod("a", wants=2, has=[0, 1], node="n")) == (2000, 0)
@@ -96,8 +96,8 @@ def test_what_is_free_and_what_soon_will_be() -> None:
     )
 
 
-def test_who_may_still_want_some() -> None:
-    """Who has nothing wants what is typical, who has some less, who may not have more nothing."""
+def test_pods_that_may_still_want_some() -> None:
+    """A pod without GPUs wants what is typical, one that has some wants less, one at its limit wants nothing."""
     assert expected(4, pod("a", node="n"), pod("b", wants=0, has=[], node="n")) == (4000, 2000)
     assert expected(4, pod("a", wants=2, has=[0, 1], node="n")) == (2000, 0)
     assert expected(4, pod("a", node="n", limit=0.5)) == (4000, 500)
@@ -108,8 +108,8 @@ def test_who_may_still_want_some() -> None:
     assert expected(4, pod("a", node="n"), policy=Policy.from_settings({"workload": [{"share": 1}]})) == (4000, 1000)
 
 
-def test_who_is_in_line_comes_first() -> None:
-    """What is owed to those who wait there, running or new, is not to be expected."""
+def test_pods_in_line_come_first() -> None:
+    """GPUs owed to pods that wait there, running or new, are not to be expected."""
     assert expected(4, pod("a", wants=3, has=[0], ticket=1, node="n")) == (1000, 0)
     assert expected(4, new("a", wants=3, ticket=1, on="n")) == (1000, 0)
     assert expected(4, new("a", wants=3, ticket=1, on="n", blocked=True)) == (4000, 0)
@@ -131,7 +131,7 @@ def test_only_what_could_be_used_is_counted() -> None:
 
 
 def test_models_that_the_policy_prefers() -> None:
-    """Of equal prospects the preferred model wins; on a mixed node what is free of each counts."""
+    """The preferred model wins among equal nodes; on a mixed node the free GPUs of each model count."""
     policy = Policy.from_settings({"models": {"H100": 10, "T4": 0}})
     snapshot = cluster({"a": inventory(2, models=["T4"]), "b": inventory(2, models=["H100"])})
     assert place(snapshot, new("me"), policy) == "b"
@@ -141,8 +141,8 @@ def test_models_that_the_policy_prefers() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
-def test_a_wish_leaves_something_to_those_who_are_there(policy: str) -> None:
-    """Of two nodes with the same GPUs it takes the one where nobody hopes for them, whatever the policy."""
+def test_a_wish_leaves_something_to_the_pods_that_are_there(policy: str) -> None:
+    """It takes the node where no other pod may want the GPUs, if nodes are equal otherwise, whatever the policy."""
     idle = [pod(f"p{number}", wants=0, has=[], node="b") for number in range(4)]
     snapshot = cluster({"a": 4, "b": 4}, idle)
     assert place(snapshot, new("me", wants=4), Policy.from_settings({"name": policy})) == "a"
@@ -165,7 +165,7 @@ def test_what_was_computed_is_forgotten_when_the_node_changes() -> None:
     policy=st.sampled_from(sorted(PRESETS)),
     data=st.data(),
 )
-def test_nobody_misses_a_gpu_while_another_node_has_one_to_spare(gpus: list[int], policy: str, data: Any) -> None:
+def test_no_pod_misses_a_gpu_while_another_node_has_one_to_spare(gpus: list[int], policy: str, data: Any) -> None:
     """As many notebooks as there are GPUs, on nodes of any sizes: each has one when it wants one."""
     snapshot = cluster({f"n{number}": count for number, count in enumerate(gpus)})
     rules = Policy.from_settings({"name": policy})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation, workload_of
-from jupyter_gpu_scheduler.rules.scoring.policy import Kind, Policy
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy, WorkloadKind
 from jupyter_gpu_scheduler.rules.state.shape import Shape, after, gpus_of, shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, cluster, inventory, new, pod
@@ -25,7 +25,7 @@ def shape(free: list[int], **fields: Any) -> Shape:
     return after(found, [(index, 1000 - milli) for index, milli in enumerate(free)])
 
 
-def mix(*kinds: Kind) -> Policy:
+def mix(*kinds: WorkloadKind) -> Policy:
     """A policy with this mix of wishes."""
     return Policy(workload=kinds)
 
@@ -50,25 +50,25 @@ def mix(*kinds: Kind) -> Policy:
 )
 def test_what_is_useless_for_one_wish(wish: Wish | None, free: list[int], useless: int) -> None:
     """Too little on one GPU, too few GPUs, another model, or no wish for any."""
-    assert fragmentation(mix(Kind(wish, 1.0)), shape(free)) == useless
+    assert fragmentation(mix(WorkloadKind(wish, 1.0)), shape(free)) == useless
 
 
 def test_it_is_what_is_to_be_expected_over_the_mix() -> None:
     """Shares are relative; a mix of nothing is useless for nothing."""
-    two = mix(Kind(Wish(1000), 3.0), Kind(Wish(500), 1.0))
+    two = mix(WorkloadKind(Wish(1000), 3.0), WorkloadKind(Wish(500), 1.0))
     assert fragmentation(two, shape([500])) == 375
-    assert fragmentation(mix(Kind(Wish(1000), 0.0)), shape([500])) == 0
+    assert fragmentation(mix(WorkloadKind(Wish(1000), 0.0)), shape([500])) == 0
 
 
 def test_without_cpu_all_is_useless() -> None:
     """GPUs of a node whose CPU is used up are stranded; where CPU is not known it is not looked at."""
-    policy = mix(Kind(Wish(500), 1.0, cpu=2000))
+    policy = mix(WorkloadKind(Wish(500), 1.0, cpu=2000))
     assert [fragmentation(policy, shape([500, 250]), cpu) for cpu in (None, 2000, 1999)] == [250, 250, 750]
 
 
 def test_an_island_is_a_demand_there_too() -> None:
     """Two on one island: single ones are useless."""
-    policy = mix(Kind(Wish(2000, topology="island"), 1.0))
+    policy = mix(WorkloadKind(Wish(2000, topology="island"), 1.0))
     assert fragmentation(policy, shape([1000, 1000, 1000, 0], island=2)) == 1000
 
 
@@ -76,19 +76,23 @@ def test_broken_gpus_are_not_free() -> None:
     """They count neither as free nor as useless."""
     found = shape_of(cluster({"n": inventory(2, unhealthy=[0])}), "n")
     assert found is not None
-    assert fragmentation(mix(Kind(Wish(2000), 1.0)), found) == 1000
+    assert fragmentation(mix(WorkloadKind(Wish(2000), 1.0)), found) == 1000
 
 
 @given(st.lists(st.sampled_from([0, 250, 500, 750, 1000]), max_size=4), st.integers(0, 4000))
 def test_it_is_never_more_than_what_is_free(free: list[int], milli: int) -> None:
     """Nor less than nothing."""
-    assert 0 <= fragmentation(mix(Kind(Wish(milli), 1.0)), shape(free)) <= sum(free)
+    assert 0 <= fragmentation(mix(WorkloadKind(Wish(milli), 1.0)), shape(free)) <= sum(free)
 
 
 def test_the_mix_of_a_cluster() -> None:
     """Wishes with the CPU that comes with them, the most frequent first."""
     pods = [new("a", wants=1, asks={"cpu": 500}), new("b"), new("c", wants=0), new("d", wants=0.5), new("e")]
-    assert workload_of(pods) == (Kind(None, 0.6), Kind(Wish(1000), 0.2, 500), Kind(Wish(500), 0.2))
+    assert workload_of(pods) == (
+        WorkloadKind(None, 0.6),
+        WorkloadKind(Wish(1000), 0.2, 500),
+        WorkloadKind(Wish(500), 0.2),
+    )
     assert workload_of([]) == ()
 
 

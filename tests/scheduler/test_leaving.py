@@ -1,4 +1,4 @@
-"""Pods that are on their way out, or finished: what they may have is nobody else's."""
+"""Pods that are being deleted or have finished: GPUs that they may still use are not free."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ few = st.sets(st.integers(0, 2))
 
 
 @given(promised=few, attaches=few, drains=few, finished=st.booleans(), wants=st.integers(1, 3))
-def test_what_a_pod_that_leaves_may_have_is_nobody_elses(
+def test_gpus_that_a_leaving_pod_may_use_are_not_free(
     promised: set[int], attaches: set[int], drains: set[int], finished: bool, wants: int
 ) -> None:
-    """Neither for a new pod nor for one that grows; what was only promised to who finished is free."""
+    """They are free neither for a new pod nor for one that grows; what was only promised to a finished pod is free."""
     there = attached(attaches, draining=drains)
     leaves = PodState("a", "n", None, allocated(promised), there, gone=True, finished=finished)
     taken = {uuid(index) for index in (attaches | drains if finished else promised | attaches | drains)}

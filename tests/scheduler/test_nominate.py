@@ -1,4 +1,4 @@
-"""Where a new pod waits, and when it waits elsewhere."""
+"""The node in whose line a new pod waits, and when it moves to another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLICY = Policy()
 def waits(
     snapshot: ClusterSnapshot, me: PodState, names: str | list[str] = "", policy: Policy = POLICY
 ) -> Allocated | None:
-    """What the pod waits with, once that is written down; names are single letters."""
+    """Return the pod with the `allocated` that it waits with; names are single letters."""
     found = nominate(snapshot, me, list(names or snapshot.nodes()), policy)
     if found is None:
         return None
@@ -32,7 +32,7 @@ def waits(
 
 
 def reviewed(snapshot: ClusterSnapshot, changed: str | None = None) -> dict[str, str]:
-    """Who is nominated anew, to which node; written down. A second look changes nothing."""
+    """Return the pods that are nominated anew, and their nodes, applied. A second review changes nothing."""
     before = snapshot.pending()
     found = review(snapshot, POLICY, None if changed is None else list(changed))
     assert snapshot.pending() == before
@@ -70,7 +70,7 @@ def test_asked_again_nothing_changes() -> None:
 
 
 def test_the_best_prospect() -> None:
-    """Where it fits; else where it lacks least; else where fewer wait; else by score; never where it can't be."""
+    """A node where it fits; else where it lacks least; else the shortest line; else the score; none that never can."""
     pods = [
         pod("a", wants=4, has=[0, 1, 2, 3], node="a"),
         pod("b", wants=3, has=[10, 11, 12], node="b"),
@@ -134,8 +134,8 @@ def test_a_pod_that_wants_no_gpu_stands_in_no_line() -> None:
     assert waits(snapshot, new("me", wants=0, ticket=1, on="n")) == Allocated(1)
 
 
-def test_who_fits_elsewhere_waits_there() -> None:
-    """A node where something came free takes who waits longest, wherever it waits; the rest stay."""
+def test_a_pod_that_fits_elsewhere_waits_there() -> None:
+    """A node where room came free takes the pod that has waited longest, wherever it waits; the rest stay."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
         new("x", wants=2, ticket=1, on="n", offered="nmk"),
@@ -148,8 +148,8 @@ def test_who_fits_elsewhere_waits_there() -> None:
     assert [state.uid for state in snapshot.line("n")] == ["y"]
 
 
-def test_nobody_moves_to_where_it_would_come_after_others() -> None:
-    """Room that is kept for others is no room; and who has priority has it everywhere."""
+def test_no_pod_moves_to_where_it_would_come_after_others() -> None:
+    """Room that is kept for other pods is no room; and priority counts on every node."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
         new("x", wants=2, ticket=1, on="n", offered="nm"),
@@ -185,7 +185,7 @@ def test_asked_again_it_goes_where_it_lacks_less() -> None:
 
 
 def test_a_node_that_can_serve_no_more() -> None:
-    """It is gone, lost GPUs, is cordoned or lost its labels: who waited there waits elsewhere, with its ticket."""
+    """It is gone, lost GPUs, is cordoned or lost its labels: its pods wait elsewhere, with their tickets."""
     wants: dict[str, Any] = {"wants": 2, "selector": {"gpu": "yes"}}
     labelled = facts(labels={"gpu": "yes"})
     losses: dict[str, Callable[[ClusterSnapshot], None]] = {
@@ -217,9 +217,9 @@ def test_where_its_cpu_is_free() -> None:
     assert reviewed(snapshot, "m") == {"x": "m"}
 
 
-def test_who_can_be_served_nowhere_any_more_leaves_the_line() -> None:
-    """It keeps its ticket until kube-scheduler asks again. Who wants nothing any more, or too much, loses it; the dead
-    and those in no line are left alone.
+def test_a_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
+    """It keeps its ticket until kube-scheduler asks again. A pod that wants nothing any more, or too much, loses it;
+    finished pods and those in no line are left alone.
     """
     pods = [
         new("x", wants=2, ticket=1, on="n", offered="n"),
@@ -317,7 +317,7 @@ def test_questions_and_reviews_come_to_rest(data: st.DataObject) -> None:
 
 
 def test_only_what_can_have_changed_is_looked_at() -> None:
-    """Who waits where nothing changed is left alone, unless there is room on a node that did change."""
+    """A pod that waits where nothing changed is left alone, unless a node that did change has room."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
         pod("b", wants=2, has=[10, 11], node="m"),
@@ -359,8 +359,8 @@ def _allocated(snapshot: ClusterSnapshot, uid: str) -> Allocated:
     return state.allocated
 
 
-def test_a_resize_does_not_overtake_who_waits_to_start() -> None:
-    """GPUs are kept for the pod that waits, so that it starts; who has priority goes before."""
+def test_a_resize_does_not_overtake_a_pod_that_waits_to_start() -> None:
+    """GPUs are kept for the pod that waits, so that it starts; a pod of higher priority goes before it."""
     grows = pod("a", wants=2, has=[0], node="n")
     snapshot = cluster({"n": 3}, [grows, new("me", wants=3, ticket=1, on="n")])
     assert [step.added for step in decide(snapshot, "n") if step.uid == "a"] == [()]
@@ -368,7 +368,7 @@ def test_a_resize_does_not_overtake_who_waits_to_start() -> None:
     assert [len(step.added) for step in decide(snapshot, "n") if step.uid == "a"] == [1]
 
 
-def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
+def test_a_pod_that_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
     """Its ticket stands, others are served meanwhile."""
     snapshot = cluster(
         {"n": 2}, [pod("a", wants=2, has=[0], node="n"), new("me", wants=2, ticket=1, on="n", blocked=True)]
@@ -378,7 +378,7 @@ def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None
     assert (_allocated(snapshot, "me").ticket, _allocated(snapshot, "me").position) == (1, 1)
 
 
-def test_who_is_refused_there_is_left_to_the_review() -> None:
+def test_a_pod_that_is_refused_there_is_left_to_the_review() -> None:
     """Another node may serve it."""
     snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n", offered="nm")])
     assert decide(snapshot, "n") == ()

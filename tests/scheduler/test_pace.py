@@ -1,4 +1,4 @@
-"""How often the wish of one pod is answered: some changes at once, then in a steady pace; never a shrink too late."""
+"""The rate at which one pod's wishes are answered: some at once, then at a steady pace; shrinking never waits."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Requested, Wish
-from jupyter_gpu_scheduler.rules.queue.pace import Asked, Paced, first, paced
+from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 
 BURST, SECONDS = 3, 2.0
 
 
-def asked(milli: int, generation: int = 1, **fields: object) -> Asked:
+def asked(milli: int, generation: int = 1, **fields: object) -> AskedWish:
     """A wish."""
-    return Asked(Requested(generation, Wish(milli, **fields)))  # type: ignore[arg-type]
+    return AskedWish(Requested(generation, Wish(milli, **fields)))  # type: ignore[arg-type]
 
 
-def answers(wishes: list[tuple[float, Asked]], start: Asked) -> list[tuple[float, Asked]]:
-    """When which wish was answered, of those that were written at these times; each is asked again when it may be."""
-    now: Paced = first(start, 0.0, BURST)
+def answers(wishes: list[tuple[float, AskedWish]], start: AskedWish) -> list[tuple[float, AskedWish]]:
+    """Return when each wish, written at these times, was answered; each is retried when it may be."""
+    now: PacedWish = first(start, 0.0, BURST)
     told = []
     for number, (when, wish) in enumerate(wishes):
         until = wishes[number + 1][0] if number + 1 < len(wishes) else float("inf")
@@ -55,14 +55,14 @@ def test_no_more_than_the_burst_and_the_pace(pauses: list[float], data: st.DataO
 
 def test_what_is_given_back_is_answered_at_once() -> None:
     """However many changes there were; less of the same, nothing at all, or no wish any more."""
-    spent = Paced(asked(2000, priority=3), 0.0, 5.0)
-    for less in (asked(1000, 9, priority=3), asked(0, 9), Asked(None)):
+    spent = PacedWish(asked(2000, priority=3), 0.0, 5.0)
+    for less in (asked(1000, 9, priority=3), asked(0, 9), AskedWish(None)):
         assert paced(spent, less, 5.0, burst=BURST, seconds=SECONDS) == (replace(spent, asked=less), 0.0)
     for other in (asked(3000, 9, priority=3), asked(1000, 9, priority=4), asked(1000, 9, model=("A100",), priority=3)):
         assert paced(spent, other, 5.0, burst=BURST, seconds=SECONDS) == (spent, SECONDS)
-    for unreadable in (Asked(None, "nonsense"), Asked(asked(0).requested, "nonsense")):
+    for unreadable in (AskedWish(None, "nonsense"), AskedWish(asked(0).requested, "nonsense")):
         assert paced(spent, unreadable, 5.0, burst=BURST, seconds=SECONDS) == (spent, SECONDS)
-    nothing = Paced(Asked(None), 0.0, 5.0)
+    nothing = PacedWish(AskedWish(None), 0.0, 5.0)
     assert paced(nothing, asked(0), 5.0, burst=BURST, seconds=SECONDS) == (nothing, SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs serve a wish: fitting, islands, and the least change."""
+"""The GPUs that serve a wish: fitting, islands, and the least change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], e
 
 
 def spots(gpus: tuple[Gpu, ...], free: dict[int, int], held: dict[int, int] | None = None) -> list[Spot]:
-    """Of a pod that has nothing; ``free`` and ``held`` by index, 1000 and 0 where they do not say."""
+    """Return the spots for a pod that has nothing; ``free`` and ``held`` by index, 1000 and 0 where not given."""
     return [Spot(gpu, free.get(gpu.index, 1000), (held or {}).get(gpu.index, 0)) for gpu in gpus]
 
 

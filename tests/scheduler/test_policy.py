@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPICAL, Kind, Policy, PolicyError
+from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPICAL, Policy, PolicyError, WorkloadKind
 from tests.builders import GIB
 
 
@@ -20,7 +20,7 @@ def test_nothing_said_is_fgd() -> None:
 
 
 def test_own_weights_come_over_those_of_the_policy() -> None:
-    """What is not named keeps its weight."""
+    """Weights that are not named stay."""
     policy = Policy.from_settings({"name": "pack", "weights": {"cpu_free": 3, "gpu_free": -1.5}, "models": {"H100": 9}})
     assert policy.weights == {**PRESETS["pack"], "cpu_free": 3.0, "gpu_free": -1.5}
     assert policy.models == {"H100": 9.0}
@@ -38,9 +38,9 @@ def test_an_own_mix_of_wishes() -> None:
         }
     )
     assert policy.workload == (
-        Kind(Wish(500), 3.0, 1500),
-        Kind(Wish(2000, model=("A100",), memory=GIB, topology="island"), 1.0),
-        Kind(None, 0.0),
+        WorkloadKind(Wish(500), 3.0, 1500),
+        WorkloadKind(Wish(2000, model=("A100",), memory=GIB, topology="island"), 1.0),
+        WorkloadKind(None, 0.0),
     )
 
 
@@ -77,7 +77,7 @@ def test_every_weight_is_documented() -> None:
     ],
 )
 def test_what_is_wrong_is_said(settings: Any, words: str) -> None:
-    """Where, what, and what to write instead."""
+    """The message says where, what, and what to write instead."""
     with pytest.raises(PolicyError) as caught:
         Policy.from_settings(settings)
     assert str(caught.value).startswith(words)

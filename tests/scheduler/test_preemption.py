@@ -1,4 +1,4 @@
-"""Nobody ends for a pod that would not get its GPUs by it."""
+"""Pods are ended for another only if that gives it its GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VITAL = new("vital", wants=1)
 
 
 def test_only_where_gpus_come_free_by_it() -> None:
-    """Who holds none, or too few, would end in vain; so would all on a node that can never serve the wish."""
+    """Pods that hold too few GPUs would end in vain; so would all pods of a node that can never serve the wish."""
     pods = [
         pod("rich", wants=2, has=[0, 1], node="n"),
         pod("poor", wants=0, has=[], node="n"),
@@ -32,7 +32,7 @@ def test_only_where_gpus_come_free_by_it() -> None:
 
 
 def test_a_gpu_that_is_free_needs_no_holder_to_end() -> None:
-    """Then it is CPU or a slot that is missing, and ending those whom kube-scheduler chose gives that."""
+    """CPU or a slot is missing then, and ending the pods that kube-scheduler chose frees that."""
     about = {"n": NodeFacts(allocatable={SLOT: 2}, used={SLOT: 2})}
     pods = [pod("a", wants=1, has=[0], node="n"), pod("b", wants=0, has=[], node="n")]
     snapshot = cluster({"n": 2}, pods, about)
@@ -41,8 +41,8 @@ def test_a_gpu_that_is_free_needs_no_holder_to_end() -> None:
     assert helpful(snapshot, new("vital"), {"n": ["b"]}) == ("n",), "who wants none needs a slot only"
 
 
-def test_who_waits_there_is_served_first() -> None:
-    """What comes free would be another's: nobody ends for that."""
+def test_pods_that_wait_there_are_served_first() -> None:
+    """GPUs that come free would go to a waiting pod: no pod is ended for that."""
     pods = [pod("a", wants=1, has=[0], node="n"), pod("waits", wants=1, has=[], ticket=1, node="n")]
     snapshot = cluster({"n": 1}, pods)
     assert helpful(snapshot, VITAL, {"n": ["a"]}) == ()

@@ -1,4 +1,4 @@
-"""Two records that can't both be true: who keeps the GPU."""
+"""Two records that can't both be true: which pod keeps the GPU."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ WHO: dict[str, tuple[list[PodState], dict[str, dict[int, int]]]] = {
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in WHO.items()])
-def test_who_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None:
-    """And a second look finds nothing more to repair."""
+def test_which_pod_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None:
+    """A second repair finds nothing more."""
     pods, expected = case
     snapshot = world(3, pods)
     apply(snapshot, repair(snapshot, "node"))

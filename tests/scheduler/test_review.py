@@ -93,7 +93,7 @@ def test_it_is_what_a_look_at_every_pod_finds(
 
 
 def test_nothing_is_looked_at_where_nothing_changed() -> None:
-    """However many wait; where a part came free that nobody can use, one of each kind is looked at."""
+    """However many pods wait; where a part came free that fits no pod, one pod of each kind is examined."""
     line = [new(f"p{number:04}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(1000)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
     snapshot = cluster({"n": 1, "m": 1}, (*owners, *line))
@@ -103,7 +103,7 @@ def test_nothing_is_looked_at_where_nothing_changed() -> None:
 
 
 def test_other_things_may_happen_between_two_steps() -> None:
-    """Pods come, go and change while it is looked: none is told of that is not there, and none twice."""
+    """Pods come, go and change meanwhile: no decision is about a missing pod, and none comes twice."""
     line = [new(f"p{number}", wants=number % 2 + 1, ticket=number + 1, on="gone", offered=NODES) for number in range(8)]
     snapshot = cluster({"n": 2, "m": 2}, line)
     told = []
@@ -129,7 +129,7 @@ def test_a_kind_that_goes_while_it_is_looked() -> None:
     assert list(steps) == [None] * 2
 
 
-def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
+def test_a_pod_that_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     """Past a node that has too little: the first two of three, and the third stays."""
     line = [new(f"p{number}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(3)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
@@ -138,8 +138,8 @@ def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     assert [(step.uid, step.allocated.extra[NOMINATED]) for step in found] == [("p0", "k"), ("p1", "k")]
 
 
-def test_who_waits_for_nothing_any_more_keeps_no_ticket() -> None:
-    """Also one that stands in no line, whatever nodes changed."""
+def test_a_pod_that_waits_for_nothing_any_more_keeps_no_ticket() -> None:
+    """A pod that stands in no line loses it too, whatever nodes changed."""
     snapshot = cluster({"n": 1}, [new("p", wants=0, ticket=1)])
     (found,) = review(snapshot, POLICY, ())
     assert (found.uid, found.allocated.ticket) == ("p", None)

@@ -1,4 +1,4 @@
-"""What is taken away before its node has told that it opened it: not free until the node has followed."""
+"""A share that is revoked before its node reported that it opened it: not free until the node has followed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.builders import allocated, apply, attached, decided, pod, shares, uui
 UIDS = ("a", "b", "c")
 
 
-def test_a_record_that_comes_late_contradicts_nobody() -> None:
-    """The node opens what it was told to, the wish is taken back, and only then the node's record arrives."""
+def test_a_late_record_contradicts_no_other() -> None:
+    """The node opens what was decided, the wish is taken back, and only then the node's record arrives."""
     snapshot = world(1, [pod("a", wants=0, has=[0], attaches=[]), pod("b", wants=1)])
     assert decided(snapshot) == {"a": {}, "b": {}}
     a = snapshot.pod("a")
@@ -31,7 +31,7 @@ def test_a_record_that_comes_late_contradicts_nobody() -> None:
 
 
 def test_what_goes_is_revoked_until_the_node_follows() -> None:
-    """Also a part of a share; what was revoked before and is not followed yet stays so."""
+    """A part of a share, too; shares that were revoked before and are not followed yet stay revoked."""
     before = allocated({0: 1000, 1: 500})
     first = before.with_shares(shares({0: 500, 1: 500}), None)
     assert (first.revision, first.revoked) == (1, shares({0: 1000}))
@@ -73,7 +73,7 @@ class Slow(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from(UIDS))
     def open(self, uid: str) -> None:
-        """The node's rules follow the decision; nobody is told."""
+        """Make the node's rules follow the decision, with no record of it."""
         state = self.snapshot.pod(uid)
         if state and state.allocated:
             self.in_force[uid] = state.allocated
@@ -82,7 +82,7 @@ class Slow(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from(UIDS))
     def record(self, uid: str) -> None:
-        """What the rules are is written."""
+        """Write the node's rules into the record."""
         state = self.snapshot.pod(uid)
         if state and uid in self.unsent:
             self.snapshot.put_pod(replace(state, attached=self.unsent.pop(uid)))

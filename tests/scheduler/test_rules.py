@@ -236,7 +236,7 @@ class World(RuleBasedStateMachine):
         assert set(decision.removed) <= was
 
     def _check_pod(self, before: PodState, pod: PodState) -> None:
-        """What one pod got."""
+        """Check what one pod got."""
         wish = pod.requested.wish if pod.requested else Wish(0)
         was, has = _allocated(before), _allocated(pod)
         there = {gpu.uuid: gpu for gpu in self.inventory}
@@ -274,7 +274,7 @@ class World(RuleBasedStateMachine):
                     assert uuid in has, "a GPU in use was taken from somebody who did not ask for fewer"
 
     def _check_line(self, old: dict[str, PodState], new: dict[str, PodState]) -> None:
-        """Tickets, places, and that nobody overtakes or starves."""
+        """Check tickets and positions, and that no pod overtakes or starves."""
         line = self.snapshot.line(NODE)
         assert [pod.allocated.position for pod in line if pod.allocated] == list(range(1, len(line) + 1))
         tickets = [pod.ticket for pod in line]
@@ -308,7 +308,7 @@ class World(RuleBasedStateMachine):
         return same and len(peers) >= len(wish.pieces) and any(_enough(g, wish, wish.pieces[-1]) for g in peers)
 
     def _room(self, pod: PodState, gpu: Gpu) -> int:
-        """What the pod may have of a GPU at most, as things are."""
+        """Return the milli of a GPU that the pod may have at most, as things are."""
         others = sum(_held(other).get(gpu.uuid, 0) for other in self.snapshot.pods(NODE) if other.uid != pod.uid)
         return 1000 - others if gpu.healthy else _allocated(pod).get(gpu.uuid, 0)
 
@@ -329,7 +329,7 @@ class World(RuleBasedStateMachine):
                     yield True
 
     def _check_partial(self, pod: PodState) -> None:
-        """What can be had of a wish is had at once."""
+        """Check that all that can be had of a wish is had at once."""
         assert pod.requested is not None
         wish, has = pod.requested.wish, _allocated(pod)
         if wish.topology in ("island", "switch") or len(has) >= len(wish.pieces):
@@ -396,7 +396,7 @@ def _gained(before: PodState, after: PodState) -> set[str]:
 
 
 def _order(before: PodState) -> tuple[int, float, str]:
-    """Who is served before whom: priority, then age; who came since the last decision comes last, by name."""
+    """Return the order of service: priority, then age; pods that came since the last decision come last, by name."""
     return (-before.priority, float("inf") if before.ticket is None else before.ticket, before.uid)
 
 

@@ -1,4 +1,4 @@
-"""How places are rated, attribute by attribute and by the policies."""
+"""How nodes are rated, attribute by attribute and by the policies."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def rated(
     about: NodeFacts | None = None,
     **fields: Any,
 ) -> float:
-    """What one attribute says of one node for a pod that wants a GPU."""
+    """Return the rating of a node by one attribute, for a pod that wants a GPU."""
     snapshot = cluster({"n": gpus}, pods, {"n": about or facts()})
     return score(snapshot, me or new("me", wants=1), Pair("n", "n"), Policy(weights={attribute: 1.0}, **fields))
 
 
 def test_free_gpus() -> None:
-    """What is left free after the pod has come, of compute and of memory; broken ones are not counted."""
+    """The compute and the memory that are free after the pod has come count; broken GPUs do not."""
     assert rated("gpu_free", 4) == 0.75
     assert rated("gpu_free", 4, me=new("me", wants=0.5)) == 0.875
     assert rated("gpu_free", inventory(2, unhealthy=[0])) == 0
@@ -49,7 +49,7 @@ def test_what_is_not_known_is_one_half() -> None:
 
 
 def test_cpu_memory_and_disk_after_what_the_pod_asks_for() -> None:
-    """Of what the node can give; more than all counts as all."""
+    """The part of the node's allocatable that is left; more than all counts as all."""
     about = NodeFacts(
         allocatable={"cpu": 4000, "memory": 100, "ephemeral-storage": 50}, used={"cpu": 1000, "memory": 90}
     )
@@ -83,7 +83,7 @@ def test_gpus_that_are_near_each_other(gpus: Sequence[Gpu], wants: int, near: fl
 
 
 def test_preferred_models() -> None:
-    """By words of the name; the highest that matches counts, and none is in the middle."""
+    """Words of the name choose the preference; the highest match counts, and no match is in the middle."""
     policy = Policy(models={"A100": 2, "NVIDIA A100": 8, "H100": 10, "T4": 0})
     found = [preferred(policy, model) for model in ("NVIDIA A100-SXM4-80GB", "H100 PCIe", "T4", "L40S")]
     assert found == [0.8, 1.0, 0.0, 0.5]
@@ -171,14 +171,14 @@ def test_what_the_policies_choose(policy: str, node: str) -> None:
 
 
 def test_the_best_of_equals_is_the_first_by_name() -> None:
-    """And nobody is best where nothing fits."""
+    """Where nothing fits, no node is best."""
     snapshot = cluster({"b": 2, "a": 2})
     assert best(snapshot, new("me", wants=2), ["b", "a"], Policy()) == "a"
     assert best(snapshot, new("me", wants=3), ["b", "a"], Policy()) is None
 
 
 def test_near_ties_are_not_stretched() -> None:
-    """Who is hardly worse than the best is as good to kube-scheduler; a small difference is a small one to it too."""
+    """A node that is hardly worse than the best gets the same score; a small difference stays a small one."""
     for used, scores in (
         ({"a": 0, "b": 2}, {"a": BEST, "b": BEST}),
         ({"a": 0, "b": 4}, {"a": BEST, "b": BEST - 1}),
@@ -193,7 +193,7 @@ def test_near_ties_are_not_stretched() -> None:
 
 
 def test_scores_follow_changes() -> None:
-    """What was computed before is forgotten for a node that changes, and for it alone."""
+    """Cached results are dropped for a node that changes, and for it alone."""
     snapshot: ClusterSnapshot = cluster({"a": 8, "b": 8})
     me, policy = new("me", wants=1), only(gpu_free=1)
     assert prioritize(snapshot, me, ["a", "b"], policy) == {"a": 10, "b": 10}

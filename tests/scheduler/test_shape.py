@@ -104,7 +104,7 @@ def test_alike_gpus_and_islands_may_change_places() -> None:
 
 @given(shapes, wishes, st.integers(0, 99))
 def test_the_order_of_gpus_never_decides_whether_a_wish_fits(shape: Shape, wish: Wish, seed: int) -> None:
-    """What was found out for one node holds for all of its pattern, and the node itself keeps the promise."""
+    """The fit of one node holds for all nodes of its pattern, and each node can grant it."""
     me = PodState("me", requested=Requested(1, wish))
     answers = []
     for one in (shape, shuffled(shape, seed)):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated_cluster import Job, Outcome, at_once, replay
+from benchmarks.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
 
 
-def test_who_finds_no_place_is_refused() -> None:
+def test_a_pod_that_fits_nowhere_is_refused() -> None:
     """Two of three fit; what is left is of no use for a whole GPU."""
     snapshot = cluster({"a": 1, "b": 1})
     jobs = [Job(new("x", wants=0.75)), Job(new("y", wants=1)), Job(new("z", wants=1))]
     policy = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})
     found = replay(snapshot, jobs, ["a", "b"], policy)
-    assert found == Outcome(2000, (750, 1750, 2750), (750, 1750, 1750), 250.0, 1)
+    assert found == SimulationResult(2000, (750, 1750, 2750), (750, 1750, 1750), 250.0, 1)
     assert found.part == 0.875
 
 
@@ -34,7 +34,7 @@ def test_pods_that_end_make_room() -> None:
 
 
 def test_cpu_is_counted() -> None:
-    """What a pod asks for beside GPUs is used while it is there."""
+    """CPU, memory and disk of a pod are used while it is there."""
     snapshot = cluster({"a": 4}, about={"a": facts(cpu=3)})
     jobs = [
         Job(new("x", wants=1, asks={"cpu": 2000}), until=2),
@@ -47,7 +47,7 @@ def test_cpu_is_counted() -> None:
 
 def test_nothing_comes() -> None:
     """No job, no node: no figure is invented."""
-    assert replay(cluster({}), [], [], Policy()) == Outcome(0, (), (), 0.0, 0)
+    assert replay(cluster({}), [], [], Policy()) == SimulationResult(0, (), (), 0.0, 0)
     assert replay(cluster({}), [], [], Policy()).part == 0
 
 
@@ -60,7 +60,7 @@ def test_policies_differ(name: str, nodes: set[str]) -> None:
 
 
 def test_wishes_that_come_later() -> None:
-    """Who started nowhere has nothing, who is served at once counts, and who waits takes nothing from the next."""
+    """A pod that started nowhere has nothing, one that is served at once counts, and one that waits takes nothing."""
     snapshot = cluster({"a": 2, "b": 1}, about={"a": facts(2), "b": facts(1)})
     pods = [new("x"), new("y"), new("z"), new("fourth")]
     wishes = [Wish(2000), Wish(1000), Wish(1000), Wish(1000)]

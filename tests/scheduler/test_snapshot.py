@@ -1,4 +1,4 @@
-"""What is known, and that it stays right however changes come."""
+"""The cluster snapshot stays right in whatever order changes come."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_free_is_never_negative() -> None:
 
 
 def test_replacing_and_removing_a_pod_leaves_nothing_behind() -> None:
-    """The index of who holds what follows every change; removing twice is no error."""
+    """The index of holders follows every change; removing twice is no error."""
     snapshot = world(2, [pod("a", wants=1, has=[0])])
     snapshot.put_pod(pod("a", wants=1, has=[1]))
     assert (snapshot.free(uuid(0)), snapshot.free(uuid(1))) == (1000, 0)
@@ -78,7 +78,7 @@ def test_nodes_come_and_go() -> None:
 
 
 def test_the_line_is_by_priority_then_ticket_and_without_the_dead() -> None:
-    """Who has no ticket is not in line."""
+    """A pod without a ticket is not in line."""
     snapshot = world(
         1,
         [
@@ -102,14 +102,14 @@ def test_a_bare_pod_holds_nothing() -> None:
 
 
 def test_a_pending_pod_holds_nothing() -> None:
-    """Whatever its record says: nobody gets a GPU before its node is decided."""
+    """Whatever its record says: no pod gets a GPU before its node is decided."""
     snapshot = world(1, [PodState("a", allocated=allocated([0]), attached=attached([0]))])
     assert snapshot.free(uuid(0)) == 1000
     assert [state.uid for state in snapshot.pending()] == ["a"]
 
 
 def test_the_dead_hold_what_they_have_until_it_is_closed() -> None:
-    """What was promised to a pod is void once it finished; while it is only being deleted it may be opened still."""
+    """A finished pod's promises are void; a pod that is only being deleted may still open what it was promised."""
     leaving = replace(pod("a", has=[0]), gone=True)
     for attaches, free in ((None, 1000), (attached([0]), 0), (attached(draining=[0]), 0), (attached(), 1000)):
         assert world(1, [replace(leaving, attached=attaches)]).free(uuid(0)) == 0
@@ -118,7 +118,7 @@ def test_the_dead_hold_what_they_have_until_it_is_closed() -> None:
 
 
 def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:
-    """By the record that they carry themselves; without a ticket, or once bound, they are in none."""
+    """Their own record names the node; without a ticket, or once bound, they are in no line."""
     waiting = new("a", wants=1, ticket=2, on="n")
     snapshot = cluster({"n": 1, "m": 1}, [waiting, pod("b", wants=2, has=[0], ticket=1, node="n")])
     assert [state.uid for state in snapshot.line("n")] == ["b", "a"]
@@ -134,8 +134,8 @@ def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:
     assert replace(waiting, node="n").nominated == ""
 
 
-def test_who_is_in_line_or_may_be_soon() -> None:
-    """Until its newest wish is decided, nobody knows whether a pod must wait."""
+def test_pods_that_are_in_line_or_may_be_soon() -> None:
+    """A pod counts as waiting until its newest wish is decided."""
     assert [state.waits for state in (pod("a"), pod("b", wants=1), pod("c", wants=1, has=[0]))] == [False, True, False]
     assert pod("a", wants=1, has=[0], ticket=1).waits
     assert not pod("a", wants=1, ticket=1, gone=True).waits
@@ -153,7 +153,7 @@ def test_the_last_ticket_of_the_cluster() -> None:
 
 
 def test_facts_and_slots() -> None:
-    """What is not known is empty; slots are counted here, and by whoever told the facts."""
+    """Unknown facts are empty; the snapshot counts slots, and so do the facts."""
     snapshot = cluster(
         {"n": 1}, [pod("a", node="n"), replace(pod("b", node="n"), slots=2), pod("c", node="n", gone=True)]
     )
@@ -164,7 +164,7 @@ def test_facts_and_slots() -> None:
 
 
 def test_where_a_gpu_is() -> None:
-    """Where nodes say it is, whichever is heard of first; several may, and that is known."""
+    """On the node that reports it, in whatever order nodes come; several may report it, and that is known."""
     snapshot = cluster({"n": 2})
     assert [snapshot.homes(uuid(index)) for index in range(3)] == [("n",), ("n",), ()]
     snapshot.put_node("m", inventory(2)[1:])
@@ -183,7 +183,7 @@ def test_where_a_gpu_is() -> None:
 
 
 def test_a_gpu_belongs_to_its_node() -> None:
-    """What pods of another node say of it, attached or draining, takes nothing of it; it counts for their own."""
+    """Records of pods on another node, attached or draining, take nothing of it; they count for their own node."""
     snapshot = cluster({"old": 2})
     snapshot.put_node("new", inventory(2), facts())
     snapshot.put_pod(pod("stuck", wants=1, has=[0], draining=[1], node="old"))

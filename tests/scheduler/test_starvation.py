@@ -1,4 +1,4 @@
-"""Many small wishes never keep a big one from being served: who asked first is first, whatever comes behind it."""
+"""Many small wishes never keep a big one from being served: the first to ask is first, whatever comes behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.uncounted
 
 
 class Line:
-    """A node that is full, and who comes to it."""
+    """A node that is full, and the pods that come to it."""
 
     def __init__(self, gpus: int) -> None:
         self.count = gpus
@@ -36,7 +36,7 @@ class Line:
         self.decide()
 
     def decide(self) -> None:
-        """And all of it is carried out at once: what is given back first, then what is given."""
+        """Decide and carry all of it out at once: first what is given back, then what is given."""
         for _ in range(2):
             decided(self.snapshot)
             for state in self.snapshot.pods(NODE):
@@ -68,7 +68,7 @@ class Line:
 
 
 @given(data=st.data(), gpus=st.integers(2, 5), starts=st.booleans())
-def test_who_came_first_gets_all_of_it_whatever_comes_behind(data: st.DataObject, gpus: int, starts: bool) -> None:
+def test_the_first_pod_gets_all_of_it_whatever_comes_behind(data: st.DataObject, gpus: int, starts: bool) -> None:
     """However many small ones come, each GPU that is given back is the big one's until it has all that it asked for."""
     line = Line(gpus)
     line.come(new("big", wants=gpus) if starts else pod("big", wants=gpus))

@@ -1,4 +1,4 @@
-"""Which tickets are in use."""
+"""The tickets in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs that somebody uses who was not given them: taken where no other one would do, and only there."""
+"""GPUs that outside processes use: taken where no other GPU would do, and only there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ wishes = st.builds(
 
 
 def fewest(wish: Wish, spots: list[Spot]) -> int | None:
-    """How many used GPUs a wish must take to be served at once, by trying everything; None: it can't be."""
+    """Return how few used GPUs can serve a wish at once, by trying everything; None: it can't be served."""
     found = []
     for group in islands((spot.gpu for spot in spots), wish.topology):
         inside = [spot for spot in spots if spot.gpu in group]
@@ -58,7 +58,7 @@ def fewest(wish: Wish, spots: list[Spot]) -> int | None:
 
 @given(machines(), wishes)
 def test_a_used_gpu_is_taken_only_if_no_other_one_would_do(spots: list[Spot], wish: Wish) -> None:
-    """Whatever is wished: whoever is served gets as few of them as there is a way to, and is served all the same."""
+    """Every served pod gets as few of them as possible, and every wish that can be served is served."""
     least = fewest(wish, spots)
     try:
         found = arrange(wish, spots)
@@ -88,7 +88,7 @@ def test_it_is_stronger_than_what_belongs_together() -> None:
     assert [share.uuid for share in arrange(wish(2), spots).shares] == [uuid(1), uuid(2)]
 
 
-def test_what_is_being_closed_comes_back_only_if_nobody_else_uses_it() -> None:
+def test_what_is_being_closed_comes_back_only_if_no_other_pod_uses_it() -> None:
     """A shrink that is cancelled takes its GPU again, unless another program has it by now."""
     two = inventory(2)
     for used, expected in ((False, uuid(1)), (True, uuid(0))):
@@ -97,7 +97,7 @@ def test_what_is_being_closed_comes_back_only_if_nobody_else_uses_it() -> None:
 
 
 def test_nothing_moves_and_what_goes_first_is_what_others_use() -> None:
-    """A pod keeps its GPU when somebody else begins to use it; when it gives one back it is that one, if it rests."""
+    """A pod keeps a GPU that an outside process begins to use; of those it gives back it is the first, if idle."""
     two = inventory(3)
     has = [Spot(two[0], 1000, 1000, 1000, 0, used=True), Spot(two[1], 1000, 1000, 1000, 1), Spot(two[2], 1000)]
     assert {share.uuid for share in arrange(wish(2), has).shares} == {uuid(0), uuid(1)}
@@ -107,8 +107,8 @@ def test_nothing_moves_and_what_goes_first_is_what_others_use() -> None:
 
 
 @pytest.mark.parametrize(("outside", "expected"), [(frozenset[str](), uuid(0)), (frozenset({uuid(0)}), uuid(1))])
-def test_a_decision_knows_who_is_there(outside: frozenset[str], expected: str) -> None:
-    """What is known of a node decides for all its pods."""
+def test_a_decision_uses_the_facts_of_the_node(outside: frozenset[str], expected: str) -> None:
+    """The node's facts count for all of its pods."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, inventory(2), NodeFacts(outside=outside))
     snapshot.put_pod(pod("one", wants=1))

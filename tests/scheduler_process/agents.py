@@ -18,7 +18,7 @@ from jupyter_gpu_node.agent.rules.plan import Observation, plan
 
 
 class Agents:
-    """Of all nodes, each pod served in its own task; `rules` are what each pod may open, by its uid."""
+    """The agents of all nodes, each pod served in its own task; `rules` are what each pod may open, by its uid."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -33,7 +33,7 @@ class Agents:
         """Rules that did not hold, in words."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         try:
             await self._pods.run()
         finally:

@@ -29,7 +29,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def stage(plane: ControlPlane, loop: Loop, tmp_path: Path) -> Iterator[Stage]:
-    """An empty stage; at the end nobody may ever have had a GPU that was another's."""
+    """Return an empty stage; check at the end that no pod ever had a GPU that was another's."""
     plane.restore()
     made = Stage(plane, loop, tmp_path, f"s{next(_numbers)}")
     yield made

@@ -1,4 +1,4 @@
-"""A control plane with nodes that exist only as objects, the scheduler as a real process, and who watches the rules."""
+"""A control plane with nodes that exist only as objects, the scheduler as a process, and a watcher of the rules."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Loop:
 
 
 class Scheduler:
-    """One process of ours; `log` is all that it wrote."""
+    """One scheduler process; `log` is all that it wrote."""
 
     def __init__(self, folder: Path, config: Path, settings: Mapping[str, Any], **environ: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,12 +82,12 @@ class Scheduler:
 
     @property
     def port(self) -> int:
-        """Of probes and metrics."""
+        """Return the port of probes and metrics."""
         return int(self._ports.rsplit(" ", 1)[1].rstrip("."))
 
     @property
     def extender_port(self) -> int:
-        """Where kube-scheduler asks."""
+        """Return the port of the extender."""
         return int(self._ports.rsplit("Extender on port ", 1)[1].split(",")[0])
 
     @property
@@ -234,7 +234,7 @@ class Stage:
         annotations: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> str:
-        """A pod, bound to `node` by whoever made it or for kube-scheduler; its uid. `fields` are more of its spec."""
+        """Create a pod, bound to `node` or left to kube-scheduler; return its uid. `fields` are more of its spec."""
         words = dict(annotations or {})
         if requested is not None:
             words[REQUESTED] = requested if isinstance(requested, str) else json.dumps(requested)
@@ -276,7 +276,7 @@ class Stage:
         self.annotate(name, **{REQUESTED: text})
 
     def annotate(self, name: str, **annotations: str | None) -> None:
-        """Write annotations of a pod, whoever may."""
+        """Write annotations of a pod."""
         body = {"metadata": {"annotations": annotations}}
         self.do(self._kube.patch(paths.pod(self.namespace, name, "status"), body))
 
@@ -309,12 +309,12 @@ class Stage:
         return self.do(self._kube.get(paths.pod(self.namespace, name)))
 
     def allocated(self, name: str) -> Allocated | None:
-        """What was decided for a pod."""
+        """Return what was decided for a pod."""
         text = objects.annotation(self.get(name), ALLOCATED)
         return None if text is None else decode_allocated(text)
 
     def attached(self, name: str) -> Attached | None:
-        """What it really has."""
+        """Return what a pod really has."""
         text = objects.annotation(self.get(name), ATTACHED)
         return None if text is None else decode_attached(text)
 
@@ -397,7 +397,7 @@ class Watcher:
         """GPUs of which more than all was attached."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow the pods until cancelled."""
         await self._pods.run()
 
     def writes(self, uid: str, key: str = ALLOCATED) -> list[str]:

@@ -1,4 +1,4 @@
-"""The binder on a real API server: who leads at each try, and pods that no watch ever shows."""
+"""The binder on a real API server: leadership at each try, and pods that no watch ever shows."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from jupyter_gpu.kube import Change, Kube, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_scheduler import binder as module
 from jupyter_gpu_scheduler.binder import Binder
-from jupyter_gpu_scheduler.cluster_cache import Mirror
-from jupyter_gpu_scheduler.metrics import Metrics
-from jupyter_gpu_scheduler.rules.wire import BindQuestion
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
+from jupyter_gpu_scheduler.rules.wire import BindingArgs
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.writer import Writer
+from jupyter_gpu_scheduler.writer import AllocationWriter
 from tests.scheduler_process.stage import Stage
 
 pytestmark = pytest.mark.cluster
 
 
 def play(
-    stage: Stage, may: Callable[[], bool], work: Callable[[Kube, Mirror, Binder], Coroutine[Any, Any, None]]
+    stage: Stage, may: Callable[[], bool], work: Callable[[Kube, ClusterCache, Binder], Coroutine[Any, Any, None]]
 ) -> None:
-    """With a binder of its own, whose mirror hears nothing but what `work` tells."""
+    """Run `work` with a binder of its own, whose cache learns only what `work` puts into it."""
 
     async def run() -> None:
         async with Kube(kubeconfig(stage.plane.kubeconfig)) as kube:
-            mirror = Mirror(lambda: None)
-            metrics = Metrics(mirror.snapshot)
-            await work(kube, mirror, Binder(kube, mirror, Writer(kube, WriteSettings(), metrics, may), metrics))
+            cache = ClusterCache(lambda: None)
+            metrics = SchedulerMetrics(cache.snapshot)
+            await work(kube, cache, Binder(kube, cache, AllocationWriter(kube, WriteSettings(), metrics, may), metrics))
 
     stage.do(run())
 
 
-def question(stage: Stage, name: str, node: str) -> BindQuestion:
+def question(stage: Stage, name: str, node: str) -> BindingArgs:
     """kube-scheduler's about a pod."""
-    return BindQuestion(stage.namespace, name, objects.uid(stage.get(name)), node)
+    return BindingArgs(stage.namespace, name, objects.uid(stage.get(name)), node)
 
 
-def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:
+def test_a_former_leader_does_not_try_again(stage: Stage) -> None:
     """The first try meets a conflict; until it is known what the pod is now another process leads."""
     node = stage.node(gpus=1)
     stage.pod("a", requested=1)
@@ -50,19 +50,19 @@ def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:
     there = stage.get_node(node)
     leads = iter([True])
 
-    async def work(kube: Kube, mirror: Mirror, binder: Binder) -> None:
-        mirror.node_changed(Change("added", there))
-        mirror.pod_changed(Change("added", old))
+    async def work(kube: Kube, cache: ClusterCache, binder: Binder) -> None:
+        cache.node_changed(Change("added", there))
+        cache.pod_changed(Change("added", old))
         assert "does not lead" in await binder.bind(asked)
-        assert mirror.flights == 0
-        assert mirror.snapshot.free(f"GPU-{node}-0") == 1000
+        assert cache.writes_in_flight == 0
+        assert cache.snapshot.free(f"GPU-{node}-0") == 1000
 
     play(stage, lambda: next(leads, False), work)
     assert not objects.node_name(stage.get("a"))
 
 
 def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was bound before the watch had it, and came and went while the watch was cut off; who is there keeps it."""
+    """It was bound unseen, and came and went while the watch was cut off; a pod that is still there keeps its GPU."""
     monkeypatch.setattr(module, "SHOWN_SECONDS", 0.1)
     node = stage.node(gpus=2)
     for name in ("a", "b"):
@@ -70,21 +70,21 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
     asked = [question(stage, name, node) for name in ("a", "b")]
     there = stage.get_node(node)
 
-    async def work(kube: Kube, mirror: Mirror, binder: Binder) -> None:
-        mirror.node_changed(Change("added", there))
+    async def work(kube: Kube, cache: ClusterCache, binder: Binder) -> None:
+        cache.node_changed(Change("added", there))
         for each in asked:
             assert await binder.bind(each) == ""
-        assert mirror.flights == 2
+        assert cache.writes_in_flight == 2
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         await kube._call("DELETE", paths.pod(stage.namespace, "a"), {}, body)
         async with asyncio.timeout(60):
-            while mirror.record(asked[0].uid):
+            while cache.record(asked[0].uid):
                 await asyncio.sleep(0.05)
-        free = sorted(mirror.snapshot.free(f"GPU-{node}-{index}") for index in range(2))
+        free = sorted(cache.snapshot.free(f"GPU-{node}-{index}") for index in range(2))
         assert free == [0, 1000]
-        assert mirror.unseen(asked[1].uid)
-        mirror.pod_changed(Change("added", await kube.get(paths.pod(stage.namespace, "b"))))
-        assert mirror.flights == 0
-        assert not mirror.unseen(asked[1].uid)
+        assert cache.is_unseen(asked[1].uid)
+        cache.pod_changed(Change("added", await kube.get(paths.pod(stage.namespace, "b"))))
+        assert cache.writes_in_flight == 0
+        assert not cache.is_unseen(asked[1].uid)
 
     play(stage, lambda: True, work)

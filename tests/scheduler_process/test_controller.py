@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_wish_grows_and_shrinks(stage: Stage) -> None:
-    """What `kubectl annotate` writes is decided in one write, attached, and given back; nobody is told of it."""
+    """A wish by `kubectl annotate` is decided in one write, attached, and given back, without an Event."""
     node = stage.node(gpus=4)
     stage.scheduler()
     stage.pod("a", node)
@@ -53,8 +53,8 @@ def test_what_is_owed_comes_when_another_shrinks(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_waits_is_served_by_priority_then_age(stage: Stage) -> None:
-    """The GPU that comes free goes to the higher priority, the next to who asked first."""
+def test_waiting_pods_are_served_by_priority_then_age(stage: Stage) -> None:
+    """The GPU that comes free goes to the higher priority, the next to the pod that asked first."""
     node = stage.node(gpus=1)
     stage.scheduler()
     stage.pod("owner", node, 1)
@@ -71,7 +71,7 @@ def test_who_waits_is_served_by_priority_then_age(stage: Stage) -> None:
 
 
 def test_what_can_never_be_is_refused_with_a_reason(stage: Stage) -> None:
-    """More than the node has: refused, told, and nothing else changes."""
+    """A wish for more than the node has is refused with an Event, and nothing else changes."""
     node = stage.node(gpus=2)
     stage.scheduler()
     stage.pod("a", node, 1)
@@ -84,7 +84,7 @@ def test_what_can_never_be_is_refused_with_a_reason(stage: Stage) -> None:
 
 @pytest.mark.parametrize("wish", ["nonsense", '{"milli": -1}', "{}", '{"generation":1,"milli":1e9}'])
 def test_a_wish_that_cannot_be_read_changes_nothing(stage: Stage, wish: str) -> None:
-    """The pod keeps what it has, its user is told why, and the next good wish counts."""
+    """The pod keeps what it has, its user sees why, and the next good wish counts."""
     node = stage.node(gpus=2)
     stage.scheduler()
     stage.pod("a", node, 1)
@@ -101,7 +101,7 @@ def test_a_wish_that_cannot_be_read_changes_nothing(stage: Stage, wish: str) -> 
 
 
 def test_forged_decisions_are_taken_back(stage: Stage) -> None:
-    """GPUs of another pod, of another node, of nobody, or text that is no decision: rewritten, nobody loses."""
+    """GPUs of another pod, of another node, unknown ones, or text that is no decision: rewritten, and no pod loses."""
     node, other = stage.node("n1", gpus=2), stage.node("n2", gpus=2)
     stage.scheduler()
     stage.pod("owner", node, 1)
@@ -120,7 +120,7 @@ def test_forged_decisions_are_taken_back(stage: Stage) -> None:
     stage.until_reason("owner", "Partial")
 
 
-def test_nothing_is_given_where_it_is_not_known_who_holds_what(stage: Stage) -> None:
+def test_nothing_is_given_where_the_holders_are_not_known(stage: Stage) -> None:
     """While an `attached` cannot be read its node gives nothing; when its plugin has written it again it does."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -139,7 +139,7 @@ def test_nothing_is_given_where_it_is_not_known_who_holds_what(stage: Stage) -> 
 
 
 def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
-    """Its GPUs go to who waits; one of the same name is another pod and has nothing of it."""
+    """Its GPUs go to a waiting pod; one of the same name is another pod and has nothing of it."""
     node = stage.node(gpus=2)
     stage.scheduler()
     stage.pause(node)  # nothing is attached: the pod is in the middle of growing
@@ -161,8 +161,8 @@ def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_finished_keeps_what_drains_from_others(stage: Stage) -> None:
-    """Also from pods of a scheduler that is started then; what was only promised to it is given at once."""
+def test_a_finished_pod_keeps_draining_gpus_from_others(stage: Stage) -> None:
+    """A scheduler that starts then respects it, too; GPUs that were only promised to it are given at once."""
     node = stage.node(gpus=2)
     stage.scheduler()
     uid = stage.pod("a", node, 1)
@@ -183,7 +183,7 @@ def test_who_finished_keeps_what_drains_from_others(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
+def test_a_pod_that_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
     """Its node may be opening it just now, though `attached` says that nothing is open."""
     node = stage.node(gpus=1)
     stage.scheduler()
@@ -202,7 +202,7 @@ def test_who_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
 
 
 def test_gpus_that_break_and_vanish(stage: Stage) -> None:
-    """A broken GPU is told and replaced on request; one that is not there any more is nobody's."""
+    """A broken GPU is reported and replaced on request; one that vanished is allocated to no pod."""
     node = stage.node(gpus=2)
     stage.scheduler()
     stage.pod("a", node, 1)
@@ -251,7 +251,7 @@ def test_wishes_of_five_pods_at_once(stage: Stage) -> None:
 
 
 def test_probes_and_metrics(stage: Stage) -> None:
-    """What runs says so; free and held GPUs are told by node."""
+    """The probes say that the process runs; the metrics tell free and held GPUs by node."""
     node = stage.node(gpus=3)
     scheduler = stage.scheduler()
     assert scheduler.get("/healthz")[0] == scheduler.get("/readyz")[0] == 200
@@ -263,7 +263,7 @@ def test_probes_and_metrics(stage: Stage) -> None:
 
 
 def test_a_machine_that_got_another_name(stage: Stage) -> None:
-    """Stuck pods of the old one take nothing from the new one; that both have its GPUs is told until one is gone."""
+    """Stuck pods of the old node take nothing from the new one; Events report the double claim until one is gone."""
     old, new = stage.node("old", gpus=2), stage.node("new", gpus=2)
     scheduler = stage.scheduler()
     uid = stage.pod("stuck", old, 2)

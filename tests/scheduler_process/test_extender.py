@@ -1,4 +1,4 @@
-"""The extender as a process, asked directly: repeated questions, crashes, who answers, and renewed certificates."""
+"""The extender as a process, asked directly: repeated questions, crashes, clients, and renewed certificates."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ from tests.cluster.testbed import until
 from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.testbed.pki import Authority, Identity
 from tests.kube.mount import Mount
-from tests.scheduler_process.asking import Asker
+from tests.scheduler_process.extender_client import ExtenderClient
 from tests.scheduler_process.stage import Scheduler, Stage
 
 pytestmark = pytest.mark.cluster
@@ -27,14 +27,14 @@ LOST = (urllib.error.URLError, ConnectionError, http.client.HTTPException, ssl.S
 """No answer."""
 
 
-def _asker(scheduler: Scheduler) -> Asker:
-    return Asker(scheduler.extender_port)
+def _client(scheduler: Scheduler) -> ExtenderClient:
+    return ExtenderClient(scheduler.extender_port)
 
 
 def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
-    """A pod that fits is told so whenever it is asked for; one that does not has one place in line."""
+    """A pod that fits fits whenever it is asked for; one that does not has one position in line."""
     nodes = [stage.node("n1", gpus=2), stage.node("n2", gpus=2)]
-    asker = _asker(stage.scheduler())
+    client = _client(stage.scheduler())
     stage.pod("fits", requested=1)
     stage.pod("much", requested=2)
     stage.pod("both", nodes[0], 2)
@@ -42,17 +42,17 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     for name, count in (("both", 2), ("also", 1)):
         stage.until_count(name, count)
     fits, much = stage.get("fits"), stage.get("much")
-    answers = [(asker.filter(fits, nodes), asker.prioritize(fits, nodes)) for _ in range(3)]
+    answers = [(client.filter(fits, nodes), client.prioritize(fits, nodes)) for _ in range(3)]
     assert answers[0][0]["NodeNames"] == [nodes[1]]
     assert answers[0] == answers[1] == answers[2]
-    assert asker.bind(fits, nodes[1]) == ""
+    assert client.bind(fits, nodes[1]) == ""
     stage.until_count("fits", 1)
-    refusals = [asker.filter(much, nodes) for _ in range(3)]
+    refusals = [client.filter(much, nodes) for _ in range(3)]
     assert not refusals[0]["NodeNames"]
     assert refusals[0] == refusals[1] == refusals[2]
     ticket = stage.until_reason("much", "Deferred").ticket
     again = stage.get("much")  # kube-scheduler asks with what our write made of the pod
-    assert [asker.filter(again, nodes) for _ in range(3)] == refusals
+    assert [client.filter(again, nodes) for _ in range(3)] == refusals
     assert (stage.allocated("much") or Allocated(0)).ticket == ticket
     assert len(stage.decisions("much")) == 1
 
@@ -60,63 +60,63 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
 def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
     """All are asked for before the first is bound, as each needs a volume: still as many on a node as it has GPUs."""
     nodes = {stage.node(f"n{number}", gpus=count, slots=20): count for number, count in enumerate((7, 4, 4, 1))}
-    asker = _asker(stage.scheduler())
+    client = _client(stage.scheduler())
     pods = []
     for number in range(16):
         stage.pod(f"note{number}")
         pods.append(stage.get(f"note{number}"))
     chosen: list[str] = []
     for pod in pods:
-        fitting = asker.filter(pod, list(nodes))["NodeNames"]
-        scores = {item["Host"]: item["Score"] for item in asker.prioritize(pod, fitting)}
+        fitting = client.filter(pod, list(nodes))["NodeNames"]
+        scores = {item["Host"]: item["Score"] for item in client.prioritize(pod, fitting)}
         most = [node for node in fitting if scores[node] == max(scores.values())]
         chosen.append(min(most, key=lambda node: (chosen.count(node), node)))  # kube-scheduler's plugins spread equals
     assert {node: chosen.count(node) for node in nodes} == nodes
     for pod, node in zip(pods, chosen, strict=True):
-        assert asker.bind(pod, node) == ""
+        assert client.bind(pod, node) == ""
     stage.request("note0", 1)
     stage.until_count("note0", 1)
 
 
-def test_who_may_end_for_another(stage: Stage) -> None:
-    """Only who frees its GPUs; pods that ask for no slot are none of our business; nonsense ends nobody."""
+def test_pods_that_may_end_for_another(stage: Stage) -> None:
+    """Only pods whose end frees its GPUs; pods without a slot are not our business; nonsense ends no pod."""
     node = stage.node(gpus=1)
-    asker = _asker(stage.scheduler())
+    client = _client(stage.scheduler())
     rich, poor = stage.pod("rich", node, 1), stage.pod("poor", node)
     stage.until_count("rich", 1)
     stage.pod("vital", requested=1)
     vital = stage.get("vital")
-    assert asker.preempt(vital, {node: [poor]}) == {}
-    assert asker.preempt(vital, {node: [rich]}) == {node: [rich]}
-    assert asker.preempt(vital, {node: [rich, poor], "unknown": [poor]}) == {node: [rich, poor]}
-    assert asker.preempt(vital, {}) == asker.preempt(vital, {node: []}) == {}
+    assert client.preempt(vital, {node: [poor]}) == {}
+    assert client.preempt(vital, {node: [rich]}) == {node: [rich]}
+    assert client.preempt(vital, {node: [rich, poor], "unknown": [poor]}) == {node: [rich, poor]}
+    assert client.preempt(vital, {}) == client.preempt(vital, {node: []}) == {}
     stage.pod("stranger", slots=0)
-    assert asker.preempt(stage.get("stranger"), {node: [poor], "empty": []}) == {node: [poor]}
-    assert asker.ask("preempt", {"Pod": vital, "NodeNameToVictims": {node: {"Pods": []}}}) is None
+    assert client.preempt(stage.get("stranger"), {node: [poor], "empty": []}) == {node: [poor]}
+    assert client.ask("preempt", {"Pod": vital, "NodeNameToVictims": {node: {"Pods": []}}}) is None
 
 
-def test_who_is_deleted_is_not_bound(stage: Stage) -> None:
+def test_a_deleted_pod_is_not_bound(stage: Stage) -> None:
     """Gone, going, or another of the same name: an error, nothing written, and no GPU is lost by it."""
     node = stage.node(gpus=2)
-    asker = _asker(stage.scheduler())
+    client = _client(stage.scheduler())
     stage.pod("a", requested=1)
     first = stage.get("a")
     stage.delete("a")
-    assert "gone" in asker.bind(first, node)
+    assert "gone" in client.bind(first, node)
     stage.pod("a", requested=1)
     second = stage.get("a")
-    assert "gone" in asker.bind(first, node)
+    assert "gone" in client.bind(first, node)
     assert stage.get("a") == second
     stage.pod("leaving", requested=1)
     stage.plane.kubectl("patch", "pod", "leaving", "-n", stage.namespace, "-p", _finalizers("test.example/wait"))
     leaving = stage.get("leaving")
     stage.plane.kubectl("delete", "pod", "leaving", "-n", stage.namespace, "--wait=false")
-    assert "gone" in asker.bind(leaving, node)
+    assert "gone" in client.bind(leaving, node)
     assert not objects.node_name(stage.get("leaving"))
     stage.plane.kubectl("patch", "pod", "leaving", "-n", stage.namespace, "--type=merge", "-p", _finalizers())
     stage.pod("b", requested=1)
     for name in ("a", "b"):
-        assert asker.bind(stage.get(name), node) == ""
+        assert client.bind(stage.get(name), node) == ""
         stage.until_count(name, 1)
     assert not stage.watcher.decided_twice
 
@@ -133,43 +133,43 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
     stage.pod("a", requested=1)
     pod = stage.get("a")
     with pytest.raises(LOST):
-        _asker(first).bind(pod, node)
+        _client(first).bind(pod, node)
     assert bool(objects.node_name(stage.get("a"))) is (point == "scheduler:bound")
-    asker = _asker(stage.scheduler())
-    assert asker.bind(pod, node) == asker.bind(pod, node) == ""
+    client = _client(stage.scheduler())
+    assert client.bind(pod, node) == client.bind(pod, node) == ""
     stage.until_count("a", 1)
     assert len(stage.decisions("a")) == 1
-    assert "bound" in asker.filter(pod, [node])["Error"]
+    assert "bound" in client.filter(pod, [node])["Error"]
     stage.pod("b", requested=1)
-    assert asker.bind(stage.get("b"), node) == ""
+    assert client.bind(stage.get("b"), node) == ""
     assert not stage.watcher.decided_twice
 
 
-def test_who_does_not_lead_does_not_answer(stage: Stage) -> None:
-    """Neither one that waits to lead nor one that has lost its lease: kube-scheduler is told to try again."""
+def test_a_replica_that_does_not_lead_does_not_answer(stage: Stage) -> None:
+    """Neither a replica that waits to lead nor one that lost its lease: kube-scheduler has to try again."""
     node = stage.node(gpus=1)
     leader = stage.scheduler()
     waits = stage.scheduler(lead=False)
     stage.pod("a", requested=1)
     pod = stage.get("a")
     until(lambda: waits.get("/readyz")[0] == 200, what="the second to know the cluster")
-    _says_no(_asker(waits), pod, node)
-    assert _asker(leader).filter(pod, [node])["NodeNames"] == [node]
+    _says_no(_client(waits), pod, node)
+    assert _client(leader).filter(pod, [node])["NodeNames"] == [node]
     theft = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 600}}
     stage.plane.kubectl("patch", "lease", stage.prefix, "--type=merge", "-p", json.dumps(theft))
     until(lambda: not leader.leads(), what="the leader to notice")
-    _says_no(_asker(leader), pod, node)
+    _says_no(_client(leader), pod, node)
     assert not objects.node_name(stage.get("a"))
     assert stage.allocated("a") is None
 
 
-def _says_no(asker: Asker, pod: dict[str, Any], node: str) -> None:
-    filtered = asker.filter(pod, [node])
+def _says_no(client: ExtenderClient, pod: dict[str, Any], node: str) -> None:
+    filtered = client.filter(pod, [node])
     assert "does not lead" in filtered["Error"]
     assert not filtered["NodeNames"]
-    assert asker.prioritize(pod, [node]) is None
-    assert asker.preempt(pod, {node: ["victim"]}) is None
-    assert "does not lead" in asker.bind(pod, node)
+    assert client.prioritize(pod, [node]) is None
+    assert client.preempt(pod, {node: ["victim"]}) is None
+    assert "does not lead" in client.bind(pod, node)
 
 
 class Slice:
@@ -201,11 +201,11 @@ class Slice:
 
     @property
     def addresses(self) -> list[str]:
-        """Of everybody in it."""
+        """Return all addresses in it."""
         return [text for each in self.body["endpoints"] for text in each["addresses"]]
 
     def until(self, address: str) -> None:
-        """Wait until that one is in it, and nobody else."""
+        """Wait until that address is in it, and no other."""
 
         def alone() -> bool:
             with suppress(CommandFailed):
@@ -215,7 +215,7 @@ class Slice:
         until(alone, what=f"{address} alone in the EndpointSlice")
 
 
-def test_the_service_leads_to_who_leads(stage: Stage) -> None:
+def test_the_service_leads_to_the_leader(stage: Stage) -> None:
     """The next leader's address takes the place of one that was killed; a late write of the old one is put right."""
     there = Slice(stage)
     uid = there.serve()
@@ -275,11 +275,11 @@ class Side:
         ca = self.authority.identity.certificate.read_bytes()
         mount.put(tls_crt=crt, tls_key=key.key.read_bytes(), ca_crt=ca)
 
-    def asker(self, port: int, server: "Side") -> Asker:
-        """Who has our client's certificate and trusts that side's authority."""
+    def extender_client(self, port: int, server: "Side") -> ExtenderClient:
+        """Return a client with our client certificate that trusts that side's authority."""
         context = ssl.create_default_context(cafile=str(server.authority.identity.certificate))
         context.load_cert_chain(self.client.certificate, self.client.key)
-        return Asker(port, context)
+        return ExtenderClient(port, context)
 
 
 def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) -> None:
@@ -291,21 +291,23 @@ def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) ->
     extender = {"port": 0, **{key: str(mount.folder / name) for key, name in files.items()}}
     scheduler = stage.scheduler(lead=False, settings={"extender": {**extender, "clientNames": ["kube-scheduler"]}})
     port = scheduler.extender_port
-    assert "Pod" in old.asker(port, old).ask("filter", {})["Error"]
+    assert "Pod" in old.extender_client(port, old).ask("filter", {})["Error"]
     with pytest.raises(LOST):
-        new.asker(port, old).ask("filter", {})
+        new.extender_client(port, old).ask("filter", {})
     new.put(mount, old.server)
     until(lambda: "can't be used (yet)" in scheduler.log, what="the half to be noticed")
-    assert "Pod" in old.asker(port, old).ask("filter", {})["Error"]
+    assert "Pod" in old.extender_client(port, old).ask("filter", {})["Error"]
     new.put(mount, new.server)
-    until(lambda: "Pod" in new.asker(port, new).ask("filter", {})["Error"], what="the new certificate")
+    until(lambda: "Pod" in new.extender_client(port, new).ask("filter", {})["Error"], what="the new certificate")
     with pytest.raises(LOST):
-        old.asker(port, new).ask("filter", {})
+        old.extender_client(port, new).ask("filter", {})
     assert scheduler.process.poll() is None
 
 
-def test_nobody_stays_with_who_does_not_lead(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Who leads keeps connections; who does not answers and closes; who loses the lease closes all at once."""
+def test_no_connection_stays_with_a_replica_that_does_not_lead(
+    stage: Stage, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The leader keeps connections; any other answers and closes; one that loses the lease closes all at once."""
     side, mount = Side(tmp_path / "side"), Mount(tmp_path / "mount")
     side.put(mount, side.server)
     files = {"certificate": "tls.crt", "key": "tls.key", "clientCa": "ca.crt"}

@@ -52,7 +52,7 @@ def test_killed_while_others_wait_in_line(stage: Stage) -> None:
 
 
 def test_one_leads_and_the_next_takes_over(stage: Stage) -> None:
-    """Of two one leads; after SIGTERM the other does at once, after kill -9 when the lease has run out."""
+    """One of two leads; after SIGTERM the other does at once, after kill -9 when the lease has run out."""
     node = stage.node(gpus=2)
     first = stage.scheduler()
     second = stage.scheduler(lead=False)
@@ -91,7 +91,7 @@ def test_two_that_both_lead_do_no_harm(stage: Stage) -> None:
 
 
 def test_the_api_server_is_away_for_ten_seconds(stage: Stage) -> None:
-    """What was asked for just before is done afterwards; the process lives through it and then leads again."""
+    """Wishes made just before are served afterwards; the process survives and then leads again."""
     node = stage.node(gpus=2)
     scheduler = stage.scheduler()
     stage.pod("a", node, 1)
@@ -141,7 +141,7 @@ REFUSED = 'jupyter_gpu_scheduler_writes_total{kind="allocated",outcome="refused"
 
 
 def _policy(stage: Stage) -> str:
-    """Nobody may write `allocated` of pods whose name begins with "barred"."""
+    """Deny all writes of `allocated` of pods whose name begins with "barred"."""
     return f"""
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -1,4 +1,4 @@
-"""etcd forgets old versions (a compaction) while somebody's watch is cut: 410 Gone, and nothing is lost by it."""
+"""etcd forgets old versions (a compaction) while a watch is cut off: 410 Gone, and nothing is lost by it."""
 
 import asyncio
 import base64
@@ -54,7 +54,7 @@ def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
 
 
 async def forgotten(kube: Kube, path: str, version: str) -> bool:
-    """Whether nobody can go on from this version."""
+    """Tell whether no watch can continue from this version."""
     try:
         async for _ in kube.watch(path, resource_version=version):
             return False
@@ -64,7 +64,7 @@ async def forgotten(kube: Kube, path: str, version: str) -> bool:
 
 
 def test_a_watch_whose_version_is_forgotten_lists_again(plane: ControlPlane, tmp_path: Path) -> None:
-    """What was added, changed, removed and made anew in the gap is told once each; then changes come as ever."""
+    """Objects added, changed, removed and recreated in the gap are reported once each; then changes come as before."""
     label = f"forgotten-{id(tmp_path)}"
 
     @asynccontextmanager

@@ -15,7 +15,7 @@ COUNT = 60
 
 
 def _line(stage: Stage) -> dict[str, str]:
-    """One GPU, who has it, and many who wait for it, by name; their uids. All were told their place."""
+    """Create one GPU, its holder, and many pods that wait for it; return their uids. All have a position."""
     node = stage.node(gpus=1, slots=200)
     stage.pod("owner", node, 1)
     stage.until_count("owner", 1)
@@ -48,8 +48,8 @@ def _writes(stage: Stage, uids: dict[str, str]) -> int:
     return sum(len(stage.watcher.writes(uid)) for uid in uids.values())
 
 
-def test_one_who_leaves_is_not_a_write_for_everybody(stage: Stage) -> None:
-    """Those near the front are told their new place, and of those behind few; the front moves up by one."""
+def test_leaving_the_line_costs_few_writes(stage: Stage) -> None:
+    """Pods near the front get their new position, few of those behind do; the front moves up by one."""
     stage.scheduler(settings={"line": {"placeSeconds": 0.2}})
     uids = _line(stage)
     before = _writes(stage, uids)
@@ -60,8 +60,8 @@ def test_one_who_leaves_is_not_a_write_for_everybody(stage: Stage) -> None:
     assert 9 <= _writes(stage, uids) - before <= 9 + 10
 
 
-def test_a_user_who_changes_a_priority_in_a_loop_is_not_everybodys_trouble(stage: Stage) -> None:
-    """To and fro ten times: others are told once, if at all; in the end all have the places that are so."""
+def test_changing_a_priority_in_a_loop_costs_others_few_writes(stage: Stage) -> None:
+    """To and fro ten times: others are written once, if at all; in the end all have their true positions."""
     stage.scheduler(settings={"line": {"placeSeconds": 3}})
     uids = _line(stage)
     last = f"p{COUNT - 1:02}"
@@ -95,7 +95,7 @@ def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage)
     assert time.monotonic() - began < 1
 
 
-def test_who_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
+def test_a_pod_that_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
     """Newcomers of a higher priority come again and again; a change of leader does not make it younger."""
     patience = {"line": {"patienceSeconds": 6}}
     node = stage.node(gpus=1, slots=100)
@@ -124,7 +124,7 @@ def test_who_has_waited_long_enough_is_served_whatever_others_wish_for(stage: St
 
 
 def test_a_namespace_has_its_highest_priority(stage: Stage) -> None:
-    """A wish above it counts as that, its user is told, and `requested` stays as it was written."""
+    """A wish above it counts as that, its user sees so, and `requested` stays as it was written."""
     node = stage.node(gpus=1)
     stage.scheduler(settings={"priorities": {"default": 9, "namespaces": {stage.namespace: 2}}})
     stage.pod("owner", node, 1)

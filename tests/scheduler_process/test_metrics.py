@@ -1,4 +1,4 @@
-"""What Prometheus is told of the GPUs of each node."""
+"""The metrics of each node's GPUs, as Prometheus reads them."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tornado.httpclient import AsyncHTTPClient
 
 from jupyter_gpu_scheduler.health import StatusServer
-from jupyter_gpu_scheduler.metrics import Metrics
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.settings import StatusSettings
 from tests.builders import cluster, inventory, pod
 
 
-def told(metrics: Metrics) -> dict[tuple[str, str], float]:
+def told(metrics: SchedulerMetrics) -> dict[tuple[str, str], float]:
     """GPUs by node and state, as Prometheus understands the text."""
     (found,) = (
         family
@@ -27,7 +27,7 @@ def told(metrics: Metrics) -> dict[tuple[str, str], float]:
 def test_gpus_are_counted_by_node_and_state() -> None:
     """Parts of GPUs; what is free of a broken one is not free. What changes is counted anew; what goes is gone."""
     snapshot = cluster({"a": inventory(2, unhealthy=[1]), "b": 1}, [pod("p", wants=0.5, has={0: 500}, node="a")])
-    metrics = Metrics(snapshot)
+    metrics = SchedulerMetrics(snapshot)
     before = told(metrics)
     assert [before["a", state] for state in ("free", "held", "unhealthy")] == [0.5, 0.5, 1]
     assert before["b", "free"] == 1
@@ -38,15 +38,15 @@ def test_gpus_are_counted_by_node_and_state() -> None:
 
 
 def test_odd_names_break_nothing() -> None:
-    """Nobody names a node so, and the text could be read all the same."""
+    """No node has such a name, and the text could be parsed all the same."""
     snapshot = ClusterSnapshot()
     snapshot.put_node('a"b\\c\nd', inventory(1))
-    assert told(Metrics(snapshot))['a"b\\c\nd', "free"] == 1
+    assert told(SchedulerMetrics(snapshot))['a"b\\c\nd', "free"] == 1
 
 
 def test_the_other_figures_are_there() -> None:
     """The library's part of the text."""
-    metrics = Metrics(ClusterSnapshot())
+    metrics = SchedulerMetrics(ClusterSnapshot())
     metrics.leading.set(1)
     assert b"jupyter_gpu_scheduler_leading 1.0\n" in metrics.text()
     assert told(metrics) == {}
@@ -54,11 +54,11 @@ def test_the_other_figures_are_there() -> None:
 
 @pytest.mark.parametrize("served", [True, False])
 def test_metrics_are_served_unless_the_settings_say_no(served: bool) -> None:
-    """Then nobody gets them, and the probes are answered all the same."""
+    """Then no client gets them, and the probes are answered all the same."""
 
     async def statuses() -> list[int]:
         settings = StatusSettings("127.0.0.1", 0, metrics=served)
-        server = StatusServer(settings, Metrics(ClusterSnapshot()), alive=str, ready=str)
+        server = StatusServer(settings, SchedulerMetrics(ClusterSnapshot()), alive=str, ready=str)
         server.start()
         client = AsyncHTTPClient()
         try:

@@ -149,7 +149,7 @@ def test_the_best_node_is_taken(stage: Stage) -> None:
 def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No polling: the write that proves the GPUs closed is what starts it. The time is told, not judged."""
+    """No polling: the write that proves the GPUs closed starts it. The time is printed, not judged."""
     stage.node(gpus=1)
     _start(stage)
     samples = []
@@ -176,7 +176,7 @@ def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
 
 
 def _rest(stage: Stage, name: str) -> None:
-    """Until kube-scheduler has nothing to do with a pod for longer than its back-off: it waits for an event."""
+    """Wait until kube-scheduler has left a pod alone for longer than its back-off: it waits for an event."""
     versions: list[str] = []
 
     def quiet() -> bool:
@@ -187,7 +187,7 @@ def _rest(stage: Stage, name: str) -> None:
 
 
 def test_a_resize_and_a_new_pod_compete_by_the_same_rules(stage: Stage) -> None:
-    """Who waits with the higher priority is served, whether its pod runs already or not."""
+    """The pod with the higher priority is served, whether it runs already or not."""
     stage.node(gpus=2)
     _start(stage)
     stage.pod("owner", requested=1)
@@ -221,7 +221,7 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
 
 
 @pytest.mark.parametrize("gpus", [(8, 8, 8, 8), (14, 8, 8, 2)])
-def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
+def test_a_pod_that_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
     """32 notebooks at once on 4 nodes: on each as many as it has GPUs, and then each wishes and has one."""
     nodes = {stage.node(f"n{number}", gpus=count, slots=40): count for number, count in enumerate(gpus)}
     _start(stage)
@@ -237,7 +237,7 @@ def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[
     assert not stage.watcher.decided_twice
 
 
-def test_a_node_without_gpus_attracts_nobody(stage: Stage) -> None:
+def test_a_node_without_gpus_attracts_no_pod(stage: Stage) -> None:
     """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
     node = stage.node(gpus=0)
     _start(stage)
@@ -262,8 +262,8 @@ def _runs(stage: Stage, name: str) -> None:
     until(lambda: bool(_node_of(stage, name)), what=f"{name} to be bound")
 
 
-def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
-    """kube-scheduler would end for CPU whoever matters least: it ends when a GPU is free, and not before."""
+def test_no_pod_ends_in_vain_for_a_more_important_one(stage: Stage) -> None:
+    """kube-scheduler would end the least important pod for CPU: it does so when a GPU is free, and not before."""
     stage.node(gpus=1)  # and 8 CPUs
     _start(stage)
     _important(stage, "rich", 10, 1)
@@ -284,8 +284,8 @@ def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
     assert not stage.missing("rich")
 
 
-def test_who_has_the_gpu_ends_for_a_more_important_pod(stage: Stage) -> None:
-    """It matters least, and what it frees is kept for the other, however soon somebody else wants it."""
+def test_the_holder_ends_for_a_more_important_pod(stage: Stage) -> None:
+    """The holder matters least, and what it frees is kept for the other, however soon a third pod wants it."""
     stage.node(gpus=1)
     _start(stage)
     _important(stage, "poor", 10)
@@ -364,7 +364,7 @@ def _affine(stage: Stage, name: str, node: str) -> None:
 
 
 def _still(stage: Stage, name: str, seconds: float = 5.0) -> int:
-    """How often what is decided for a pod changes while nothing else does."""
+    """Return how often a pod's `allocated` changes while nothing else does."""
     before = len(stage.decisions(name))
     time.sleep(seconds)  # nothing to wait for: what must not happen has that long to happen
     return len(stage.decisions(name)) - before
@@ -441,7 +441,7 @@ def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
 
 
 def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
-    """What comes free bit by bit is kept for it, though each bit would do for one of those behind it."""
+    """GPUs that come free bit by bit are kept for it, though each bit would do for a pod behind it."""
     node = stage.node(gpus=2)
     _start(stage)
     owners = ("one", "two")
@@ -465,7 +465,7 @@ def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
         stage.until_count(name, 1)
 
 
-def test_nothing_is_placed_while_nobody_leads(stage: Stage) -> None:
+def test_nothing_is_placed_without_a_leader(stage: Stage) -> None:
     """Without us kube-scheduler places no pod that asks for a slot, and goes on when we are there."""
     stage.node(gpus=1)
     stage.pod("a", requested=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
-from jupyter_gpu_scheduler.rules.state.records import matters, read_node, read_pod, trim_node, trim_pod, usage
+from jupyter_gpu_scheduler.rules.state.records import read_node, read_pod, trim_node, trim_pod
 from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
 GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
@@ -72,17 +72,17 @@ def test_what_cannot_be_read_fails_closed() -> None:
 
 
 def test_without_a_slot_nothing_is_wished() -> None:
-    """Nobody could enforce what such a pod is given; its user is told."""
+    """Grants to such a pod could not be enforced; its user sees that."""
     record = read_pod(a_pod({REQUESTED: "2"}, slots=0))
     assert record.state.requested is None
     assert "jupyter-gpu.io/slot" in record.problem
-    assert not matters(a_pod(slots=0))
-    assert matters(a_pod({ATTACHED: "x"}, slots=0))
-    assert matters(a_pod())
+    assert not read_pod(a_pod(slots=0)).matters
+    assert read_pod(a_pod({ATTACHED: "x"}, slots=0)).matters
+    assert read_pod(a_pod()).matters
 
 
 def test_a_pod_on_its_way_out_gets_nothing() -> None:
-    """Deleted or finished; only who finished will never run again."""
+    """Deleted or finished; only a finished one will never run again."""
     leaving = read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state
     assert (leaving.gone, leaving.finished) == (True, False)
     ended = read_pod(finished()).state
@@ -106,10 +106,10 @@ def finished(attached: str = "") -> dict[str, Any]:
         ("{", False),
     ],
 )
-def test_who_finished_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
-    """Then with what is not closed; after that next to nothing is kept of it, however many finished pods there are."""
+def test_a_finished_pod_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
+    """It counts with what is still open; after that next to nothing of it is kept, however many have finished."""
     pod = finished(attached if isinstance(attached, str) else encode(attached))
-    assert matters(pod) is matters(trim_pod(pod)) is counts
+    assert read_pod(pod).matters is read_pod(trim_pod(pod)).matters is counts
     assert read_pod(pod).state.held == ({"g": 1000} if counts else {})
     assert (len(str(trim_pod(pod))) < 320) is not counts
     assert trim_pod(trim_pod(pod)) == trim_pod(pod)
@@ -136,7 +136,7 @@ def test_a_node_is_read_whole() -> None:
 
 @pytest.mark.parametrize(("told", "known"), [(0.3, 0.3), (0, 0.0), (1, 1.0), (None, None), ("0.3", None), (7, None)])
 def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: float | None) -> None:
-    """What makes no sense is not known, and the node's GPUs are all the same."""
+    """A senseless value counts as not known, and the node's GPUs are read all the same."""
     items = json.loads(encode((Gpu("g", 0, "m", 1), Gpu("h", 1, "m", 1))))
     for item in items if told is not None else ():
         item["network"] = told
@@ -149,14 +149,14 @@ def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: 
 
 
 def test_trimming_loses_nothing_that_is_read() -> None:
-    """And most of what is not."""
+    """It removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
     pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}
     assert read_pod(pod).chosen == "n"
     assert read_pod(trim_pod(pod)) == read_pod(pod)
     assert read_pod({**pod, "status": {"nominatedNodeName": 7}}).chosen == ""
-    assert usage(trim_pod(pod)) == usage(pod)
+    assert read_pod(trim_pod(pod)).usage == read_pod(pod).usage
     assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
     assert trim_pod({}) == {"metadata": {"annotations": {}}}
 
@@ -184,8 +184,6 @@ def test_odd_json_never_raises(item: dict[str, Any]) -> None:
     read_node(item)
     read_pod(trim_pod(item))
     read_node(trim_node(item))
-    usage(item)
-    matters(item)
 
 
 @pytest.mark.parametrize(

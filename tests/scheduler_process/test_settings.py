@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from jupyter_gpu.common.settings_file import MAX_BYTES, SettingsError, bounded, parse, read
-from jupyter_gpu_scheduler.settings import Settings
+from jupyter_gpu_scheduler.settings import SchedulerSettings
 
 
 @dataclass(frozen=True)
@@ -126,23 +126,25 @@ def test_a_type_that_nobody_reads_is_a_mistake_of_ours() -> None:
 def test_a_scheduler_that_would_not_do_what_is_meant_does_not_start(body: Any, words: str) -> None:
     """Combinations that make no sense or are not safe."""
     with pytest.raises(SettingsError) as error:
-        parse(body, Settings)
+        parse(body, SchedulerSettings)
     assert words in str(error.value)
 
 
 def test_defaults_are_good() -> None:
     """An empty file is one that works."""
-    assert parse({}, Settings).policy.name == "fgd"
+    assert parse({}, SchedulerSettings).policy.name == "fgd"
     body = {"extender": {"address": "0.0.0.0", "certificate": "/c", "key": "/k", "clientCa": "/a"}}
-    assert parse(json.loads(json.dumps(body)), Settings).extender.secure
+    assert parse(json.loads(json.dumps(body)), SchedulerSettings).extender.secure
 
 
 def test_line_and_priorities_are_read() -> None:
-    """And what can't be is refused with the key."""
-    found = parse({"line": {"patienceSeconds": 60}, "priorities": {"default": 3, "namespaces": {"a": 9}}}, Settings)
+    """Bad values are refused with their key."""
+    found = parse(
+        {"line": {"patienceSeconds": 60}, "priorities": {"default": 3, "namespaces": {"a": 9}}}, SchedulerSettings
+    )
     assert (found.line.patience_seconds, found.line.place_seconds) == (60, 10)
     assert [found.priorities.cap(name) for name in ("a", "b")] == [9, 3]
-    assert Settings().priorities.cap("a") == 9
+    assert SchedulerSettings().priorities.cap("a") == 9
     for body, words in (
         ({"line": {"patienceSeconds": 0}}, "'line.patienceSeconds' must be a number of at least 1"),
         ({"line": {"wishBurst": 0}}, "'line.wishBurst' must be a whole number of at least 1"),
@@ -150,4 +152,4 @@ def test_line_and_priorities_are_read() -> None:
         ({"priorities": {"namespaces": {"a": -1}}}, "'priorities.namespaces.a' must be a whole number"),
     ):
         with pytest.raises(SettingsError, match=re.escape(words)):
-            parse(body, Settings)
+            parse(body, SchedulerSettings)

@@ -9,25 +9,25 @@ import pytest
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, encode
 from jupyter_gpu_scheduler import waiting as module
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.waiting import WaitingPods
-from tests.scheduler_process.test_mirror import node, pod
+from tests.scheduler_process.test_cluster_cache import node, pod
 
 
 def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was deleted before the watch had it; one that the watch shows meanwhile waits on."""
-    monkeypatch.setattr(module, "STRANGER_SECONDS", 0.05)
+    monkeypatch.setattr(module, "UNSEEN_SECONDS", 0.05)
 
     async def run() -> None:
-        mirror = Mirror(lambda: None)
-        waiting = WaitingPods(mirror, lambda decisions, kind: None, Policy(), wake_seconds=1)
+        cache = ClusterCache(lambda: None)
+        waiting = WaitingPods(cache, lambda decisions, kind: None, Policy(), wake_seconds=1)
         for uid in ("never", "later", "known"):
             if uid == "known":
-                mirror.pod_changed(Change("added", pod(uid, 1)))
+                cache.pod_changed(Change("added", pod(uid, 1)))
             waiting.asked(uid, ("n0",), fits=False)
-        mirror.pod_changed(Change("added", pod("later", 1)))
+        cache.pod_changed(Change("added", pod("later", 1)))
         assert waiting.count == 3
         async with asyncio.timeout(60):
             while waiting.count != 2:
@@ -38,22 +38,22 @@ def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch)
 
 
 class Line:
-    """A mirror of two full nodes, and one pod that waits; what is decided is written at once."""
+    """The cache of two full nodes, and one pod that waits; decisions are written at once."""
 
     def __init__(self) -> None:
-        self.mirror = Mirror(lambda: None)
-        self.waiting = WaitingPods(self.mirror, self._write, Policy(), wake_seconds=100)
+        self.cache = ClusterCache(lambda: None)
+        self.waiting = WaitingPods(self.cache, self._write, Policy(), wake_seconds=100)
         self.writes = 0
         self._pod = pod("a", 1)
         for name in ("n0", "n1"):
-            self.mirror.node_changed(Change("added", node(name, 1)))
-            self.mirror.pod_changed(Change("added", pod(f"on-{name}", 1, name, (f"{name}-0",), (f"{name}-0",))))
+            self.cache.node_changed(Change("added", node(name, 1)))
+            self.cache.pod_changed(Change("added", pod(f"on-{name}", 1, name, (f"{name}-0",), (f"{name}-0",))))
         self._show()
 
     @property
     def node(self) -> str:
         """In whose line it is."""
-        state = self.mirror.snapshot.pod("a")
+        state = self.cache.snapshot.pod("a")
         return state.nominated if state else ""
 
     def status(self, **status: Any) -> None:
@@ -73,8 +73,8 @@ class Line:
         metadata = self._pod["metadata"]
         version = str(int(metadata["resourceVersion"]) + 1)
         self._pod = {**self._pod, "metadata": {**metadata, "resourceVersion": version}}
-        self.mirror.pod_changed(Change("changed", self._pod))
-        self.waiting.hear("a")
+        self.cache.pod_changed(Change("changed", self._pod))
+        self.waiting.pod_changed("a")
 
 
 def _in_loop(work: Callable[[], None]) -> None:
@@ -85,7 +85,7 @@ def _in_loop(work: Callable[[], None]) -> None:
 
 
 def test_it_stands_where_others_may_end_for_it() -> None:
-    """So that nobody takes what they free; once kube-scheduler has said where, there."""
+    """So that no other pod takes what they free; once kube-scheduler has chosen a node, there."""
 
     def work() -> None:
         line = Line()
@@ -116,7 +116,7 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         line = Line()
 
         def offered() -> tuple[str, ...] | None:
-            state = line.mirror.snapshot.pod("a")
+            state = line.cache.snapshot.pod("a")
             return state.offered.names if state and state.offered else None
 
         assert offered() is None
@@ -125,15 +125,15 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         line.waiting.asked("a", ("n0",), fits=True)
         assert offered() is None
         line.waiting.asked("a", ("n0",), fits=False)
-        line.mirror.pod_changed(Change("changed", pod("a", 100, "n0")))
-        line.waiting.hear("a")
+        line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.waiting.pod_changed("a")
         assert offered() is None
         assert line.waiting.count == 0
 
     _in_loop(work)
 
 
-def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
+def test_a_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
     """Bound, asked for again, or gone; never for itself, and in parts where it may go to several nodes."""
 
     def work() -> None:
@@ -147,8 +147,8 @@ def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
         assert line.waiting.coming("b") == {"n0": 0.5, "n1": 0.5}
         line.waiting.bound("b")
         assert line.waiting.coming("c") == {"n0": 0.5, "n1": 0.5}
-        line.mirror.pod_changed(Change("changed", pod("a", 100, "n0")))
-        line.waiting.hear("a")
+        line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.waiting.pod_changed("a")
         assert line.waiting.coming("c") == {}
         line.waiting.scored("b", ("n0",))
         line.waiting.asked("b", ("n0", "n1"), fits=True)

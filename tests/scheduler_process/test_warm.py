@@ -1,4 +1,4 @@
-"""What a new process finds out before anybody asks."""
+"""Answers that a new process computes before the first question."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.extender import new_pod, world
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import Requested
-from jupyter_gpu_scheduler.rules.queue.fit_cache import standings
+from jupyter_gpu_scheduler.rules.queue.fit_cache import known_fits
 from jupyter_gpu_scheduler.rules.scoring.policy import TYPICAL
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
@@ -19,21 +19,21 @@ def answers(*, warm: bool) -> list[Any]:
     """To filter and prioritize for some pods, of a process that knows the same cluster each time."""
 
     async def ask() -> list[Any]:
-        mirror, extender = world(NODES, random.Random(1))
+        cache, extender = world(NODES, random.Random(1))
         if warm:
             await extender.warm()
             for kind in TYPICAL:
-                known = standings(
-                    mirror.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
+                known = known_fits(
+                    cache.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
                 )
-                assert set(known) == set(mirror.snapshot.nodes())
+                assert set(known) == set(cache.snapshot.nodes())
         found = []
         for number, milli in enumerate((0, 250, 1000, 2000, 8000)):
             pod = new_pod(number, milli)
-            mirror.pod_changed(Change("added", pod))
+            cache.pod_changed(Change("added", pod))
             body = json.dumps({"Pod": pod, "NodeNames": [f"node-{number}" for number in range(NODES)]}).encode()
             found += [await extender.filter(body), await extender.prioritize(body)]
-            mirror.pod_changed(Change("removed", pod))
+            cache.pod_changed(Change("removed", pod))
         return found
 
     return asyncio.run(ask())

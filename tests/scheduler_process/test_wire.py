@@ -1,4 +1,4 @@
-"""What travels between kube-scheduler and us, and the bodies of our writes."""
+"""The messages between kube-scheduler and the extender, and the bodies of writes."""
 
 import json
 from typing import Any
@@ -18,11 +18,11 @@ STATE = PodState(uid="u", namespace="ns", name="p")
 def test_fields_are_read_in_any_case(spell: Any) -> None:
     """Go writes its own names, and reads any."""
     body = json.dumps({spell("Pod"): POD, spell("NodeNames"): ["a", "b"], spell("Nodes"): None}).encode()
-    question = wire.read_question(body, 10_000)
+    question = wire.read_extender_args(body, 10_000)
     assert question.nodes == ("a", "b")
     assert question.pod == POD
     fields = {spell("PodName"): "p", spell("PodNamespace"): "ns", spell("PodUID"): "u", spell("Node"): "a"}
-    assert wire.read_bind(json.dumps(fields).encode(), 1000) == wire.BindQuestion("ns", "p", "u", "a")
+    assert wire.read_binding_args(json.dumps(fields).encode(), 1000) == wire.BindingArgs("ns", "p", "u", "a")
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,22 @@ def test_fields_are_read_in_any_case(spell: Any) -> None:
 def test_questions_that_are_none(body: bytes, words: str) -> None:
     """A sentence each, which becomes the `Error` of the answer."""
     with pytest.raises(strict.FieldError) as error:
-        wire.read_question(body, 150)
+        wire.read_extender_args(body, 150)
     assert words in str(error.value)
 
 
 def test_bind_needs_all_of_it() -> None:
-    """And no name may be longer than names are."""
+    """No name may be longer than Kubernetes allows."""
     with pytest.raises(strict.FieldError):
-        wire.read_bind(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u"}', 1000)
+        wire.read_binding_args(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u"}', 1000)
     with pytest.raises(strict.FieldError):
-        wire.read_bind(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "%s"}' % (b"n" * 254), 1000)
+        wire.read_binding_args(
+            b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "%s"}' % (b"n" * 254), 1000
+        )
 
 
 def test_answers() -> None:
-    """With Go's names, all of them; no reason is empty, and few nodes are named."""
+    """Go's names, all of them; no reason is empty, and few nodes are named."""
     assert wire.filter_result(["a"], {"b": ""}, {"c": "never"}) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "b: not suitable"},
@@ -70,15 +72,15 @@ def test_answers() -> None:
 
 def test_events_name_the_very_pod() -> None:
     """In the version that they are about, where that is known."""
-    about = wire.about_pod(STATE)
+    about = wire.pod_reference(STATE)
     assert (about["kind"], about["metadata"]["uid"]) == ("Pod", STATE.uid)
     assert "resourceVersion" not in about["metadata"]
-    assert wire.about_pod(STATE, "7")["metadata"] == {**about["metadata"], "resourceVersion": "7"}
+    assert wire.pod_reference(STATE, "7")["metadata"] == {**about["metadata"], "resourceVersion": "7"}
 
 
 def test_events_name_a_node() -> None:
     """By name and uid: nodes are in no namespace."""
-    about = wire.about_node("n", "u")
+    about = wire.node_reference("n", "u")
     assert (about["kind"], about["metadata"]) == ("Node", {"name": "n", "uid": "u"})
 
 
@@ -91,14 +93,14 @@ def test_writes_carry_their_preconditions() -> None:
     binding = wire.binding(STATE, "n", "7", Allocated(3))
     assert binding["target"]["name"] == "n"
     assert (binding["metadata"]["uid"], binding["metadata"]["resourceVersion"]) == ("u", "7")
-    assert wire.about_pod(STATE, "7")["metadata"]["resourceVersion"] == "7"
+    assert wire.pod_reference(STATE, "7")["metadata"]["resourceVersion"] == "7"
 
 
 POD = {"metadata": {"name": "a", "uid": "u"}}
 
 
-def _preempt(**fields: Any) -> wire.PreemptQuestion:
-    return wire.read_preemption(json.dumps({"Pod": POD, **fields}).encode(), 10_000)
+def _preempt(**fields: Any) -> wire.PreemptionArgs:
+    return wire.read_preemption_args(json.dumps({"Pod": POD, **fields}).encode(), 10_000)
 
 
 def test_victims_are_read_and_named_again() -> None:
@@ -145,7 +147,7 @@ def test_no_victims_are_no_error() -> None:
     ],
 )
 def test_victims_that_make_no_sense(fields: dict[str, Any]) -> None:
-    """Nobody ends by a question that can't be read."""
+    """No pod is ended by a question that can't be read."""
     with pytest.raises(strict.FieldError):
         _preempt(**fields)
 

@@ -1,4 +1,4 @@
-"""Questions of kube-scheduler, our answers, and the bodies of our writes. Pure.
+"""Requests of kube-scheduler, our responses, and the bodies of our writes. Pure.
 
 The extender's types have no JSON names: fields travel as in Go (``NodeNames``) and are read in any case.
 """
@@ -25,8 +25,8 @@ NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The question of filter and prioritize: which of these nodes?"""
+class ExtenderArgs:
+    """The request of filter and prioritize: a pod and the nodes that it may go to."""
 
     pod: Mapping[str, Any]
     """Its JSON."""
@@ -34,8 +34,8 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class BindQuestion:
-    """The request to put this pod onto that node."""
+class BindingArgs:
+    """The request to bind a pod to a node."""
 
     namespace: str
     name: str
@@ -44,8 +44,8 @@ class BindQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptQuestion:
-    """The question which pods to end for this one."""
+class PreemptionArgs:
+    """The request of preemption: a pod, and the pods that may be ended for it."""
 
     pod: Mapping[str, Any]
     """Its JSON."""
@@ -55,7 +55,7 @@ class PreemptQuestion:
     """Number of disruption budgets that this would break, by node; repeated in the answer."""
 
 
-def read_question(body: bytes, most: int) -> Question:
+def read_extender_args(body: bytes, most: int) -> ExtenderArgs:
     """Read an ``ExtenderArgs``; raises `FieldError`."""
     fields = _fields(body, most)
     pod = _pod(fields)
@@ -64,14 +64,14 @@ def read_question(body: bytes, most: int) -> Question:
         raise strict.FieldError("NodeNames are missing: set nodeCacheCapable: true for this extender.", "NodeNames")
     if not isinstance(names, list) or len(names) > MAX_NODES or not all(isinstance(name, str) for name in names):
         raise strict.FieldError(f"NodeNames must be a list of at most {MAX_NODES:,} names.", "NodeNames")
-    return Question(pod, tuple(names))
+    return ExtenderArgs(pod, tuple(names))
 
 
-def read_bind(body: bytes, most: int) -> BindQuestion:
+def read_binding_args(body: bytes, most: int) -> BindingArgs:
     """Read an ``ExtenderBindingArgs``; raises `FieldError`."""
     fields = _fields(body, most)
     read = strict.text(_MAX_NAME)
-    return BindQuestion(
+    return BindingArgs(
         namespace=read(fields.get("podnamespace"), "PodNamespace"),
         name=read(fields.get("podname"), "PodName"),
         uid=read(fields.get("poduid"), "PodUID"),
@@ -79,7 +79,7 @@ def read_bind(body: bytes, most: int) -> BindQuestion:
     )
 
 
-def read_preemption(body: bytes, most: int) -> PreemptQuestion:
+def read_preemption_args(body: bytes, most: int) -> PreemptionArgs:
     """Read an ``ExtenderPreemptionArgs``; maps and lists may be empty or missing. Raises `FieldError`."""
     fields = _fields(body, most)
     found = fields.get("nodenametometavictims") or {}
@@ -94,7 +94,7 @@ def read_preemption(body: bytes, most: int) -> PreemptQuestion:
     violations = {name: victims.get("numpdbviolations") or 0 for name, victims in chosen.items()}
     if not all(isinstance(count, int) and 0 <= count < 2**31 for count in violations.values()):
         raise strict.FieldError("NumPDBViolations must be a number that is not negative.", "NumPDBViolations")
-    return PreemptQuestion(
+    return PreemptionArgs(
         _pod(fields), {name: _uids(victims.get("pods")) for name, victims in chosen.items()}, violations
     )
 
@@ -119,7 +119,7 @@ def _pod(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return pod
 
 
-def preemption_result(question: PreemptQuestion, nodes: Iterable[str]) -> dict[str, Any]:
+def preemption_result(question: PreemptionArgs, nodes: Iterable[str]) -> dict[str, Any]:
     """Return an ``ExtenderPreemptionResult``: kube-scheduler's choice on these nodes, and nothing on the others."""
     return {
         "NodeNameToMetaVictims": {
@@ -187,7 +187,7 @@ def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> di
     }
 
 
-def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
+def pod_reference(state: PodState, resource_version: str = "") -> dict[str, Any]:
     """Return a pod's reference for Events."""
     metadata = {"namespace": state.namespace, "name": state.name, "uid": state.uid}
     if resource_version:
@@ -195,7 +195,7 @@ def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def about_node(name: str, uid: str) -> dict[str, Any]:
+def node_reference(name: str, uid: str) -> dict[str, Any]:
     """Return a node's reference for Events."""
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
 

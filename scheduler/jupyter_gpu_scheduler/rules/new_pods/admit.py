@@ -6,7 +6,7 @@ from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
-from jupyter_gpu_scheduler.rules.queue.fit_cache import exact
+from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
 
 
@@ -26,7 +26,7 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
     gpus = snapshot.gpus(node)
     if gpus is None:
         return BackendUnavailable(f"The GPUs of {node} are not known, so nothing of it can be allocated.")
-    found, place = exact(snapshot, pod, node)
+    found, place = exact_fit(snapshot, pod, node)
     if found.never:
         return Infeasible(f"{node} can't serve this: {found.why}.", have=0)
     if not found.fits:

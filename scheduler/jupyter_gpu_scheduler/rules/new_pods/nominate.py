@@ -1,9 +1,9 @@
 """The choice of the node in whose line a new pod without room waits.
 
-It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
+It takes a ticket and stands in the line of exactly one node: the one with the best outlook. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
-now and that one can't, or lacks less of what it wants without more pods before it: who was sent away while a node was
-gone goes back. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
+now and that one can't, or lacks less of what it wants without more pods before it: a pod that left while a node was
+gone returns. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
 own ``allocated``, without shares.
 
 It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
@@ -22,8 +22,8 @@ from jupyter_gpu.model.errors import GpuError, Infeasible
 from jupyter_gpu.model.quantity import count_gpus
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook
-from jupyter_gpu_scheduler.rules.queue.fit_cache import has_room, standings, verdict, wanted
-from jupyter_gpu_scheduler.rules.queue.positions import told
+from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, wanted
+from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import rate
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
@@ -67,21 +67,21 @@ def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Ite
     """
     if is_void(pod):
         return nominate(snapshot, pod, (), policy)
-    known = standings(snapshot, pod)
+    known = known_fits(snapshot, pod)
     names = (pod.offered or ()) if pod.nominated else sorted(changed)
     able = [name for name in names if may_go(snapshot, pod, name)]
-    able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
+    able = [name for name in able if not fit_on(snapshot, pod, name, known)[0].never]
     return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
 
 
 def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     here = pod.nominated
-    return snapshot.gpus(here) is None or verdict(snapshot, pod, here, standings(snapshot, pod))[0].never
+    return snapshot.gpus(here) is None or fit_on(snapshot, pod, here, known_fits(snapshot, pod))[0].never
 
 
 def fits_at(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
     """Tell whether a node can serve ``pod`` now, as far as GPUs and slots go."""
-    return verdict(snapshot, pod, name, standings(snapshot, pod))[0].fits
+    return fit_on(snapshot, pod, name, known_fits(snapshot, pod))[0].fits
 
 
 def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
@@ -96,9 +96,9 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
     From the node that it is nominated to it moves only where it fits, or lacks less behind no more pods: otherwise all
     that wait would follow every GPU that comes free.
     """
-    known = standings(snapshot, pod)
+    known = known_fits(snapshot, pod)
     found = {
-        name: verdict(snapshot, pod, name, known)
+        name: fit_on(snapshot, pod, name, known)
         for name in names
         if snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name))
     }
@@ -124,9 +124,9 @@ def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> boo
 
 def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
     """Tell whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
-    known = standings(snapshot, pod)
+    known = known_fits(snapshot, pod)
     others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
-    return any(not verdict(snapshot, pod, name, known)[0].never for name in (*names, *others))
+    return any(not fit_on(snapshot, pod, name, known)[0].never for name in (*names, *others))
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
@@ -146,9 +146,13 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         return replace(
             after, message=f"Waiting for {wants}; no node that could serve it takes the pod now.", position=None
         )
-    me = replace(pod, allocated=after)
-    ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
-    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=told(ahead + 1, before.position))
+    waiting = replace(pod, allocated=after)
+    ahead = sum(other.rank < waiting.rank for other in snapshot.line(node) if other.uid != pod.uid)
+    return replace(
+        after,
+        message=outlook(waiting, room=has_room(snapshot, waiting)),
+        position=shown_position(ahead + 1, before.position),
+    )
 
 
 def _refused(pod: PodState, error: GpuError) -> Allocated:

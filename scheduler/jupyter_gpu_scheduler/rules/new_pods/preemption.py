@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, unacceptable
-from jupyter_gpu_scheduler.rules.queue.fit_cache import standings, verdict
+from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, PodState
 
 
@@ -34,7 +34,7 @@ def _helps(snapshot: ClusterSnapshot, pod: PodState, node: str, uids: Sequence[s
         snapshot.put_node(node, gpus, replace(facts, used={**facts.used, SLOT: slots}))
         for state in ended:
             snapshot.remove_pod(state.uid)
-        return verdict(snapshot, pod, node, standings(snapshot, pod))[0].fits
+        return fit_on(snapshot, pod, node, known_fits(snapshot, pod))[0].fits
     finally:
         snapshot.put_node(node, gpus, facts)
         for state in ended:

@@ -55,8 +55,8 @@ def reviewing(
 
 
 @dataclass(eq=False, slots=True)
-class _Seekers:
-    """Pending pods of one kind that could use room."""
+class _Candidates:
+    """Pending pods of one kind, and the nodes that may have room for them."""
 
     line: Line
     rooms: set[str]
@@ -64,7 +64,7 @@ class _Seekers:
 
 
 class _Review:
-    """One look; its state between two steps."""
+    """One review, and its state between two steps."""
 
     def __init__(self, snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None) -> None:
         self._snapshot = snapshot
@@ -72,7 +72,7 @@ class _Review:
         everywhere = (*snapshot.nodes(), *(pod.nominated for pod in snapshot.pending())) if changed is None else changed
         self._changed = tuple(dict.fromkeys(("", *everywhere)))  # "": in line, and on no node's
         self._with_room = sorted(name for name in self._changed if self._has_room(name))
-        self._queue: list[tuple[Rank, int, _Seekers | Line]] = []
+        self._queue: list[tuple[Rank, int, _Candidates | Line]] = []
         self._count = itertools.count()
 
     def _has_room(self, node: str) -> bool:
@@ -85,7 +85,7 @@ class _Review:
                 self._push_leaving(node, line)
                 yield None
         for line in tuple(self._snapshot.kinds().values()) if self._with_room else ():
-            self._push_seeking(line)
+            self._push_candidates(line)
             yield None
         while self._queue:
             rank, _, source = heapq.heappop(self._queue)
@@ -103,26 +103,26 @@ class _Review:
         """Tell whether any node that changed was offered for the pod: a pod in no line can go to no other node."""
         return any(name in (pod.offered or ()) for name in self._changed)
 
-    def _push_seeking(self, line: Line) -> None:
+    def _push_candidates(self, line: Line) -> None:
         pod = self._first(line)
         if pod:
             rooms = {name for name in self._with_room if may_go(self._snapshot, pod, name)}
-            self._push(_Seekers(line, rooms), None)
+            self._push(_Candidates(line, rooms), None)
 
     def _first(self, line: Line) -> PodState | None:
         rank = line.after(None)
         return self._snapshot.pod(rank[-1]) if rank else None
 
-    def _push(self, source: _Seekers | Line, behind: Rank | None) -> None:
+    def _push(self, source: _Candidates | Line, behind: Rank | None) -> None:
         """Queue the next of these pods, if any is to be reviewed."""
-        if isinstance(source, _Seekers) and not source.rooms:
+        if isinstance(source, _Candidates) and not source.rooms:
             return
         line = source if isinstance(source, Line) else source.line
         rank = line.after(behind)
         if rank is not None:
             heapq.heappush(self._queue, (rank, next(self._count), source))
 
-    def _step(self, pod: PodState, source: _Seekers | Line) -> Decision | None:
+    def _step(self, pod: PodState, source: _Candidates | Line) -> Decision | None:
         if isinstance(source, Line):
             return leave(self._snapshot, pod, self._policy, self._changed)
         if fits_at(self._snapshot, pod, pod.nominated):

@@ -61,7 +61,7 @@ class Arrangement:
     """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
 
 
-class Described(Protocol):
+class GpuProperties(Protocol):
     """The properties of a GPU that a wish may ask for."""
 
     @property
@@ -73,7 +73,7 @@ class Described(Protocol):
         """Bytes."""
 
 
-def fits(gpu: Described, wish: Wish, milli: int) -> bool:
+def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
 
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or

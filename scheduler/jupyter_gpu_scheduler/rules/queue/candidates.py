@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from .fit_cache import verdicts, wanted
+from .fit_cache import fits_on, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str])
     fitting: list[str] = []
     failed: dict[str, str] = {}
     never: dict[str, str] = {}
-    for name, found, _ in verdicts(snapshot, pod, names):
+    for name, found, _ in fits_on(snapshot, pod, names):
         if found.fits:
             fitting.append(name)
         elif found.never:

@@ -1,8 +1,7 @@
 """Decisions for one node: which pods gain or lose which shares now, in which order and why.
 
-One pass (`desk`): what must be given back is given back; then every pod that is owed something is served in line order
-
-(priority, then ticket). New pods that wait for the node stand in the same line; they get nothing before they are
+One pass (`queue_pass`): what must be given back is given back; then every pod that is owed something is served in line
+order (priority, then ticket). New pods that wait for the node stand in the same line; they get nothing before they are
 bound, but what they could use is kept back from those behind them.
 
 Decisions are a function of the snapshot alone. Applied and decided again they change nothing.
@@ -19,8 +18,8 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .fit_cache import has_room
-from .positions import told
-from .queue_pass import STEP, Desk
+from .positions import shown_position
+from .queue_pass import STEP, QueuePass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ def only_place(before: Allocated | None, after: Allocated) -> bool:
 def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """Return the changes of ``allocated`` on ``node``: pods that lose first, then pods that gain, in line order.
 
-    Pending pods nominated to ``node`` are told their place, and when there is room for them. Nothing is decided for a
-    node that is not known, nor for pods that are gone.
+    Pending pods nominated to ``node`` get their position, and a message when there is room for them. Nothing is decided
+    for a node that is not known, nor for pods that are gone.
     """
     steps = deciding(snapshot, node)
     while True:
@@ -65,39 +64,39 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
 
 
 def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
-    """Decide in steps, as a line may be long. A change on the node between two of them makes the result void."""
+    """Decide in steps, as a line may be long. A change on the node between two steps makes the result void."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
-    desk = Desk(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
-    yield from desk.serving()
-    return (yield from _decisions(snapshot, desk))
+    queue_pass = QueuePass(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
+    yield from queue_pass.serving()
+    return (yield from _decisions(snapshot, queue_pass))
 
 
-def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, tuple[Decision, ...]]:
-    """Collect the changes, with reasons and places in line."""
+def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[None, None, tuple[Decision, ...]]:
+    """Collect the changes, with reasons and positions in line."""
     decisions = []
     last = 0
     line = 0
-    for number, pod in enumerate(desk.pods, start=1):
+    for number, pod in enumerate(queue_pass.pods, start=1):
         if not number % STEP:
             yield
-        if pod.pending and pod.uid in desk.refused:
+        if pod.pending and pod.uid in queue_pass.refused:
             continue  # another node may serve it: `nominate` knows
         before = pod.allocated or Allocated(0)
         ticket = position = None
-        if pod.pending or desk.owed.get(pod.uid):
+        if pod.pending or queue_pass.owed.get(pod.uid):
             line += 1
-            position = told(line, before.position)
-            if _knows(pod, position, desk):
+            position = shown_position(line, before.position)
+            if _is_up_to_date(pod, position, queue_pass):
                 continue
             ticket = before.ticket
             if ticket is None:
                 ticket = last = max(last, snapshot.last_ticket) + 1
-        reason, message = _reason(snapshot, pod, desk)
+        reason, message = _reason(snapshot, pod, queue_pass)
         generation = pod.requested.generation if pod.requested else before.observed_generation
         after = replace(
-            before.with_shares(() if pod.pending else desk.shares[pod.uid], pod.attached),
+            before.with_shares(() if pod.pending else queue_pass.shares[pod.uid], pod.attached),
             observed_generation=generation,
             reason=reason,
             message=message,
@@ -109,8 +108,8 @@ def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, t
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 
-def _knows(pod: PodState, position: int, desk: Desk) -> bool:
-    """Tell whether a pending pod that still lacks something knows all of it already, as most in a long line do."""
+def _is_up_to_date(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
+    """Tell whether the record of a pending pod that still lacks GPUs is up to date, as most in a long line are."""
     now = pod.allocated
     return (
         pod.pending
@@ -119,24 +118,24 @@ def _knows(pod: PodState, position: int, desk: Desk) -> bool:
         and now.ticket is not None
         and now.reason is Reason.DEFERRED
         and not now.shares
-        and bool(desk.owed.get(pod.uid))
+        and bool(queue_pass.owed.get(pod.uid))
         and pod.requested is not None
         and now.observed_generation == pod.requested.generation
         and now.message == outlook(pod, room=False)
     )
 
 
-def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
+def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> tuple[Reason | None, str]:
     """Return why the pod has less than it wants; only what concerns this pod, so that other pods never rewrite it."""
     if pod.pending:
-        return Reason.DEFERRED, outlook(pod, room=not desk.owed.get(pod.uid) and has_room(snapshot, pod))
-    error = desk.refused.get(pod.uid)
+        return Reason.DEFERRED, outlook(pod, room=not queue_pass.owed.get(pod.uid) and has_room(snapshot, pod))
+    error = queue_pass.refused.get(pod.uid)
     if error is not None:
         return Reason(error.reason), error.message
-    owed = desk.owed.get(pod.uid, 0)
+    owed = queue_pass.owed.get(pod.uid, 0)
     if not owed:
         return None, ""
-    has = total(desk.shares[pod.uid])
+    has = total(queue_pass.shares[pod.uid])
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
         return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_capped(pod)}"

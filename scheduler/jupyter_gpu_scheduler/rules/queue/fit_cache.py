@@ -1,4 +1,4 @@
-"""Verdicts on pending pods and nodes: computed once for equal questions and equal nodes.
+"""Whether nodes can serve pending pods: computed once for equal wishes and equal nodes.
 
 If the node's GPUs rule the wish out, nothing more is computed. If they allow it and other pods wait, the answer also
 depends on how many of them come before the pod. Facts of the node alone are computed once for all questions; those of
@@ -20,19 +20,19 @@ from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, PodState
 
-from .queue_pass import prospect
+from .queue_pass import trial
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
-    """The answer to whether a node can serve a wish now."""
+class Fit:
+    """Whether a node can serve a wish now, and with which shares."""
 
     shape: Shape = ()
-    """The node's GPUs in the order that ``grants`` mean: not always its own."""
+    """The node's GPUs in the order to which ``grants`` refers: not always its own."""
     grants: tuple[Grant, ...] = ()
     """Shares that the pod would get."""
     owed: int = 0
-    """Milli that it lacks."""
+    """Milli that the pod lacks."""
     why: str = ""
     """Description of what is missing; empty: it fits."""
     never: bool = False
@@ -42,90 +42,94 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The conditions that every new pod finds on a node."""
+class _NodeState:
+    """The conditions on a node that are the same for every new pod."""
 
     pattern: Pattern | None
     """``None``: its GPUs are not known."""
     ranks: tuple[Rank, ...]
     """Ranks of the pods that wait there."""
     left: int
-    """Slots."""
+    """Slots that are left."""
     why: str
-    """Reason why it has no slot."""
+    """Reason why no slot is left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The ranks of pods that wait on a node, and the answers already given there by the number of pods ahead."""
+class QueuedFits:
+    """The ranks of the pods that wait on a node, and the fits computed there, by the number of pods ahead."""
 
     ranks: tuple[Rank, ...]
-    by_place: dict[int, Verdict]
+    by_position: dict[int, Fit]
 
-    def place(self, pod: PodState) -> int:
-        """Return how many come before ``pod``."""
+    def position(self, pod: PodState) -> int:
+        """Return how many pods come before ``pod``."""
         return bisect_left(self.ranks, pod.rank)
 
 
-Known = dict[str, Verdict | Standing]
-"""Answers by node; one for all pods where no pod waits."""
+Known = dict[str, Fit | QueuedFits]
+"""Fits by node; one for all pods where no pod waits."""
 
 
-def standings(snapshot: ClusterSnapshot, pod: PodState) -> Known:
-    """Return the answers that nodes have given to a wish like that of ``pod``, for `verdict`."""
-    found: Known = snapshot.memo(("verdict", wanted(pod), pod.slots))
+def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> Known:
+    """Return the fits that are known for a wish like that of ``pod``, for `fit_on`."""
+    found: Known = snapshot.memo(("fit", wanted(pod), pod.slots))
     return found
 
 
-def verdict(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Verdict, int]:
-    """Return the verdict for ``pod`` on ``node``, and the pod's place there; ``known`` is `standings` of the pod.
+def fit_on(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Fit, int]:
+    """Return how ``pod`` fits on ``node``, and its position in line there; ``known`` is `known_fits` of the pod.
 
     The pod's limit and selector are ignored: they are the same for all nodes.
     """
-    return next((found, place) for _, found, place in _verdicts(snapshot, pod, (node,), known))
+    return next((found, position) for _, found, position in _fits_on(snapshot, pod, (node,), known))
 
 
-def verdicts(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> Iterator[tuple[str, Verdict, int]]:
-    """Yield the name, verdict and place for each of many nodes."""
-    return _verdicts(snapshot, pod, nodes, standings(snapshot, pod))
+def fits_on(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> Iterator[tuple[str, Fit, int]]:
+    """Yield the name, fit and position in line for each of many nodes."""
+    return _fits_on(snapshot, pod, nodes, known_fits(snapshot, pod))
 
 
-def _verdicts(
+def _fits_on(
     snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str], known: Known
-) -> Iterator[tuple[str, Verdict, int]]:
+) -> Iterator[tuple[str, Fit, int]]:
     wish = wanted(pod)
-    seen: dict[Pattern, Verdict] = {}
+    seen: dict[Pattern, Fit] = {}
     for node in nodes:
         found = known.get(node)
         if found is None:
-            there = _place(snapshot, node)
-            found = known[node] = Standing(there.ranks, {}) if there.ranks else _calm(there, wish, pod.slots, seen)
-        if found.__class__ is Verdict:  # faster than isinstance, and there are thousands
+            there = _state(snapshot, node)
+            found = known[node] = (
+                QueuedFits(there.ranks, {}) if there.ranks else _without_queue(there, wish, pod.slots, seen)
+            )
+        if found.__class__ is Fit:  # faster than isinstance, and there are thousands
             yield node, found, 0
         else:
-            assert isinstance(found, Standing)
-            place = found.place(pod)
-            if place not in found.by_place:
-                found.by_place[place] = _queued(snapshot, pod, node, seen)
-            yield node, found.by_place[place], place
+            assert isinstance(found, QueuedFits)
+            position = found.position(pod)
+            if position not in found.by_position:
+                found.by_position[position] = _behind_queue(snapshot, pod, node, seen)
+            yield node, found.by_position[position], position
 
 
-def exact(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Verdict, int]:
-    """Return the verdict and place on one node, with the granted GPUs in the node's own order."""
-    known, wish = standings(snapshot, pod), wanted(pod)
-    found, place = verdict(snapshot, pod, node, known)
+def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit, int]:
+    """Return the fit and the position in line on one node, with the granted GPUs in the node's own order."""
+    known, wish = known_fits(snapshot, pod), wanted(pod)
+    found, position = fit_on(snapshot, pod, node, known)
     shape = shape_of(snapshot, node)
-    calm = isinstance(known[node], Verdict)
-    return (_of_shape(wish, shape) if calm and found.fits and wish and shape else found), place
+    no_queue = isinstance(known[node], Fit)
+    return (_fit_of_shape(wish, shape) if no_queue and found.fits and wish and shape else found), position
 
 
-def _place(snapshot: ClusterSnapshot, node: str) -> _Place:
-    answers: dict[str, _Place] = snapshot.memo("place")
+def _state(snapshot: ClusterSnapshot, node: str) -> _NodeState:
+    answers: dict[str, _NodeState] = snapshot.memo("node state")
     found = answers.get(node)
     if found is None:
         shape = shape_of(snapshot, node)
         left, why = _slots(snapshot, node)
-        found = answers[node] = _Place(None if shape is None else pattern(shape), _rivals(snapshot, node), left, why)
+        found = answers[node] = _NodeState(
+            None if shape is None else pattern(shape), _waiting_ranks(snapshot, node), left, why
+        )
     return found
 
 
@@ -142,10 +146,10 @@ def _slots(snapshot: ClusterSnapshot, node: str) -> tuple[int, str]:
 
 def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     """Tell whether ``pod`` could start now on the node that it is nominated to."""
-    return not pod.blocked and verdict(snapshot, pod, pod.nominated, standings(snapshot, pod))[0].fits
+    return not pod.blocked and fit_on(snapshot, pod, pod.nominated, known_fits(snapshot, pod))[0].fits
 
 
-def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
+def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
     """Return the ranks of the pods that wait on ``node`` or may wait at its next decision, in line order."""
     there = {gpu.uuid for gpu in snapshot.gpus(node) or ()}
 
@@ -157,31 +161,31 @@ def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
     return tuple(sorted(pod.rank for pod in pods if may_wait(pod)))
 
 
-def _calm(there: _Place, wish: Wish | None, slots: int, seen: dict[Pattern, Verdict]) -> Verdict:
-    """Answer for a node with no waiting pods; ``seen`` are the answers for other nodes."""
+def _without_queue(there: _NodeState, wish: Wish | None, slots: int, seen: dict[Pattern, Fit]) -> Fit:
+    """Return the fit on a node where no pod waits; ``seen`` are the fits on other nodes, by pattern."""
     if there.pattern is None:
-        return Verdict(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
+        return Fit(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
     found = seen.get(there.pattern)
     if found is None:
-        found = seen[there.pattern] = _of_pattern(wish, there.pattern, bool(slots))
+        found = seen[there.pattern] = _fit_of_pattern(wish, there.pattern, bool(slots))
     return found if found.never or there.left >= slots else _without_slot(found, there.why)
 
 
-def _queued(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Verdict]) -> Verdict:
-    """Answer for a node where other pods wait: they leave less room, never more."""
-    wish, there = wanted(pod), _place(snapshot, node)
-    found = _calm(there, wish, pod.slots, seen)
+def _behind_queue(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Fit]) -> Fit:
+    """Return the fit on a node where other pods wait: they leave less room, never more."""
+    wish, there = wanted(pod), _state(snapshot, node)
+    found = _without_queue(there, wish, pod.slots, seen)
     if wish is None or not found.fits:
         return found
     shape = shape_of(snapshot, node) or ()
-    got = prospect(snapshot, pod, node)
-    places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus(node) or ())}
-    grants = tuple((places[share.uuid], share.milli) for share in got.shares)
-    return Verdict(shape, grants, got.owed, shortage.now(wish, shape) if got.owed else "", fits=not got.owed)
+    got = trial(snapshot, pod, node)
+    indexes = {gpu.uuid: index for index, gpu in enumerate(snapshot.gpus(node) or ())}
+    grants = tuple((indexes[share.uuid], share.milli) for share in got.shares)
+    return Fit(shape, grants, got.owed, shortage.now(wish, shape) if got.owed else "", fits=not got.owed)
 
 
-def _without_slot(found: Verdict, why: str) -> Verdict:
-    return Verdict(found.shape, found.grants, found.owed, why, fits=False)
+def _without_slot(found: Fit, why: str) -> Fit:
+    return Fit(found.shape, found.grants, found.owed, why, fits=False)
 
 
 def wanted(pod: PodState) -> Wish | None:
@@ -191,18 +195,18 @@ def wanted(pod: PodState) -> Wish | None:
 
 
 @lru_cache(maxsize=32768)
-def _of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Verdict:
+def _fit_of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Fit:
     if wish is not None:
-        return _of_shape(wish, known.shape)
+        return _fit_of_shape(wish, known.shape)
     if slot and not known.shape:  # a pod with a slot there could never have anything
-        return Verdict(why=shortage.NO_GPU, never=True, fits=False)
-    return Verdict(known.shape)
+        return Fit(why=shortage.NO_GPU, never=True, fits=False)
+    return Fit(known.shape)
 
 
-def _of_shape(wish: Wish, shape: Shape) -> Verdict:
+def _fit_of_shape(wish: Wish, shape: Shape) -> Fit:
     gpus = gpus_of(shape)
     if refuse(wish, limit=None, gpus=gpus):
-        return Verdict(shape, owed=wish.milli, why=shortage.never(wish, gpus), never=True, fits=False)
+        return Fit(shape, owed=wish.milli, why=shortage.never(wish, gpus), never=True, fits=False)
     found = arrange(wish, [Spot(gpu, shape[gpu.index].free) for gpu in gpus])
     grants = tuple((int(share.uuid), share.milli) for share in found.shares)
-    return Verdict(shape, grants, found.owed, shortage.now(wish, shape) if found.owed else "", fits=not found.owed)
+    return Fit(shape, grants, found.owed, shortage.now(wish, shape) if found.owed else "", fits=not found.owed)

@@ -1,6 +1,6 @@
-"""Rate limit for one pod's wishes: some changes are answered at once, then one per interval. Pure.
+"""The rate limit of one pod's wishes: some changes are answered at once, then one per interval. Pure.
 
-Giving back is answered at once and unlimited: there can be no more of that than there was granted.
+Giving back is always answered at once: no more can be given back than was granted.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from jupyter_gpu.model.annotations import Requested
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedWish:
     """A user's wish for one pod, as it was read."""
 
     requested: Requested | None
     fault: str = ""
     """Reason why it can't be read; empty: it can."""
 
-    def less_than(self, other: Asked) -> bool:
+    def less_than(self, other: AskedWish) -> bool:
         """Tell whether this wish gives something back and asks for nothing else."""
         if self.fault or other.requested is None:
             return False
@@ -29,22 +29,22 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
+class PacedWish:
     """The part of a user's wish that is answered now."""
 
-    asked: Asked
+    asked: AskedWish
     left: float
     """Changes that may still be answered at once."""
     at: float
     """Seconds, on a clock that never goes back, when that was so."""
 
 
-def first(asked: Asked, now: float, burst: int) -> Paced:
+def first(asked: AskedWish, now: float, burst: int) -> PacedWish:
     """Return the state of a pod seen for the first time."""
-    return Paced(asked, float(burst), now)
+    return PacedWish(asked, float(burst), now)
 
 
-def paced(before: Paced, asked: Asked, now: float, *, burst: int, seconds: float) -> tuple[Paced, float]:
+def paced(before: PacedWish, asked: AskedWish, now: float, *, burst: int, seconds: float) -> tuple[PacedWish, float]:
     """Return what is answered at ``now``, and in how many seconds to ask again; 0: all of ``asked`` is answered.
 
     ``seconds``: time after which one more change may be answered, up to ``burst`` of them; 0: no limit.
@@ -56,4 +56,4 @@ def paced(before: Paced, asked: Asked, now: float, *, burst: int, seconds: float
     left = min(float(burst), before.left + (now - before.at) / seconds)
     if left < 1:
         return before, (1 - left) * seconds
-    return Paced(asked, left - 1, now), 0.0
+    return PacedWish(asked, left - 1, now), 0.0

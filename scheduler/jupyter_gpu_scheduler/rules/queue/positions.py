@@ -1,8 +1,8 @@
-"""The place in line that a pod is shown: exact near the front, then about where it stands.
+"""The position in line that a pod is shown: exact near the front, then rounded.
 
-A pod that leaves moves all behind it by one. So that it is not a write for each of them, places beyond the first ten
-are shown as one of few numbers, each at least half as large again as the one before. A pod keeps its number until that
-is wrong by more than half: a place that goes up and down by one never changes it.
+A pod that leaves moves all pods behind it by one. So that this does not cost a write for each of them, positions beyond
+the first ten are shown as one of few numbers, each about half as large again as the one before. A pod keeps its number
+until that is wrong by more than half: a position that goes up and down by one never changes it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WRONG = 1.5
 """Largest factor by which a shown number may be off before it is replaced."""
 
 
-def told(place: int, before: int | None = None) -> int:
-    """Return the number to show to a pod at ``place`` that was shown ``before`` last."""
-    if before is not None and before in ABOUT and place <= before * _WRONG and before <= place * _WRONG:
+def shown_position(position: int, before: int | None = None) -> int:
+    """Return the number to show to a pod at ``position`` that was shown ``before`` last."""
+    if before is not None and before in ABOUT and position <= before * _WRONG and before <= position * _WRONG:
         return before
-    return place if place <= EXACT_POSITIONS else ABOUT[bisect_left(_EDGES, place)]
+    return position if position <= EXACT_POSITIONS else ABOUT[bisect_left(_EDGES, position)]

@@ -28,11 +28,11 @@ CAME_LATER = (
     "Start the server anew, or ask for less."
 )
 STEP = 256
-"""Pods that are looked at in one go."""
+"""Pods that are served in one step."""
 
 
-class Desk:
-    """A node while its pods are served: ``shares`` and ``owed`` by uid are what is decided so far."""
+class QueuePass:
+    """One pass over the pods of a node; ``shares`` and ``owed``, by uid, are what is decided so far."""
 
     def __init__(self, snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
         self.gpus = {gpu.uuid: gpu for gpu in gpus}
@@ -160,26 +160,26 @@ def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """The shares a pending pod would get on a node now, were it in line there."""
+class Trial:
+    """The shares that a pending pod would get on a node now, were it in line there."""
 
     shares: tuple[GpuShare, ...] = ()
     owed: int = 0
-    """Milli that it lacks; it starts with all or not at all."""
+    """Milli that the pod lacks; it starts with all of its wish or not at all."""
     refused: GpuError | None = None
     """Reason why the node can never serve it."""
 
 
-def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
+def trial(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Trial:
     """Return how a pending ``pod`` fares in the line of ``node``, whose inventory must be known; its limit aside."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
     ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # later pods take nothing
     others = (*snapshot.pods(node), *ahead)
-    me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
-    desk = Desk(snapshot, node, gpus, (*(other for other in others if other.uid != pod.uid), me))
-    desk.serve()
-    return Prospect(desk.shares[pod.uid], desk.owed.get(pod.uid, 0), desk.refused.get(pod.uid))
+    waiting = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
+    queue_pass = QueuePass(snapshot, node, gpus, (*(other for other in others if other.uid != pod.uid), waiting))
+    queue_pass.serve()
+    return Trial(queue_pass.shares[pod.uid], queue_pass.owed.get(pod.uid, 0), queue_pass.refused.get(pod.uid))
 
 
 def _waiting(pod: PodState) -> Allocated | None:

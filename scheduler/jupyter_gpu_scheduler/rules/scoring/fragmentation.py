@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.placement.placement import fits
 from jupyter_gpu_scheduler.rules.state.shape import Cell, Pattern, Shape, pattern
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
-from .policy import MAX_KINDS, Kind, Policy
+from .policy import MAX_KINDS, Policy, WorkloadKind
 
 
 def fragmentation(policy: Policy, shape: Shape, cpu: int | None = None) -> float:
@@ -85,10 +85,10 @@ def _group(cell: Cell, index: int, topology: str | None) -> object:
     return ("alone", index) if number is None else number
 
 
-def workload_of(pods: Iterable[PodState]) -> tuple[Kind, ...]:
+def workload_of(pods: Iterable[PodState]) -> tuple[WorkloadKind, ...]:
     """Return the mix of the wishes of ``pods``, with their CPU, by frequency; the rarest are left out."""
     kinds = Counter(
         (pod.requested.wish if pod.requested and pod.requested.milli else None, pod.asks.get(CPU, 0)) for pod in pods
     )
     count = sum(kinds.values())
-    return tuple(Kind(wish, number / count, cpu) for (wish, cpu), number in kinds.most_common(MAX_KINDS))
+    return tuple(WorkloadKind(wish, number / count, cpu) for (wish, cpu), number in kinds.most_common(MAX_KINDS))

@@ -63,7 +63,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """One kind of wish of the typical mix."""
 
     wish: Wish | None
@@ -75,12 +75,12 @@ class Kind:
 
 
 TYPICAL = (
-    Kind(Wish(250), 0.15),
-    Kind(Wish(500), 0.25),
-    Kind(Wish(1000), 0.40),
-    Kind(Wish(2000), 0.12),
-    Kind(Wish(4000), 0.05),
-    Kind(Wish(8000), 0.03),
+    WorkloadKind(Wish(250), 0.15),
+    WorkloadKind(Wish(500), 0.25),
+    WorkloadKind(Wish(1000), 0.40),
+    WorkloadKind(Wish(2000), 0.12),
+    WorkloadKind(Wish(4000), 0.05),
+    WorkloadKind(Wish(8000), 0.03),
 )
 """A mix of notebook wishes, used where the settings tell no other."""
 UNKNOWN = 0.5
@@ -106,7 +106,7 @@ class Policy:
     """Weights by attribute; those not named weigh nothing."""
     models: Mapping[str, float] = field(default_factory=dict)
     """Preference for GPUs by words of the model's name, 0 to 10; 5 for those not named."""
-    workload: tuple[Kind, ...] = TYPICAL
+    workload: tuple[WorkloadKind, ...] = TYPICAL
     """The typical mix of wishes, against which fragmentation is measured."""
 
     @classmethod
@@ -154,7 +154,7 @@ def _number(what: str, value: object, least: float, most: float) -> float:
     return float(cast("float", value))
 
 
-def _workload(found: object) -> tuple[Kind, ...]:
+def _workload(found: object) -> tuple[WorkloadKind, ...]:
     if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= MAX_KINDS:
         raise PolicyError(f"policy.workload must be a list of 1 to {MAX_KINDS} kinds of wishes.")
     kinds = tuple(_kind(f"policy.workload[{index}]", item) for index, item in enumerate(found))
@@ -163,7 +163,7 @@ def _workload(found: object) -> tuple[Kind, ...]:
     return kinds
 
 
-def _kind(what: str, found: object) -> Kind:
+def _kind(what: str, found: object) -> WorkloadKind:
     _known(what, found, ("share", "gpus", "cpu", "each", "memory", "model", "topology"))
     item = dict(cast("Mapping[str, Any]", found))
     share = _number(f"{what}.share", item.pop("share", None), 0, 1e9)
@@ -173,4 +173,4 @@ def _kind(what: str, found: object) -> Kind:
         wish = Wish.from_fields({"milli": milli, **item})
     except ValueError as error:
         raise PolicyError(f"{what}: {error}") from None
-    return Kind(wish if milli else None, share, round(cpu * 1000))
+    return WorkloadKind(wish if milli else None, share, round(cpu * 1000))

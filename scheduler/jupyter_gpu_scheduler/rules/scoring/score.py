@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.queue.fit_cache import Verdict, standings, verdict, verdicts, wanted
+from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, fit_on, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, after
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
 
@@ -24,7 +24,7 @@ BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
 NEAR = 0.0025
 """Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
-NOBODY: Mapping[str, float] = MappingProxyType({})
+NONE_COMING: Mapping[str, float] = MappingProxyType({})
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
@@ -38,10 +38,10 @@ class Pair:
 
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
     """Return the score of ``pair``, 0 to 1, whatever is free there now."""
-    found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
-    hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
+    found, _ = fit_on(snapshot, pod, pair.gpu_node, known_fits(snapshot, pod))
+    expected = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
     rater = _Rater(policy, pod)
-    return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
+    return rater.rate(found, expected, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
 
 
 def prioritize(
@@ -49,7 +49,7 @@ def prioritize(
     pod: PodState,
     names: Sequence[str],
     policy: Policy,
-    coming: Mapping[str, float] = NOBODY,
+    coming: Mapping[str, float] = NONE_COMING,
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all `NEAR` to it.
 
@@ -71,13 +71,13 @@ def prioritize(
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
     """Return the best of ``names`` for ``pod``, the first by name of equals; ``None`` where it fits nowhere."""
-    rates = dict(_rated(snapshot, pod, names, policy, NOBODY, fitting=True))
+    rates = dict(_rated(snapshot, pod, names, policy, NONE_COMING, fitting=True))
     return min(rates, key=lambda name: (-rates[name], name)) if rates else None
 
 
 def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
     """Return the score of a node with its own GPUs, 0 to 1, from cached results where they still hold."""
-    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NOBODY, fitting=False))
+    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NONE_COMING, fitting=False))
 
 
 def _rated(
@@ -93,17 +93,17 @@ def _rated(
     wish = pod.requested.wish if pod.requested else None
     sought = _sought(pod)
     question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
-    answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
+    answers: dict[str, tuple[Fit, float]] = snapshot.memo(("score", policy, question))
     rater = _Rater(policy, pod)
-    for name, found, _ in verdicts(snapshot, pod, names):
+    for name, found, _ in fits_on(snapshot, pod, names):
         if name in coming and found.fits:
-            facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-            yield name, rater.rate(found, hopes.with_more(coming[name]), facts, facts)
+            facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+            yield name, rater.rate(found, expected.with_more(coming[name]), facts, facts)
         elif found.fits or not fitting:
             known = answers.get(name)
-            if known is None or known[0] is not found:  # another verdict where the pod has another place in line
-                facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-                known = answers[name] = (found, rater.rate(found, hopes, facts, facts))
+            if known is None or known[0] is not found:  # another fit where the pod has another position in line
+                facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+                known = answers[name] = (found, rater.rate(found, expected, facts, facts))
             yield name, known[1]
 
 
@@ -122,11 +122,11 @@ class _Rater:
         meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
         self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
         self._total = sum(map(abs, self._weights.values()))
-        self._of_gpus: dict[Verdict, float] = {}
-        self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
+        self._of_gpus: dict[Fit, float] = {}
+        self._of_cpu: dict[tuple[Fit, int | None, int | None], float] = {}
 
     def rate(
-        self, found: Verdict, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+        self, found: Fit, expected: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
     ) -> float:
         """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
         if not self._total:
@@ -139,12 +139,12 @@ class _Rater:
         if "network_free" in weights:
             rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
         if not self._wants:
-            return self._mean({**rates, "expected": hopes.of_one_more, "preference": hopes.preferred})
+            return self._mean({**rates, "expected": expected.of_one_more, "preference": expected.preferred})
         gpus = self._of_gpus.get(found)
         if gpus is None:
             gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
         rates["local"] = float(local)
-        rates["left_for_others"] = hopes.of_others(sum(milli for _, milli in found.grants))
+        rates["left_for_others"] = expected.of_others(sum(milli for _, milli in found.grants))
         return gpus + self._mean(rates)
 
     def _mean(self, rates: Mapping[str, float]) -> float:
@@ -152,7 +152,7 @@ class _Rater:
         weights = self._weights
         return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
 
-    def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
+    def _undamaged(self, found: Fit, there: NodeFacts, asked: int) -> float:
         """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
         cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
         rest = None if cpu is None else cpu - asked
@@ -182,7 +182,7 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
     }
 
 
-def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
+def _undamaged(policy: Policy, found: Fit, cpu: int | None, rest: int | None) -> float:
     """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
 
     What was useless anyway and is taken now makes it more than one half.

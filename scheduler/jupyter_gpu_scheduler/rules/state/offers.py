@@ -14,7 +14,7 @@ from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class OfferedNodes:
     """Names of nodes, sorted. Compared by identity, as there may be thousands: equal ones are made once."""
 
     names: tuple[str, ...]
@@ -27,11 +27,11 @@ class Offer:
         return iter(self.names)
 
 
-def offer(names: Iterable[str]) -> Offer:
+def offered_nodes(names: Iterable[str]) -> OfferedNodes:
     """Return the offer for the node names in a question; equal offers are one object."""
     return _shared(tuple(sorted(map(sys.intern, names))))
 
 
 @lru_cache(maxsize=64)
-def _shared(names: tuple[str, ...]) -> Offer:
-    return Offer(names)
+def _shared(names: tuple[str, ...]) -> OfferedNodes:
+    return OfferedNodes(names)

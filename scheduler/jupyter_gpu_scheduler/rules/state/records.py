@@ -22,6 +22,7 @@ from jupyter_gpu.model.annotations import (
     ATTACHED,
     INVENTORY,
     REQUESTED,
+    Attached,
     decode_allocated,
     decode_attached,
     decode_inventory,
@@ -40,11 +41,23 @@ OURS = (REQUESTED, ALLOCATED, ATTACHED)
 
 
 @dataclass(frozen=True, slots=True)
+class PodUsage:
+    """Resources that a pod takes of its node beside GPUs."""
+
+    node: str
+    requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class PodRecord:
     """One Pod, as far as it matters here."""
 
     state: PodState
     resource_version: str
+    matters: bool = True
+    """Whether the pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
+    usage: PodUsage | None = None
+    """Resources that it takes of its node; ``None`` while it has no node, and once it has finished."""
     problem: str = ""
     """A sentence for the pod's user about a problem with the annotations; empty: none."""
     chosen: str = ""
@@ -58,6 +71,7 @@ class NodeRecord:
     """One Node, as far as it matters here."""
 
     name: str
+    uid: str
     gpus: tuple[Gpu, ...] | None
     """``None``: no inventory, or none that can be read."""
     labels: Mapping[str, str]
@@ -79,58 +93,52 @@ class NodeRecord:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Resources that a pod, any pod, takes of its node beside GPUs."""
-
-    node: str
-    requests: Mapping[str, int]
-
-
-def matters(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
-    if objects.finished(pod):
-        attached, _ = _read(pod, ATTACHED, decode_attached)
-        return attached is not None and bool(attached.shares or attached.draining)
-    return bool(objects.slots(pod)) or any(objects.annotation(pod, key) is not None for key in OURS)
-
-
-def usage(pod: Mapping[str, Any]) -> Usage | None:
-    """Return the resources a pod takes of its node; ``None`` while it has no node."""
-    node = objects.node_name(pod)
-    return Usage(node, pod_requests(pod)) if node else None
-
-
 def read_pod(pod: Mapping[str, Any]) -> PodRecord:
-    """Read a Pod that matters."""
+    """Read a Pod, one that matters or any other."""
     requested, problem = _read(pod, REQUESTED, decode_requested)
     allocated, _ = _read(pod, ALLOCATED, decode_allocated)
     attached, unreadable = _read(pod, ATTACHED, decode_attached)
-    slots = sum(objects.slots(pod).values())
+    node, slots, finished = objects.node_name(pod), sum(objects.slots(pod).values()), objects.finished(pod)
+    requests = pod_requests(pod)
     fault = problem
     if not slots:  # its grants could not be enforced; any that were written are taken back
         problem = f"No container of this pod asks for {objects.SLOT}, so it can have no GPUs." if requested else problem
         requested, fault = None, ""
     state = PodState(
         uid=objects.uid(pod),
-        node=objects.node_name(pod),
+        node=node,
         requested=requested,
         allocated=allocated,
         attached=attached,
         busy=frozenset(attached.open if attached else ()),
         lacks=frozenset(attached.lacks if attached else ()),
-        gone=objects.deleting(pod) or objects.finished(pod),
-        finished=objects.finished(pod),
+        gone=objects.deleting(pod) or finished,
+        finished=finished,
         namespace=objects.namespace(pod),
         name=objects.name(pod),
         created=seconds(objects.created(pod)),
         slots=slots,
-        asks={name: amount for name, amount in pod_requests(pod).items() if name != objects.SLOT},
+        asks={name: amount for name, amount in requests.items() if name != objects.SLOT},
         selector=_selector(pod),
         fault=fault,
     )
-    version, opaque = objects.resource_version(pod), bool(unreadable) and bool(state.node)
-    return PodRecord(state, version, problem, _chosen(pod), opaque)
+    return PodRecord(
+        state,
+        resource_version=objects.resource_version(pod),
+        matters=_holds(attached) if finished else bool(slots) or _is_annotated(pod),
+        usage=PodUsage(node, requests) if node and not finished else None,
+        problem=problem,
+        chosen=_chosen(pod),
+        opaque=bool(unreadable) and bool(node),
+    )
+
+
+def _holds(attached: Attached | None) -> bool:
+    return attached is not None and bool(attached.shares or attached.draining)
+
+
+def _is_annotated(pod: Mapping[str, Any]) -> bool:
+    return any(objects.annotation(pod, key) is not None for key in OURS)
 
 
 def _chosen(pod: Mapping[str, Any]) -> str:
@@ -151,6 +159,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
     status, spec = node.get("status"), node.get("spec")
     return NodeRecord(
         name=objects.name(node),
+        uid=objects.uid(node),
         gpus=gpus,
         labels=objects.labels(node),
         allocatable=amounts(status.get("allocatable")) if isinstance(status, Mapping) else {},
@@ -170,7 +179,7 @@ def seconds(time: str) -> float:
 
 def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     """Return a Pod with only the fields read here: some hundred bytes instead of ten thousand."""
-    if objects.finished(pod) and not matters(pod):
+    if objects.finished(pod) and not read_pod(pod).matters:
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
     kept: dict[str, Any] = {"metadata": _trim_metadata(pod, OURS)}

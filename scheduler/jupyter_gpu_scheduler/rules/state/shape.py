@@ -55,7 +55,7 @@ class Pattern:
 
 @lru_cache(maxsize=32768)
 def pattern(shape: Shape) -> Pattern:
-    """Return the pattern of a shape: equal GPUs, switches and islands may trade places, what is joined stays joined."""
+    """Return the pattern of a shape: equal GPUs, switches and islands may be swapped, joined ones stay joined."""
     islands = _groups(shape, [cell.island for cell in shape])
     switches = _groups(shape, [cell.switch for cell in shape])
     order = sorted(range(len(shape)), key=lambda index: (islands[index], switches[index], _looks(shape[index]), index))
@@ -85,7 +85,7 @@ def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks],
         members.setdefault(name, []).append(_looks(cell))
     for looks in members.values():
         looks.sort()
-    return [(members[name], max(name, -1)) for name in ids]  # GPUs in no group are not distinguished by their places
+    return [(members[name], max(name, -1)) for name in ids]  # GPUs in no group are not distinguished by their indexes
 
 
 def _renamed(number: int | None, names: dict[int, int]) -> int | None:
@@ -115,7 +115,7 @@ def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
 
 @lru_cache(maxsize=8192)
 def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
-    """Return GPUs of this shape, named by their places in it."""
+    """Return GPUs of this shape, named by their indexes in it."""
     return tuple(
         Gpu(
             uuid=str(index),

@@ -19,7 +19,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .line import Line, Rank
-from .offers import Offer
+from .offers import OfferedNodes
 from .tickets import Tickets
 
 CPU = "cpu"
@@ -36,17 +36,17 @@ NOMINATED = "nominated"
 HIGHEST = 9
 """The highest priority."""
 
-Kind = Hashable
-"""Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
+PodKind = Hashable
+"""A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
 
-_NOBODY: Mapping[str, int] = MappingProxyType({})
-_NO_LINES: Mapping[Kind, Line] = MappingProxyType({})
+_NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
+_NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
 _MEMOS = 256  # kinds of questions whose answers are kept
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Facts of a node, beside its GPUs, that placement may use; all from the API."""
+    """The facts of a node, beside its GPUs, that placement may use; all from the API."""
 
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -63,7 +63,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod: what it wants, what was decided for it, what it really has."""
+    """The state of one pod: its wish, what was decided for it, and what it really has."""
 
     uid: str
     node: str = ""
@@ -81,8 +81,8 @@ class PodState:
     """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
     finished: bool = False
-    """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
-    A finished pod is ``gone`` too."""
+    """Whether no program of it will ever run again: its ``allocated`` is void, and it holds what its ``attached`` still
+    names. A finished pod is ``gone`` too."""
     namespace: str = ""
     name: str = ""
     created: float = 0.0
@@ -95,8 +95,8 @@ class PodState:
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
-    """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
-    offered: Offer | None = field(default=None, hash=False)
+    """Whether it waits for something other than GPUs: then it keeps its ticket, and keeps nothing back."""
+    offered: OfferedNodes | None = field(default=None, hash=False)
     """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
     known, as it was not asked for since this process began; then it stays where it is."""
     overdue: bool = False
@@ -139,11 +139,11 @@ class PodState:
 
     @property
     def ticket(self) -> int | None:
-        """Its place in line; ``None`` where it is not in line."""
+        """Its ticket: the number that orders the line; ``None`` where it is not in line."""
         return self.allocated.ticket if self.allocated else None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PodKind:
         """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
         wish = self.requested.wish if self.requested else None
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
@@ -187,8 +187,8 @@ class ClusterSnapshot:
         self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones
         self._pending = Line()
         self._nominated: dict[str, Line] = {}
-        self._kinds: dict[Kind, Line] = {}  # of those in line
-        self._kinds_at: dict[str, dict[Kind, Line]] = {}  # the same by the node that they are nominated to
+        self._kinds: dict[PodKind, Line] = {}  # of those in line
+        self._kinds_at: dict[str, dict[PodKind, Line]] = {}  # the same by the node that they are nominated to
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._claimed_twice: set[str] = set()
@@ -264,7 +264,7 @@ class ClusterSnapshot:
             self._tickets.give_back(pod.ticket)
         self._touched(pod)
 
-    def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], Kind]]:
+    def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], PodKind]]:
         """Yield the lines that a pending pod stands in: by which index and key."""
         if pod.nominated:
             yield self._nominated, pod.nominated
@@ -302,7 +302,7 @@ class ClusterSnapshot:
         """Return the pending pods that stand in the line of a node, next first."""
         return tuple(map(self._pods.__getitem__, self._nominated.get(node, ())))
 
-    def kinds(self, node: str | None = None) -> Mapping[Kind, Line]:
+    def kinds(self, node: str | None = None) -> Mapping[PodKind, Line]:
         """Return pending pods with a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
         return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
 
@@ -353,7 +353,7 @@ class ClusterSnapshot:
 
         A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
         """
-        found = self._holders.get(uuid, _NOBODY)
+        found = self._holders.get(uuid, _NO_HOLDERS)
         if node is None or all(self._pods[uid].node == node for uid in found):
             return found
         return {uid: milli for uid, milli in found.items() if self._pods[uid].node == node}

@@ -1,4 +1,4 @@
-"""The tickets in use: places in line, counted through the whole cluster so that lines can be compared."""
+"""The tickets in use: numbered through the whole cluster, so that lines can be compared."""
 
 from __future__ import annotations
 

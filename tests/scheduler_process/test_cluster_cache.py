@@ -1,4 +1,4 @@
-"""The mirror: the snapshot is always what the objects say, and never freer than what is confirmed."""
+"""The cluster cache: the snapshot always says what the objects say, and is never freer than what is confirmed."""
 
 from typing import Any
 
@@ -8,16 +8,17 @@ from hypothesis import strategies as st
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
 
 NODES = ("n0", "n1")
 
 
-def mirror() -> Mirror:
-    """An empty one that tells nobody."""
-    return Mirror(lambda: None)
+def empty_cache() -> ClusterCache:
+    """Return an empty cache whose changes go nowhere."""
+    return ClusterCache(lambda: None)
 
 
 def node(name: str, gpus: int = 2, uid: str = "") -> dict[str, Any]:
@@ -37,7 +38,7 @@ def pod(
     attaches: tuple[str, ...] | str | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """A Pod with whole GPUs; `attaches` as text is an annotation that nobody can read."""
+    """Return a Pod with whole GPUs; `attaches` as text is an annotation that can't be read."""
     words = {REQUESTED: "1"}
     if has is not None:
         words[ALLOCATED] = encode(Allocated(1, tuple(GpuShare(uuid, 1000) for uuid in has)))
@@ -82,7 +83,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=25))
 def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any, ...]]) -> None:
     """The same as if it were made anew of all that is there at the end."""
-    lived = mirror()
+    lived = empty_cache()
     pods: dict[str, Any] = {}
     nodes: dict[str, Any] = {}
     for version, (what, *rest) in enumerate(changes, 1):
@@ -97,7 +98,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
             lived.node_changed(Change("changed", nodes[rest[0]]))
         elif what == "no node" and rest[0] in nodes:
             lived.node_changed(Change("removed", nodes.pop(rest[0])))
-    fresh = mirror()
+    fresh = empty_cache()
     for item in nodes.values():
         fresh.node_changed(Change("added", item))
     for item in pods.values():
@@ -107,57 +108,70 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
 
 @given(before=some, attaches=some, after=some)
 def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
-    """Until it is confirmed both what was and what will be is held; then only what the API server says."""
-    found = mirror()
+    """Until it is confirmed the old and the new shares are held; then only what the API server says."""
+    found = empty_cache()
     for name in NODES:
         found.node_changed(Change("added", node(name)))
     found.pod_changed(Change("added", pod("a", 1, "n0", before, attaches)))
     held = {*(before or ()), *(attaches or ())}
     will = set(after or ())
-    flight = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
+    pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
     assert found.in_flight("a")
-    found.settle("a", flight, pod("a", 2, "n0", after or (), attaches))
+    found.settle("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
 
 
 def test_old_news_is_no_news() -> None:
-    """What an answer told already is not undone by a watch that is behind; a removal always counts."""
-    found = mirror()
+    """A watch that is behind does not undo what an answer brought; a removal always counts."""
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
     found.pod_changed(Change("changed", pod("a", 8, "n0", ())))
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("removed", pod("a", 8)))
     assert found.snapshot.free("n0-0") == 1000
-    assert found.take_news() == ("a",)
+    assert found.take_changed_pods() == ("a",)
+
+
+def test_the_newer_version_counts_wherever_it_comes_from() -> None:
+    """A question of kube-scheduler may bring a newer pod than the watch, or an older one; it never makes one known."""
+    found = empty_cache()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 5, "n0", ("n0-0",))))
+    assert found.read(pod("a", 4, "n0", ())) is found.record("a")
+    assert found.snapshot.free("n0-0") == 0
+    assert found.read(pod("a", 6, "n0", ("n0-1",))) is found.record("a")
+    assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (1000, 0)
+    assert found.read(pod("b", 1)).state.uid == "b"
+    assert found.record("b") is None
 
 
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
-    """Also where the watch was faster than the answer; and an older write that ends late changes nothing."""
-    found = mirror()
+    """The watch may be faster than the answer; and an older write that ends late changes nothing."""
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1)))
     ticket = found.assume("a", Allocated(1, ticket=1))
-    flight = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
+    pending_write = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
     found.settle("a", ticket)
-    found.bound("a", flight)
+    found.bound("a", pending_write)
     assert found.uncertain() == ()
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("changed", pod("a", 2, "n0", ("n0-0",))))
     assert not found.in_flight("a")
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("added", pod("b", 3)))
-    flight = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
+    pending_write = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
     found.pod_changed(Change("changed", pod("b", 4, "n0", ("n0-1",))))
-    found.bound("b", flight)
-    assert found.flights == 0
+    found.bound("b", pending_write)
+    assert found.writes_in_flight == 0
 
 
 def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
     """Its GPUs count as broken until the record can be read, or its pod is gone."""
-    found = mirror()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", (), "?")))
     assert not any(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
@@ -167,26 +181,26 @@ def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
 
 def test_a_node_of_the_same_name_is_another() -> None:
     """The late removal of the old one does not take the new one away."""
-    found = mirror()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0", uid="old")))
     found.node_changed(Change("added", node("n0", uid="new")))
     found.node_changed(Change("removed", node("n0", uid="old")))
     assert found.snapshot.gpus("n0")
-    assert found.take_dirty() == ("n0",)
+    assert found.take_changed_nodes() == ("n0",)
 
 
 def test_only_the_chosen_namespaces_have_gpus() -> None:
     """Pods of others only use up a node."""
-    found = Mirror(lambda: None, namespaces=["mine"])
+    found = ClusterCache(lambda: None, namespaces=["mine"])
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
     assert found.record("a") is None
     assert found.snapshot.facts("n0").used["cpu"] == 1000
 
 
-def test_who_finished_holds_what_is_not_closed() -> None:
-    """What was promised to it is free at once, what drains is not; then nothing is kept of it."""
-    found = mirror()
+def test_a_finished_pod_holds_what_is_not_closed() -> None:
+    """Its promises are free at once, draining GPUs are not; then no record of it is kept."""
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
     assert found.snapshot.free("n0-1") == 0
@@ -201,40 +215,40 @@ def test_who_finished_holds_what_is_not_closed() -> None:
 
 def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
     """Names of nodes are new each time where a cluster grows and shrinks by itself."""
-    found = mirror()
+    found = empty_cache()
     for number in range(20):
         name, uid = f"n{number}", f"p{number}"
         found.node_changed(Change("added", node(name)))
         found.pod_changed(Change("added", pod(uid, 1, name, (f"{name}-0",))))
         found.node_changed(Change("removed", node(name)))
         found.pod_changed(Change("removed", pod(uid, 1, name)))
-    found.take_dirty(), found.take_news()
+    found.take_changed_nodes(), found.take_changed_pods()
     left = {key: value for key, value in vars(found).items() if isinstance(value, dict | set) and value}
     assert left == {}
 
 
 def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
-    """Or until somebody finds that it is gone: then what it took is free. Who is known is not learned again."""
-    found = mirror()
+    """Or until it is found to be gone: then what it took is free. A known pod is not added again."""
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     for uid in ("a", "b"):
-        found.learn(pod(uid, 1))
+        found.add_unseen(read_pod(pod(uid, 1)))
         found.bound(uid, found.assume(uid, Allocated(1, (GpuShare("n0-0", 500),)), "n0"))
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("added", pod("a", 1)))
-    found.learn(pod("a", 3, "n0"))
-    assert (found.unseen("a"), found.unseen("b")) == (False, True)
+    found.add_unseen(read_pod(pod("a", 3, "n0")))
+    assert (found.is_unseen("a"), found.is_unseen("b")) == (False, True)
     found.forget("b")
-    assert not found.unseen("b")
+    assert not found.is_unseen("b")
     assert found.snapshot.free("n0-0") == 500
     assert found.in_flight("a")
-    found.learn({"metadata": {"uid": "other"}})
-    assert not found.unseen("other")
+    found.add_unseen(read_pod({"metadata": {"uid": "other"}}))
+    assert not found.is_unseen("other")
 
 
 def test_a_blocked_pod_is_marked() -> None:
-    """And no more when it is asked for again; one that is not known is no error."""
-    found = mirror()
+    """Until it is asked for again; a pod that is not known is no error."""
+    found = empty_cache()
     found.pod_changed(Change("added", pod("a", 1)))
     found.block("a", True)
     found.block("nobody", True)
@@ -248,9 +262,9 @@ def test_a_blocked_pod_is_marked() -> None:
 
 
 def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
-    """Its last value is, when its time has come; who went meanwhile is no error, and nobody is looked at twice."""
+    """Its last value is seen when it is due; a pod that went meanwhile is no error, and no node is decided twice."""
     now = [0.0]
-    found = Mirror(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
+    found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
 
     def ask(uid: str, version: int, priority: int) -> None:
         item = pod(uid, version, "n0")
@@ -265,25 +279,25 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     for uid in ("a", "b"):
         for version, priority in enumerate((0, 1, 2, 3), start=1):
             ask(uid, version, priority)
-    assert (seen("a"), found.pause()) == (1, 2.0)
+    assert (seen("a"), found.seconds_until_due()) == (1, 2.0)
     record = found.record("a")
     assert record
     assert record.state.priority == 3
     now[0] = 1.5
     found.catch_up()
-    assert (seen("a"), found.pause()) == (1, 0.5)
+    assert (seen("a"), found.seconds_until_due()) == (1, 0.5)
     found.pod_changed(Change("removed", pod("b", 9, "n0")))
     now[0] = 2.0
-    found.take_dirty()
+    found.take_changed_nodes()
     found.catch_up()
-    assert (seen("a"), found.pause(), found.take_dirty()) == (3, None, ("n0",))
+    assert (seen("a"), found.seconds_until_due(), found.take_changed_nodes()) == (3, None, ("n0",))
 
 
-def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
-    """By the time that was noted, whoever leads; who is served is not, and a priority is what its namespace may use."""
+def test_a_pod_is_overdue_once_it_has_waited_for_the_patience() -> None:
+    """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
-    found = Mirror(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
+    found = ClusterCache(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
 
     def put(uid: str, version: int, namespace: str = "ns", **fields: Any) -> PodState:
         item = pod(uid, version, "n0", namespace=namespace)
@@ -298,14 +312,14 @@ def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
     assert put("low", 1, "low", ticket=2, extra={"since": 990}).priority == 1
     assert put("old", 1, ticket=3, extra={"since": 1}).overdue
     assert put("fresh", 1, ticket=4).priority == 5
-    assert found.pause() == 30
-    found.take_dirty()
+    assert found.seconds_until_due() == 30
+    found.take_changed_nodes()
     now[0] = 1030.0
     found.catch_up()
     assert [state.uid for state in found.snapshot.pods("n0") if state.overdue] == ["late", "old"]
-    assert (found.pause(), found.take_dirty()) == (20, ("n0",))
+    assert (found.seconds_until_due(), found.take_changed_nodes()) == (20, ("n0",))
     assert not put("late", 2).overdue
     found.pod_changed(Change("removed", pod("low", 2, "n0", namespace="low")))
     now[0] = 2000.0
     found.catch_up()
-    assert found.pause() is None
+    assert found.seconds_until_due() is None

@@ -1,4 +1,4 @@
-"""What is refused for good, and in which words."""
+"""Wishes that are refused for good, and the sentences that say so."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAIRS = inventory(4, island=2, switch=1)
     ],
 )
 def test_accepted(gpus: tuple[Gpu, ...], limit: int | None, amount: float, fields: dict[str, Any]) -> None:
-    """What all GPUs of the node together could serve is not refused, whether they work now or not."""
+    """A wish that all GPUs of the node together could serve is not refused, whether they work now or not."""
     assert refuse(wish(amount, **fields), limit=limit, gpus=gpus) is None
 
 
@@ -75,7 +75,7 @@ def test_refused(
 
 
 def test_the_limit_comes_first() -> None:
-    """Whoever asks for more than he may is told so, not how many GPUs there are."""
+    """A user who asks for more than the limit learns of the limit, not of the number of GPUs."""
     error = refuse(wish(9), limit=1000, gpus=FOUR)
     assert error is not None
     assert error.to_json()["details"] == {"limit": 1000}

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Asker:
-    """Of the extender on a port of this machine; with a context over TLS."""
+class ExtenderClient:
+    """A client of the extender on a port of this machine; with a context over TLS."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self._url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
@@ -28,15 +28,15 @@ class Asker:
                 return None
 
     def filter(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> Any:
-        """Which of the nodes can take a pod."""
+        """Return the nodes that can take a pod."""
         return self.ask("filter", {"Pod": pod, "NodeNames": list(nodes)})
 
     def prioritize(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> Any:
-        """How good they are."""
+        """Return the scores of the nodes."""
         return self.ask("prioritize", {"Pod": pod, "NodeNames": list(nodes)})
 
     def preempt(self, pod: Mapping[str, Any], victims: Mapping[str, Sequence[str]]) -> Any:
-        """Of the uids by node, those that may end for a pod; ``None`` where there is no answer."""
+        """Return, of the uids by node, those that may end for a pod; ``None`` where there is no answer."""
         meta = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in victims.items()}
         answer = self.ask("preempt", {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta})
         if answer is None:

@@ -1,4 +1,4 @@
-"""The place that a pod is told: exact near the front, rough behind, and one who leaves is no write for everybody."""
+"""The shown position: exact near the front, rounded behind, and a pod that leaves costs few writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import EXACT_POSITIONS
 from jupyter_gpu_scheduler.rules.queue.decide import decide, only_place
-from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, told
+from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, shown_position
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, apply, new, pod, requested, world
 
@@ -18,31 +18,31 @@ places = st.integers(1, 10**6)
 
 
 def test_the_first_ten_are_exact() -> None:
-    """And the numbers behind them are each at least half as large again as the one before."""
-    assert [told(place) for place in range(1, EXACT_POSITIONS + 1)] == list(range(1, EXACT_POSITIONS + 1))
+    """The numbers behind them are each at least half as large again as the one before."""
+    assert [shown_position(place) for place in range(1, EXACT_POSITIONS + 1)] == list(range(1, EXACT_POSITIONS + 1))
     assert all(after >= 1.5 * before for before, after in itertools.pairwise((EXACT_POSITIONS, *ABOUT)))
 
 
 @given(place=places, before=st.none() | places)
 def test_what_is_told_is_nearly_right(place: int, before: int | None) -> None:
-    """Never wrong by more than half, whatever was told before; told again it is the same."""
-    found = told(place, before)
+    """It is never wrong by more than half, whatever was shown before, and does not change when computed again."""
+    found = shown_position(place, before)
     assert place / 1.5 <= found <= place * 1.5
-    assert told(place, found) == found
+    assert shown_position(place, found) == found
     assert found in ABOUT or found == place <= EXACT_POSITIONS
 
 
 @given(place=places, start=st.none() | places)
 def test_a_place_that_goes_to_and_fro_is_told_once(place: int, start: int | None) -> None:
-    """Of two places side by side, one of them behind the exact ones: at most one change, then none."""
-    now = told(place, start)
-    seen = [now := told(place + (turn + 1) % 2, now) for turn in range(6)]
-    assert place < EXACT_POSITIONS or len({told(place, start), *seen[1:]}) <= 2
+    """For two neighbouring positions, one of them behind the exact ones: at most one change, then none."""
+    now = shown_position(place, start)
+    seen = [now := shown_position(place + (turn + 1) % 2, now) for turn in range(6)]
+    assert place < EXACT_POSITIONS or len({shown_position(place, start), *seen[1:]}) <= 2
     assert place < EXACT_POSITIONS or len(set(seen[1:])) == 1
 
 
 def line(count: int) -> ClusterSnapshot:
-    """One GPU, who has it, and so many who wait for it, half of them new pods; all were told their place."""
+    """Return one GPU, its holder, and so many waiting pods, half of them new; all have been shown their position."""
     waiting = [
         new(f"p{number:04}", wants=1, ticket=number, on=NODE) if number % 2 else pod(f"p{number:04}", 1, ticket=number)
         for number in range(1, count + 1)
@@ -53,8 +53,8 @@ def line(count: int) -> ClusterSnapshot:
     return snapshot
 
 
-def test_one_who_leaves_a_long_line_is_no_write_for_all() -> None:
-    """Of a thousand: those near the front, and behind them the few whose number became wrong."""
+def test_leaving_a_long_line_costs_few_writes() -> None:
+    """In a line of a thousand, only pods near the front are written, and the few behind whose number became wrong."""
     snapshot = line(1000)
     writes = []
     for number in range(1, 101):
@@ -66,8 +66,8 @@ def test_one_who_leaves_a_long_line_is_no_write_for_all() -> None:
     assert sum(writes) / len(writes) <= 30
 
 
-def test_who_changes_a_priority_again_and_again_moves_few() -> None:
-    """The last of a hundred goes to the front and back: those near the front are told, and some behind them once."""
+def test_changing_a_priority_again_and_again_moves_few() -> None:
+    """The last of a hundred goes to the front and back: pods near the front are written, and some behind them once."""
     snapshot = line(100)
     writes: list[int] = []
     for turn in range(10):
@@ -81,7 +81,7 @@ def test_who_changes_a_priority_again_and_again_moves_few() -> None:
 
 
 def test_only_a_place_is_less_than_anything_else() -> None:
-    """What else is new, or that somebody comes into line or leaves it, is told at once."""
+    """Any other change, and entering or leaving the line, is written at once."""
     before = allocated(ticket=4, position=7, message="Wait.")
     assert only_place(before, replace(before, position=6))
     assert not only_place(before, before)

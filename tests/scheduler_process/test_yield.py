@@ -11,45 +11,45 @@ from jupyter_gpu.kube import Change, Kube, Recorder
 from jupyter_gpu.kube.credentials import Credentials
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import controller as module
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.controller import Controller
-from jupyter_gpu_scheduler.metrics import Metrics
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, deciding
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.writer import Writer
-from tests.scheduler_process.test_mirror import node, pod
+from jupyter_gpu_scheduler.writer import AllocationWriter
+from tests.scheduler_process.test_cluster_cache import node, pod
 
 COUNT = 1500
 
 
-def _line() -> Mirror:
+def _line() -> ClusterCache:
     """So many new pods in the line of one node, of whose two GPUs one is free."""
-    mirror = Mirror(lambda: None)
-    mirror.node_changed(Change("added", node("n0")))
-    mirror.pod_changed(Change("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
+    cache = ClusterCache(lambda: None)
+    cache.node_changed(Change("added", node("n0")))
+    cache.pod_changed(Change("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
     for number in range(COUNT):
         item = pod(f"p{number:04}", 1)
         waits = Allocated(1, ticket=number + 1, extra={NOMINATED: "n0"})
         item["metadata"]["annotations"] = {**item["metadata"]["annotations"], ALLOCATED: encode(waits)}
-        mirror.pod_changed(Change("added", item))
-    return mirror
+        cache.pod_changed(Change("added", item))
+    return cache
 
 
-def _turns(mirror: Mirror, meanwhile: Callable[[int], Any]) -> int:
-    """How often somebody else had a turn during one look; ``meanwhile`` is what they do then."""
+def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
+    """Return how often another task had a turn during one reconciliation; ``meanwhile`` is what it does then."""
 
     async def run() -> int:
         kube = Kube(Credentials("https://127.0.0.1:1"))
-        metrics = Metrics(mirror.snapshot)
-        writer = Writer(kube, WriteSettings(), metrics, lambda: False)
-        controller = Controller(mirror, writer, Recorder(kube, "test"), metrics, Policy())
-        look = asyncio.create_task(controller._look())
+        metrics = SchedulerMetrics(cache.snapshot)
+        writer = AllocationWriter(kube, WriteSettings(), metrics, lambda: False)
+        controller = Controller(cache, writer, Recorder(kube, "test"), metrics, Policy())
+        reconciliation = asyncio.create_task(controller._reconcile())
         for turn in itertools.count():
             await asyncio.sleep(0)
-            if look.done():
-                look.result()
+            if reconciliation.done():
+                reconciliation.result()
                 return turn
             meanwhile(turn)
         raise AssertionError
@@ -58,15 +58,15 @@ def _turns(mirror: Mirror, meanwhile: Callable[[int], Any]) -> int:
 
 
 def test_a_long_line_is_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else has a turn every few hundred pods."""
-    monkeypatch.setattr(module, "BREATH", 0.0)
+    """Another task has a turn every few hundred pods."""
+    monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     assert _turns(_line(), lambda _: None) >= 2 * COUNT // 256
 
 
 def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found out of a line that changed since is not used; after some tries it is done in one go."""
-    monkeypatch.setattr(module, "BREATH", 0.0)
-    mirror = _line()
+    """A decision about a line that changed since is dropped; after some tries the line is decided in one go."""
+    monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
+    cache = _line()
     begun: list[str] = []
 
     def counted(snapshot: ClusterSnapshot, name: str) -> Generator[None, None, tuple[Decision, ...]]:
@@ -74,5 +74,5 @@ def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: p
         return deciding(snapshot, name)
 
     monkeypatch.setattr(module, "deciding", counted)
-    _turns(mirror, lambda turn: mirror.snapshot.remove_pod(f"p{turn:04}"))
+    _turns(cache, lambda turn: cache.snapshot.remove_pod(f"p{turn:04}"))
     assert len(begun) == module.TRIES
