@@ -10,7 +10,7 @@ from jupyter_gpu.model.share import Rates, ShareUse
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.top.rules import view
-from jupyter_gpu_node.top.rules.history import History, Seen, to_json
+from jupyter_gpu_node.top.rules.history import History, ObservedShare, to_json
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
@@ -23,14 +23,14 @@ OTHER = replace(
 )
 WHOLE = replace(SHARE, uuid="GPU-2", allocated=1000, effective=1000, sharing=0, reason="", memory_limit=None, busy=0.5)
 SEEN = (
-    Seen("GPU-1", "a", SHARE, 1.2, 99_000, Rates(0.3, 0.1, 0.05, 0.2, 0.02)),
-    Seen("GPU-1", "b", OTHER, 0.0, 99_000, Rates()),
-    Seen("GPU-2", "c", WHOLE, 1.0, 9_000, None),
+    ObservedShare("GPU-1", "a", SHARE, 1.2, 99_000, Rates(0.3, 0.1, 0.05, 0.2, 0.02)),
+    ObservedShare("GPU-1", "b", OTHER, 0.0, 99_000, Rates()),
+    ObservedShare("GPU-2", "c", WHOLE, 1.0, 9_000, None),
 )
 NAMES = {"a": "team-a/notebook-alice", "b": "team-b/notebook-with-a-very-long-name"}
 
 
-def screen(style: Style, *seen: Seen) -> str:
+def screen(style: Style, *seen: ObservedShare) -> str:
     return "\n".join(view.lines("Time shares", seen or SEEN, NAMES, style, 100_000))
 
 

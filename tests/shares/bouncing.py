@@ -19,14 +19,14 @@ from typing import Any, Self
 
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.processes.signals import identified
-from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import Memory, Uses
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, TimeByPid
 from tests.gate.standin.board import Board
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ class Boards:
         self.hidden = False
         """Whether the driver does not tell memory, as in WSL 2."""
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """Of each process that has the GPU open."""
         self.asked += 1
         try:
@@ -89,14 +89,14 @@ class Boards:
         finally:
             board.close()
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """From the log of the work, which is exact."""
         return await asyncio.to_thread(self._read, gpu, begin, end)
 
     async def close(self) -> None:
         pass
 
-    def _read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    def _read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         try:
             board = Board(self._folder, gpu)
         except OSError:  # nobody used it yet
@@ -132,7 +132,7 @@ class Bouncing:
         self.watched = 0
         self.seen: list[str] = []
         self.boards = Boards(folder / "boards")
-        self.bouncer = Bouncer(
+        self.bouncer = Enforcer(
             file or folder / "offences.json",
             lambda *what: self.taken.append(what),
             pod_of=owner,
@@ -145,7 +145,7 @@ class Bouncing:
         )
         timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
         self.server = ArbiterServer(
-            Store(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late
+            ShareStore(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late
         )
 
     async def __aenter__(self) -> Self:
@@ -171,7 +171,7 @@ class Bouncing:
         """By GPU and pod: milli, or milli and limit of memory."""
         await self.server.set(
             {
-                gpu: {pod: Placed(_terms(one), self.folder / pod) for pod, one in of.items()}
+                gpu: {pod: PlacedShare(_terms(one), self.folder / pod) for pod, one in of.items()}
                 for gpu, of in shares.items()
             }
         )

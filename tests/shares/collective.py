@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs, groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
@@ -41,7 +49,7 @@ class Kind:
 class Gate:
     """Of one program on one GPU."""
 
-    client: Client
+    client: ShareClient
     to: deque[FromClient] = field(default_factory=deque)
     fro: deque[FromServer] = field(default_factory=deque)
     queue: deque[int] = field(default_factory=deque)
@@ -165,7 +173,7 @@ class Machine:
     def __init__(self, shares: Mapping[str, Mapping[str, int]], timing: Timing = TIMING, *, gangs: bool = True) -> None:
         self.now = 0
         self.timing = timing
-        self.desks = {gpu: Desk(Arbiter(self.timing, 0), 0) for gpu in shares}
+        self.desks = {gpu: LeaseManager(Arbiter(self.timing, 0), 0) for gpu in shares}
         self.programs: dict[str, Program] = {}
         self.late: list[tuple[str, str]] = []
         self.several: set[str] = set()
@@ -173,7 +181,7 @@ class Machine:
         """Who had turns at the last look."""
         self.gangs = Gangs() if gangs else None
         self.rules: dict[str, Rule] = {}
-        self.by_client: dict[Client, Gate] = {}
+        self.by_client: dict[ShareClient, Gate] = {}
         for gpu, pods in shares.items():
             self.act(self.desks[gpu].set({pod: Terms(milli) for pod, milli in pods.items()}, 0))
 
@@ -247,12 +255,12 @@ class Machine:
                 assert turns <= held, f"{turns} have turns at {self.now}"
                 assert all(s.asked or s.once for pod in turns for s in group[pod].values() if s.holds)
 
-    def act(self, outs: list[Out]) -> None:
+    def act(self, outs: list[Action]) -> None:
         for out in outs:
             match out:
                 case Send(client, message):
                     self.by_client[client].fro.append(message)
-                case Late(share, since, _):
+                case LeaseOverdue(share, since, _):
                     self.late.append((share, str(since)))
                 case Close(client):
                     self.by_client[client].alive = False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Grant, Order, Overdue, Revoke
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnGrant, TurnOrder, TurnOverdue, TurnRevoke
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
@@ -29,7 +29,7 @@ class _Granted:
     until: int
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grant) and (other.share, other.until) == (self.share, self.until)
+        return isinstance(other, TurnGrant) and (other.share, other.until) == (self.share, self.until)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Revoked:
     share: str
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Revoke) and other.share == self.share
+        return isinstance(other, TurnRevoke) and other.share == self.share
 
 
 def granted(share: str, until: int) -> Any:
@@ -119,7 +119,7 @@ def test_who_may_drain_for_long_is_not_overdue() -> None:
     arbiter.ask("b", 0)
     assert arbiter.tick(20 * MS) == (revoked("a"),)
     assert (arbiter.wake, arbiter.tick(60_019 * MS)) == (60_020 * MS, ())
-    assert arbiter.tick(60_020 * MS) == (Overdue("a", 20 * MS),)
+    assert arbiter.tick(60_020 * MS) == (TurnOverdue("a", 20 * MS),)
     arbiter.release("a", 60_030 * MS, want=0)
     assert arbiter.holder == "b"
     assert arbiter.remove("b", 60_050 * MS) == (revoked("b"),)
@@ -165,7 +165,7 @@ def test_idle_time_goes_round() -> None:
         assert arbiter.wake is not None
         now = arbiter.wake
         for order in arbiter.tick(now):
-            if isinstance(order, Revoke):
+            if isinstance(order, TurnRevoke):
                 turns.append(order.share)
                 arbiter.release(order.share, now, want=0)
     assert turns[:4] == ["a", "b", "a", "b"]
@@ -259,7 +259,7 @@ def test_who_does_not_give_back_is_overdue_and_pays() -> None:
     arbiter.ask("b", 0)
     assert arbiter.tick(20 * MS) == (revoked("a"),)
     assert arbiter.wake == 70 * MS
-    assert arbiter.tick(70 * MS) == (Overdue("a", 20 * MS),)
+    assert arbiter.tick(70 * MS) == (TurnOverdue("a", 20 * MS),)
     assert arbiter.tick(500 * MS) == ()
     assert arbiter.wake is None
     assert arbiter.holder == "a"
@@ -381,9 +381,9 @@ class Checked:
     gone: int = 0
     """Charged to shares that were taken away."""
 
-    def follow(self, orders: tuple[Order, ...]) -> None:
+    def follow(self, orders: tuple[TurnOrder, ...]) -> None:
         for order in orders:
-            if isinstance(order, Grant):
+            if isinstance(order, TurnGrant):
                 assert self.holder in (None, order.share), "two have the GPU"
                 assert order.turn == self.turn if self.holder else order.turn > self.turn
                 self.turn = order.turn
@@ -391,7 +391,7 @@ class Checked:
                 assert not self.asked
                 assert order.until >= self.now
                 self.holder = order.share
-            elif isinstance(order, Revoke):
+            elif isinstance(order, TurnRevoke):
                 assert (self.holder, self.turn) == (order.share, order.turn)
                 assert not self.asked
                 self.asked = True

@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.rules.protocol import MOST, Ask, Done, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
-from jupyter_gpu_node.shares.rules.turns.ledger import Account
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
+from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.use_scans import Looks
+from jupyter_gpu_node.shares.use_scans import UseScanner
 from tests.shares.bouncing import Bouncing, until
 
 MS = 1000
 TIMING = Timing()
 
 
-def _paid(account: Account) -> int:
+def _paid(account: TimeAccount) -> int:
     return account.guaranteed + account.borrowed + account.idle + account.overrun
 
 
-def _desk() -> Desk:
-    desk = Desk(Arbiter(TIMING, 0), 0)
+def _desk() -> LeaseManager:
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(100), "b": Terms(900)}, 0)
     return desk
 
@@ -109,7 +109,7 @@ def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_
             writer.write(encode(Done(None, MOST)))
             await until(lambda: world.server.usage("GPU-1", "a").account.beside > 0)
             with ThreadPoolExecutor(1) as thread:
-                looks = Looks(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
+                looks = UseScanner(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
                 assert looks.turns("GPU-1", ["a", "b"]) == {"a": 0, "b": 0}
             writer.close()
 

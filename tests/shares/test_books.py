@@ -6,27 +6,27 @@ from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Need
 from jupyter_gpu_node.shares.rules.share_file import decode, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import Books
-from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Desk, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, ShareClient, Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 PERIOD = Timing().period
 
 
-def a_desk(**milli: int) -> Desk:
-    desk = Desk(Arbiter(Timing(), 0), 0)
+def a_desk(**milli: int) -> LeaseManager:
+    desk = LeaseManager(Arbiter(Timing(), 0), 0)
     desk.set({name: Terms(one, 100) for name, one in milli.items()}, 0)
     return desk
 
 
-def hog(desk: Desk, name: str) -> Client:
+def hog(desk: LeaseManager, name: str) -> ShareClient:
     client, _ = desk.join(name, 0)
     desk.receive(client, Ask(), 0)
     return client
 
 
-def passes(desk: Desk, books: Books, first: int, last: int) -> None:
+def passes(desk: LeaseManager, books: Books, first: int, last: int) -> None:
     """So many periods, with a look at the end of each; what should be lent is lent."""
     for number in range(first, last):
         while (wake := desk.wake) is not None and wake <= number * PERIOD:
@@ -119,10 +119,10 @@ def test_busy_is_of_the_whole_gpu() -> None:
 
 def test_shares_go_on_where_an_earlier_server_left_them() -> None:
     """Only where shares are co-adjusted, and some of these are known from before."""
-    desk, left = a_desk(a=500, b=500), {"a": Left(500, 800, "Because."), "b": Left(500, 150)}
+    desk, left = a_desk(a=500, b=500), {"a": PreviousState(500, 800, "Because."), "b": PreviousState(500, 150)}
     assert Books(None, 0).resume(desk, left) == {}
     books = Books(Elastic(), 0)
-    assert books.resume(desk, {"c": Left(500, 800)}) == {}
+    assert books.resume(desk, {"c": PreviousState(500, 800)}) == {}
     desk.adjust(books.resume(desk, left), 0)
     assert {name: books.usage(desk, name, 0).effective for name in "ab"} == {"a": 800, "b": 150}
     assert books.usage(desk, "a", 0).reason == "Because."

@@ -19,7 +19,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
-from jupyter_gpu_node.shares.rules.violations.violation_records import Record
+from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
@@ -130,12 +130,19 @@ def test_what_was_kept_is_found(short: Path) -> None:
     """And what was stopped before the machine started anew is not: others have its pids."""
     path = short / "deep" / "offences.json"
     assert stopped_processes.load(path) == {}
-    kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({Process(7, 70)})), "b": Record(taken="Taken away.")}}
+    kept = {
+        GPU: {
+            "a": ViolationRecord(2.0, 5, stopped=frozenset({Process(7, 70)})),
+            "b": ViolationRecord(taken="Taken away."),
+        }
+    }
     stopped_processes.save(path, kept)
     assert stopped_processes.load(path) == kept
     body = json.loads(path.read_text())
     path.write_text(json.dumps(body | {"boot": "another"}))
-    assert stopped_processes.load(path) == {GPU: {"a": Record(2.0, 5), "b": Record(taken="Taken away.")}}
+    assert stopped_processes.load(path) == {
+        GPU: {"a": ViolationRecord(2.0, 5), "b": ViolationRecord(taken="Taken away.")}
+    }
 
 
 @pytest.mark.parametrize(
@@ -432,7 +439,9 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
         await until(lambda: state(one.pid) == "T")
         async with Bouncing(short, penalties={"longest": 600_000_000}) as world:
             for gpu in (GPU, OTHER):
-                world.bouncer._watched(gpu).state = {"b": Record(1.0, 0, stopped=who, since=world.bouncer._clock())}
+                world.bouncer._watched(gpu).state = {
+                    "b": ViolationRecord(1.0, 0, stopped=who, since=world.bouncer._clock())
+                }
             await world.bouncer.set({GPU: ["a", "b"], OTHER: ["a"]})
             assert state(one.pid) == "T"
             await world.bouncer.set({GPU: ["a"], OTHER: ["a"]})

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done
 from jupyter_gpu_node.shares.rules.share_file import SMALL, Savings, decode_savings, encode_debt, owed
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.store import ShareStore
 from tests.shares.client import now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, programs, until
@@ -137,7 +137,7 @@ def test_a_debt_that_is_paid_leaves_nothing(tmp_path: Path) -> None:
 
 def test_no_copy_of_a_debt_is_removed_for_its_age(tmp_path: Path) -> None:
     """While something of it is owed."""
-    store = Store(tmp_path)
+    store = ShareStore(tmp_path)
     wall = int(time.time() * 1000)
     store.owe(GPU, "small", 20_000_000_000, 1, wall - 7_200_000)
     store.owe(GPU, "paid", 2_000_000, 100, wall - 7_200_000)
@@ -161,15 +161,15 @@ def test_what_is_read_of_a_debt() -> None:
 TIMING = Timing(savings=0)
 
 
-def a_desk(now: int = 0) -> Desk:
-    desk = Desk(Arbiter(TIMING, now), now)
+def a_desk(now: int = 0) -> LeaseManager:
+    desk = LeaseManager(Arbiter(TIMING, now), now)
     desk.set({"a": Terms(100), "b": Terms(900)}, now)
     return desk
 
 
 def test_a_debt_of_before_comes_first() -> None:
     """An earlier server's knowledge counts for new shares; a share that is there already has its own."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
     assert desk.account("a", 0).quantum == -40 * MS
     desk.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})

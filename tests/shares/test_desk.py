@@ -19,26 +19,35 @@ from jupyter_gpu_node.shares.rules.protocol import (
 )
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.lease_manager import REST, Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    REST,
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
 MS = 1_000
 
 
-def a_desk(**milli: int) -> Desk:
-    desk = Desk(Arbiter(TIMING, 0), 0)
+def a_desk(**milli: int) -> LeaseManager:
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     assert desk.set({name: Terms(one) for name, one in milli.items()}, 0) == []
     return desk
 
 
-def joined(desk: Desk, name: str, now: int = 0) -> Client:
+def joined(desk: LeaseManager, name: str, now: int = 0) -> ShareClient:
     client, out = desk.join(name, now)
     assert out == []
     return client
 
 
-def sent(out: list[Out]) -> list[tuple[Client, FromServer]]:
+def sent(out: list[Action]) -> list[tuple[ShareClient, FromServer]]:
     """All of it, if nothing else is in it."""
     assert all(isinstance(one, Send) for one in out)
     return [(one.client, one.message) for one in out if isinstance(one, Send)]
@@ -156,7 +165,7 @@ def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
     assert desk.wake == 70 * MS
     assert desk.receive(a, Ask(0, True), 25 * MS) == []
     assert desk.wake == 10_020 * MS
-    assert desk.tick(10_020 * MS) == [Late("a", 20 * MS, (a,))]
+    assert desk.tick(10_020 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
 
 
 def test_who_says_so_later_has_nothing_of_it() -> None:
@@ -245,7 +254,7 @@ def test_who_does_not_give_back_is_told_of_once() -> None:
     desk.receive(b, Ask(), 0)
     desk.tick(20 * MS)
     assert desk.wake == 70 * MS
-    assert desk.tick(70 * MS) == [Late("a", 20 * MS, (a,))]
+    assert desk.tick(70 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
     assert desk.wake is None
     assert desk.tick(80 * MS) == []
     assert idle in desk.shares["a"].clients
@@ -271,7 +280,7 @@ def test_processes_of_one_share_run_beside_each_other() -> None:
 
 def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
     """Also if the lease would have lasted: else it would never end."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
     first, second, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
     desk.receive(first, Ask(), 0)
@@ -373,10 +382,10 @@ def test_who_keeps_a_whole_gpu_that_is_a_share_now_is_overdue() -> None:
     a, _ = desk.join("a", 0)
     desk.set({"a": Terms(500), "b": Terms(500)}, MS)
     b = joined(desk, "b", MS)
-    late: list[Out] = list(desk.receive(b, Ask(), 2 * MS))
+    late: list[Action] = list(desk.receive(b, Ask(), 2 * MS))
     while not late and (wake := desk.wake) is not None:
         late += desk.tick(wake)
-    assert [(one.share, one.clients) for one in late if isinstance(one, Late)] == [("a", (a,))]
+    assert [(one.share, one.clients) for one in late if isinstance(one, LeaseOverdue)] == [("a", (a,))]
     assert not b.holds
 
 
@@ -468,7 +477,7 @@ def test_a_whole_gpu_lends_nothing() -> None:
 
 def test_a_new_share_begins_with_its_bank() -> None:
     """As it was kept by the server before this one."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(100)}, 0, {"a": (Deposit(7, -5),), "nobody": (Deposit(1, 0),)})
     assert desk.account("a", 0).balance == 7
     assert desk.deposits("a") == (Deposit(7, -5),)
@@ -479,7 +488,7 @@ def test_a_new_share_begins_with_its_bank() -> None:
 
 def test_memory_is_granted_within_the_limit() -> None:
     """Each answer tells what the process may have, the limit, and what all have."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500, 100), "b": Terms(500)}, 0)
     one, two, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
     assert sent(desk.receive(one, Need(70), 0)) == [(one, Memory(70, 100, 70))]
@@ -495,7 +504,7 @@ def test_memory_is_granted_within_the_limit() -> None:
 
 def test_a_new_limit_is_told_to_all_who_have_memory() -> None:
     """Nothing is taken from them."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500)}, 0)
     one, silent = joined(desk, "a"), joined(desk, "a")
     desk.receive(one, Need(70), 0)
@@ -517,7 +526,7 @@ def test_a_removed_share_gets_no_more_memory() -> None:
 # --- nobody else is there ---------------------------------------------------------------------------------------------
 
 
-def knowing(desk: Desk, name: str, now: int = 0) -> Client:
+def knowing(desk: LeaseManager, name: str, now: int = 0) -> ShareClient:
     """A client that knows all kinds of leases."""
     client = joined(desk, name, now)
     desk.receive(client, Need(0, steps=True, ahead=True), now)

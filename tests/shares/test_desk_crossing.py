@@ -20,7 +20,15 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Revoke,
 )
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
@@ -31,7 +39,7 @@ MS = 1_000
 class Process:
     """A client as the gate is one: what it sends and what it is sent is under way for some time."""
 
-    client: Client
+    client: ShareClient
     to: deque[FromClient] = field(default_factory=deque)
     fro: deque[FromServer | None] = field(default_factory=deque)
     """None: the connection is closed."""
@@ -79,7 +87,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0
-        self.desk = Desk(Arbiter(TIMING, 0), 0)
+        self.desk = LeaseManager(Arbiter(TIMING, 0), 0)
         self.terms: dict[str, int] = {}
         self.processes: list[Process] = []
 
@@ -135,7 +143,7 @@ class World:
             self.act(self.desk.tick(self.now))
         self.now = end
 
-    def act(self, out: list[Out]) -> None:
+    def act(self, out: list[Action]) -> None:
         by_client = {one.client: one for one in self.processes}
         for item in out:
             match item:
@@ -226,7 +234,7 @@ def test_who_had_the_whole_gpu_by_the_server_before(
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4), st.integers(0, MOST - 1))))
 def test_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> None:
     """Nonsense is refused, or is of no use: the other share has its turn when the grace is over, at the latest."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk = LeaseManager(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500), "b": Terms(500)}, 0)
     (bad, _), (good, _) = desk.join("a", 0), desk.join("b", 0)
     now = 0
@@ -243,6 +251,6 @@ def test_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> No
     desk.receive(good, Ask(), now)
     while not good.holds and (wake := desk.wake) is not None:
         now = wake
-        if any(isinstance(one, Late) for one in desk.tick(now)):
+        if any(isinstance(one, LeaseOverdue) for one in desk.tick(now)):
             desk.leave(bad, now)
     assert good.holds

@@ -8,14 +8,14 @@ import pytest
 
 from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import LOOK, PATIENCE, PAUSE, SAVED, Gangs
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Seat
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand
 
 MS = 1_000
 LEASE = 20 * MS
 LATER = 10**12
 """A clock that has run for long: it counts from the start of the machine."""
 BOTH = frozenset("ab")
-NOTHING = Seat(False, False, False, False, 500)
+NOTHING = Demand(False, False, False, False, 500)
 WANTS = NOTHING._replace(wants=True)
 HOLDS = NOTHING._replace(holds=True)
 ASKED = HOLDS._replace(asked=True)
@@ -27,14 +27,14 @@ class Place:
 
     lease = LEASE
 
-    def __init__(self, **seats: Seat) -> None:
+    def __init__(self, **seats: Demand) -> None:
         self.seats = seats
         self.behind: Collection[str] = ()
         """Who does not come first."""
         self.without: Collection[str] = ()
         """Nor by right."""
 
-    def seat(self, pod: str) -> Seat | None:
+    def seat(self, pod: str) -> Demand | None:
         return self.seats.get(pod)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
@@ -52,7 +52,7 @@ class Node:
         self.now = LATER
         self.pods = "abcd"
 
-    def after(self, time: int = 0, **seats: Seat) -> Mapping[str, Rule]:
+    def after(self, time: int = 0, **seats: Demand) -> Mapping[str, Rule]:
         """That much later each of these pods has that on all of its GPUs."""
         self.now += time
         for place in self.places.values():
@@ -60,7 +60,7 @@ class Node:
         return self.gangs.look(self.places, self.pods, self.now)
 
 
-def two(a: Seat = WANTS, b: Seat = WANTS) -> Node:
+def two(a: Demand = WANTS, b: Demand = WANTS) -> Node:
     return Node(x=Place(a=a, b=b), y=Place(a=a, b=b))
 
 

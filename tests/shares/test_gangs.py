@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.rules.protocol import Ask
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Seat, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand, Terms
 from tests.shares.collective import TIMING, Kind, Machine
 
 MS = 1_000
@@ -260,7 +260,7 @@ def test_none_begins_while_a_gpu_rests() -> None:
 
 def test_groups() -> None:
     """By any GPU in common, also by way of third ones."""
-    seat = Seat(True, False, False, False, 500)
+    seat = Demand(True, False, False, False, 500)
     gpus = {"a": "01", "b": "23", "c": "45", "d": "12", "e": "56"}
     found = groups({pod: dict.fromkeys(names, seat) for pod, names in gpus.items()})
     assert sorted("".join(sorted(group)) for group in found) == ["abd", "ce"]
@@ -280,4 +280,4 @@ def test_a_share_that_comes_again_is_under_the_rule_of_its_pod() -> None:
     one.by_client[client] = one.programs[other].gates["0"]
     one.act(desk.receive(client, Ask(), one.now))
     one.run(10 * MS)
-    assert desk.seat(other) == Seat(True, False, False, False, 500)
+    assert desk.seat(other) == Demand(True, False, False, False, 500)

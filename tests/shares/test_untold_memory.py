@@ -1,11 +1,11 @@
 """Memory that programs did not ask for, above the limit of their share: when it is an offence."""
 
-from jupyter_gpu_node.shares.rules.violations.events import Measured, Stop, TakeAway, Turn
+from jupyter_gpu_node.shares.rules.violations.events import MemoryScanned, Stop, TakeAway, TurnBegan
 from tests.shares.test_offences import HOG, SECOND, World
 
 MIB = 2**20
-TOLERATED = Measured({"a": 256 * MIB})
-HOARDED = Measured({"a": 256 * MIB + 1})
+TOLERATED = MemoryScanned({"a": 256 * MIB})
+HOARDED = MemoryScanned({"a": 256 * MIB + 1})
 
 
 def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_why() -> None:
@@ -28,7 +28,7 @@ def test_who_goes_on_with_it_loses_its_share() -> None:
     taken: list[TakeAway] = []
     for _ in range(20):
         taken += [one for one in world.see(HOARDED, SECOND) if isinstance(one, TakeAway)]
-        world.see(Turn("a"))
+        world.see(TurnBegan("a"))
     (one,) = taken
     assert one.reason.startswith("Taken away: its programs hold 257 MiB of GPU memory above its limit")
     assert one.reason.endswith("offence 3 of late. Restart its programs and ask again.")
@@ -39,5 +39,5 @@ def test_a_look_at_memory_forgets_what_is_over() -> None:
     world = World()
     world.see(HOARDED)
     assert world.state["a"].hoards == 1
-    world.see(Measured({"a": 0, "b": 0}))
+    world.see(MemoryScanned({"a": 0, "b": 0}))
     assert world.state == {}

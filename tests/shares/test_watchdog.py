@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.shares.resume_guard import Watchdog
+from jupyter_gpu_node.shares.resume_guard import ResumeGuard
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until
 
@@ -21,9 +21,9 @@ SPIN = "print('has it', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture
-def watchdog() -> Iterator[Watchdog]:
+def watchdog() -> Iterator[ResumeGuard]:
     """One that is closed at the end."""
-    found = Watchdog()
+    found = ResumeGuard()
     yield found
     found.close()
 
@@ -35,7 +35,7 @@ async def spinning(running: Running) -> Process:
     return process(one.pid)
 
 
-async def stopped(watchdog: Watchdog, *processes: Process) -> None:
+async def stopped(watchdog: ResumeGuard, *processes: Process) -> None:
     """They are, as the kernel shows it."""
     watchdog.stop(processes)
     await until(lambda: all(state(one.pid) == "T" for one in processes))
@@ -103,7 +103,7 @@ def test_an_end_in_order_leaves_no_watchdog(short: Path, running: Running, deaf:
 # --- what it does -----------------------------------------------------------------------------------------------------
 
 
-def test_it_holds_nothing_of_its_bouncer(running: Running, short: Path, watchdog: Watchdog) -> None:
+def test_it_holds_nothing_of_its_bouncer(running: Running, short: Path, watchdog: ResumeGuard) -> None:
     """Such as a lock that the next one waits for, even one that is inherited; it has a session of its own."""
 
     async def check() -> None:
@@ -121,7 +121,7 @@ def test_it_holds_nothing_of_its_bouncer(running: Running, short: Path, watchdog
     asyncio.run(check())
 
 
-def test_what_a_later_bouncer_stopped_stays_so(running: Running, watchdog: Watchdog) -> None:
+def test_what_a_later_bouncer_stopped_stays_so(running: Running, watchdog: ResumeGuard) -> None:
     """As does what this one continued itself: only what it holds runs again when it is gone."""
 
     async def check() -> None:
@@ -138,7 +138,7 @@ def test_what_a_later_bouncer_stopped_stays_so(running: Running, watchdog: Watch
     asyncio.run(check())
 
 
-def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchdog: Watchdog) -> None:
+def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchdog: ResumeGuard) -> None:
     """And costs the others nothing, as do those that have ended."""
 
     async def check() -> None:
@@ -155,7 +155,7 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchd
 
 
 @pytest.mark.parametrize("sign", ["+", "-"])
-def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str) -> None:
+def test_half_a_message_is_none(running: Running, watchdog: ResumeGuard, sign: str) -> None:
     """Whoever died while he wrote it has not done what it says."""
 
     async def check() -> None:
@@ -178,7 +178,7 @@ def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str)
     asyncio.run(check())
 
 
-def test_what_its_user_stopped_too_is_left_so(running: Running, watchdog: Watchdog) -> None:
+def test_what_its_user_stopped_too_is_left_so(running: Running, watchdog: ResumeGuard) -> None:
     """Also if this process ends: Ctrl-Z is not undone."""
 
     async def check() -> None:
@@ -196,7 +196,7 @@ def test_what_its_user_stopped_too_is_left_so(running: Running, watchdog: Watchd
 
 
 @pytest.mark.parametrize("end", ["killed", "deaf"])
-def test_another_one_is_started_at_the_next_stop(running: Running, watchdog: Watchdog, end: str) -> None:
+def test_another_one_is_started_at_the_next_stop(running: Running, watchdog: ResumeGuard, end: str) -> None:
     """It knows of those before, too; one that does not read is killed, and holds nobody up."""
 
     async def check() -> None:
@@ -227,7 +227,7 @@ def test_whoever_offends_is_stopped_though_there_can_be_no_watchdog(
     """Else he would only have to use up all processes of his user; it is said once."""
 
     async def check() -> None:
-        watchdog = Watchdog("/nowhere/python")
+        watchdog = ResumeGuard("/nowhere/python")
         one, two = [await spinning(running) for _ in range(2)]
         await stopped(watchdog, one)
         await stopped(watchdog, two)

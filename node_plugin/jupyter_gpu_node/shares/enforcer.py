@@ -1,6 +1,6 @@
 """Carries out what `violations` orders: stops and continues processes, and has shares taken away.
 
-It hears from the server which shares do not give a GPU back (`Bouncer.late`), and looks now and then for
+It hears from the server which shares do not give a GPU back (`Enforcer.late`), and looks now and then for
 processes that use one in turns of others. One event after the other is decided, kept in the file, and carried out;
 what blocks is done in a thread. While processes of a share are stopped, a `Proxy` asks for its next
 turn, and says when it ends.
@@ -28,15 +28,15 @@ from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.rules.violations.violations import Present
 
 from . import cpu_limits, stopped_processes
-from .gpu_server import Overdue
-from .memory_comparison import MemoryLooks
+from .gpu_server import ShareOverdue
+from .memory_comparison import MemoryComparison
 from .proxy import Proxy, give_back, holders
-from .resume_guard import Watchdog
+from .resume_guard import ResumeGuard
 from .server import ArbiterServer, microseconds
-from .store import Place
-from .usage_by_process import Reader
-from .use_scans import Looks, members
-from .watched import Watched
+from .store import ShareKey
+from .usage_by_process import UsageReader
+from .use_scans import UseScanner, members
+from .watched import WatchedGpu
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
@@ -48,7 +48,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Bouncer:
+class Enforcer:
     """The enforcement of turns on one node.
 
     ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` with the same when it stops a share.
@@ -66,7 +66,7 @@ class Bouncer:
         pod_of: Callable[[int], str | None] = lambda _: None,
         spare: Callable[[], Iterable[Process]] = lambda: (),
         opens: Callable[[int], bool] = lambda pid: proc.opens(pid, NVIDIA),
-        reader: Reader | None = None,
+        reader: UsageReader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
         penalties: Callable[[str], Penalties] = lambda _: Penalties(),
         pause: float = 1.0,
@@ -82,11 +82,11 @@ class Bouncer:
         self._penalties = penalties
         self._pause = pause
         self._clock = clock
-        self._gpus: dict[str, Watched] = {}
-        self._proxies: dict[Place, Proxy] = {}
+        self._gpus: dict[str, WatchedGpu] = {}
+        self._proxies: dict[ShareKey, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
-        self._watchdog = Watchdog()
+        self._watchdog = ResumeGuard()
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
@@ -100,10 +100,10 @@ class Bouncer:
         self._looks = self._made_looks()
         for gpu, state in (await self._in_thread(stopped_processes.load, self._path)).items():
             self._watched(gpu).state = state
-            await self._handle(gpu, events.Began())
+            await self._handle(gpu, events.EnforcerStarted())
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
         if self._reader:
-            looks = MemoryLooks(server, self._reader, self._thread, self._pod_of)
+            looks = MemoryComparison(server, self._reader, self._thread, self._pod_of)
             self._tasks.append(asyncio.create_task(self._measure_for_ever(looks)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
@@ -119,7 +119,7 @@ class Bouncer:
         if any(not task.done() for task in self._tasks):
             await self._events.join()
 
-    def late(self, overdue: Overdue) -> None:
+    def late(self, overdue: ShareOverdue) -> None:
         """Record that a share keeps the GPU, as `ArbiterServer` reports it."""
         self._events.put_nowait((overdue.gpu, events.Late(overdue.pod, overdue.since)))
 
@@ -175,7 +175,7 @@ class Bouncer:
                 _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
                 self._give_back(gpu, order.share)
                 self._take_away(gpu, order.share, order.reason)
-        if isinstance(event, events.Late | events.Tick | events.Looked):
+        if isinstance(event, events.Late | events.Tick | events.UseScanned):
             self._insist(gpu, late | ({event.share} if isinstance(event, events.Late) else set()))
         self._forget(gpu)
         self._arm(gpu)
@@ -222,7 +222,7 @@ class Bouncer:
         if self._server is None:
             return
         self._dismiss(gpu, share)
-        turn = functools.partial(self._events.put_nowait, (gpu, events.Turn(share)))
+        turn = functools.partial(self._events.put_nowait, (gpu, events.TurnBegan(share)))
         over = functools.partial(self._events.put_nowait, (gpu, events.TurnEnded(share, frozenset())))
         try:
             self._proxies[gpu, share] = Proxy(self._server, gpu, share, turn, over, after)
@@ -282,7 +282,7 @@ class Bouncer:
         """Add what rests, of the shares that may be judged now. What is stopped by us does not."""
         watched, server = self._gpus[gpu], self._server
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
-        if isinstance(event, events.Looked):
+        if isinstance(event, events.UseScanned):
             judged |= {*event.foreign, *event.beyond}
         meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
         meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
@@ -361,7 +361,7 @@ class Bouncer:
             every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
 
-    async def _measure_for_ever(self, looks: MemoryLooks) -> None:
+    async def _measure_for_ever(self, looks: MemoryComparison) -> None:
         """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
         while True:
             await asyncio.sleep(self._pause)
@@ -372,19 +372,19 @@ class Bouncer:
                     _log.exception("How much memory programs have on %s could not be looked at", gpu)
                     continue
                 if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
-                    self._see(gpu, events.Measured(untold))
+                    self._see(gpu, events.MemoryScanned(untold))
 
     def _see(self, gpu: str, event: Event) -> None:
         self._events.put_nowait((gpu, event))
 
-    def _made_looks(self) -> Looks:
-        return Looks(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
+    def _made_looks(self) -> UseScanner:
+        return UseScanner(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _watched(self, gpu: str) -> Watched:
+    def _watched(self, gpu: str) -> WatchedGpu:
         if gpu not in self._gpus:
-            self._gpus[gpu] = Watched(self._penalties(gpu))
+            self._gpus[gpu] = WatchedGpu(self._penalties(gpu))
         return self._gpus[gpu]
 
     async def _save(self) -> bool:

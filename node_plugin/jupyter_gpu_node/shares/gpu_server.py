@@ -14,16 +14,24 @@ from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.books import Books, Usage
-from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.books import Books, ShareFigures
+from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from .alarm import Alarm
-from .multi_gpu import Together
+from .multi_gpu import MultiGpuCoordinator
 from .peer import Peer
-from .share_socket import Line
+from .share_socket import Connection
 
 FASTEST = 0.1
 """Seconds between two looks at the books, if a period is shorter."""
@@ -38,7 +46,7 @@ _LONG = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
+class ShareOverdue:
     """A share was asked for its GPU at ``since`` (by the clock of the server) and has not given it back in time."""
 
     gpu: str
@@ -47,7 +55,7 @@ class Overdue:
     processes: tuple[Peer, ...]
 
 
-class Station:
+class GpuServer:
     """The turns of one GPU, with its clients, books and files.
 
     ``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
@@ -61,14 +69,14 @@ class Station:
         rules: Elastic | None,
         arbiter: Callable[[Timing, int], Arbiter],
         clock: Callable[[], int],
-        write: Callable[[Station, Collection[str], Collection[str]], None],
-        overdue: Callable[[Overdue], None],
-        together: Together,
+        write: Callable[[GpuServer, Collection[str], Collection[str]], None],
+        overdue: Callable[[ShareOverdue], None],
+        together: MultiGpuCoordinator,
     ) -> None:
         now = clock()
         self.gpu = gpu
         self.timing = timing
-        self.desk = Desk(arbiter(timing, now), now)
+        self.desk = LeaseManager(arbiter(timing, now), now)
         self._books = Books(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
@@ -77,8 +85,8 @@ class Station:
         self._write = write
         self._overdue = overdue
         self._together = together
-        self._lines: dict[Client, Line] = {}
-        self._clients: dict[Line, Client] = {}
+        self._lines: dict[ShareClient, Connection] = {}
+        self._clients: dict[Connection, ShareClient] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
         """The own copies, and when they were written."""
@@ -92,11 +100,11 @@ class Station:
         self._rests = False
 
     @property
-    def processes(self) -> Mapping[Client, Line]:
+    def processes(self) -> Mapping[ShareClient, Connection]:
         """The connected processes."""
         return self._lines
 
-    def usage(self, pod: str) -> Usage:
+    def usage(self, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
         return self._books.usage(self.desk, pod, self._clock())
 
@@ -122,7 +130,7 @@ class Station:
         self,
         terms: Mapping[str, Terms],
         deposits: Mapping[str, Iterable[Deposit]],
-        left: Mapping[str, Left],
+        left: Mapping[str, PreviousState],
         owes: Mapping[str, int],
     ) -> None:
         """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
@@ -176,7 +184,7 @@ class Station:
         self.desk.rest(now)
         self._act(self.desk.tick(now))
 
-    def came(self, line: Line) -> None:
+    def came(self, line: Connection) -> None:
         """Add a process that connected to the share of that door."""
         client, out = self.desk.join(line.door.pod, self._clock())
         self._lines[client] = line
@@ -184,13 +192,13 @@ class Station:
         self._together.came(self.gpu, line.door.pod, line.peer)
         self._act(out)
 
-    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+    def received(self, line: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection. An impossible message ends it."""
         client = self._clients.get(line)
         if client is None:
             return
         now = self._clock()
-        out: list[Out] = []
+        out: list[Action] = []
         reason = ""
         try:
             for message in messages:
@@ -201,7 +209,7 @@ class Station:
         if reason:
             line.door.lost(line, reason)
 
-    def left(self, line: Line) -> None:
+    def left(self, line: Connection) -> None:
         """Give back what a closed connection had."""
         client = self._clients.pop(line, None)
         if client is not None:
@@ -209,7 +217,7 @@ class Station:
             self._together.left(self.gpu, line.door.pod, line.peer)
             self._act(self.desk.leave(client, self._clock()))
 
-    def _act(self, outs: Iterable[Out]) -> None:
+    def _act(self, outs: Iterable[Action]) -> None:
         """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
         queue = deque(outs)
         while queue:
@@ -221,15 +229,15 @@ class Station:
                         queue.extend(self.desk.leave(client, self._clock()))
                 case Close(client):
                     self._close(client)
-                case Late(pod, since, clients):
+                case LeaseOverdue(pod, since, clients):
                     processes = tuple(self._lines[client].peer for client in clients if client in self._lines)
-                    self._overdue(Overdue(self.gpu, pod, since, processes))
+                    self._overdue(ShareOverdue(self.gpu, pod, since, processes))
         self._arm()
         if self._looker is None or self._rests:
             self._look_later(rests=False)
         self._together.changed()
 
-    def _close(self, client: Client) -> None:
+    def _close(self, client: ShareClient) -> None:
         line = self._lines.pop(client, None)
         if line is not None:
             del self._clients[line]
@@ -238,11 +246,11 @@ class Station:
 
     # --- memory, as the driver says it --------------------------------------------------------------------------------
 
-    def told(self) -> dict[Client, int]:
+    def told(self) -> dict[ShareClient, int]:
         """Return the bytes of memory that each client has told."""
         return {client: client.share.pool.size(client) for client in self._lines}
 
-    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[Client, int]) -> int:
+    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[ShareClient, int]) -> int:
         """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
 
         ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;

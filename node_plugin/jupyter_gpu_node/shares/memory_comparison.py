@@ -12,9 +12,9 @@ from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.rules.measured_memory import MIB
 
 from .server import ArbiterServer
-from .usage_by_process import Reader
+from .usage_by_process import UsageReader
 from .use_scans import attributed, members
-from .watched import Watched
+from .watched import WatchedGpu
 
 UNKNOWN = (
     "The driver does not say how much memory each process has on GPU %s%s. So limits of memory hold there by what "
@@ -23,13 +23,13 @@ UNKNOWN = (
 _log = logging.getLogger(__name__)
 
 
-class MemoryLooks:
+class MemoryComparison:
     """The looks of one node. ``thread`` does what blocks; ``pod_of`` says there which pod a process is of."""
 
     def __init__(
         self,
         server: ArbiterServer,
-        reader: Reader,
+        reader: UsageReader,
         thread: ThreadPoolExecutor,
         pod_of: Callable[[int], str | None],
     ) -> None:
@@ -40,7 +40,7 @@ class MemoryLooks:
         self._unknown: set[str] = set()
         """GPUs of which it was said that the driver does not tell."""
 
-    async def look(self, gpu: str, watched: Watched) -> Mapping[str, int] | None:
+    async def look(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
         """Charge what processes hold, and return the bytes above each limit that nobody was granted.
 
         None: there is nothing to look at, as one share without a limit has the GPU, or no program of any has it.

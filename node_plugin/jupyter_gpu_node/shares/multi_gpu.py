@@ -15,7 +15,7 @@ from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.rules.turns import programs
 from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 
 from .peer import Peer
 
@@ -24,18 +24,18 @@ MOST = 8
 NO_RULE = Rule()
 
 
-class Obeying(Protocol):
-    """One GPU, as a `Station` is one."""
+class RuledGpu(Protocol):
+    """One GPU, such as a `GpuServer`."""
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> LeaseManager:
         """Its shares."""
 
     def obey(self, rule: Rule) -> None:
         """Apply that rule from now on."""
 
 
-class Server(Protocol):
+class ServerProcess(Protocol):
     """A Jupyter server."""
 
     @property
@@ -47,14 +47,14 @@ class Server(Protocol):
         """Clock ticks after boot."""
 
 
-class Together:
+class MultiGpuCoordinator:
     """The coordination of one node's GPUs, which may become more. Where no pod is on several of them, it does nothing.
 
     ``servers``: those that start notebooks and terminals.
     """
 
     def __init__(
-        self, stations: Mapping[str, Obeying], clock: Callable[[], int], servers: Callable[[], Iterable[Server]]
+        self, stations: Mapping[str, RuledGpu], clock: Callable[[], int], servers: Callable[[], Iterable[ServerProcess]]
     ) -> None:
         self._stations = stations
         self._clock = clock
@@ -65,9 +65,9 @@ class Together:
         """Connections of each pod and process, by GPU."""
         self._wide: set[str] = set()
         """Pods whose processes are on several GPUs, each of them or not."""
-        self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
+        self._lines: dict[Peer, tuple[programs.PidAndStart, ...]] = {}
         """Parents of their processes, as first read: a process that loses them later stays what it is."""
-        self._known: frozenset[programs.Process] = frozenset()
+        self._known: frozenset[programs.PidAndStart] = frozenset()
         """The servers at that moment."""
         self._several: tuple[str, ...] = ()
         """Pods of which one program is on several GPUs."""
@@ -105,10 +105,10 @@ class Together:
             self._wide.discard(pod)
             self._find(self._known)
 
-    def _now_known(self) -> frozenset[programs.Process]:
+    def _now_known(self) -> frozenset[programs.PidAndStart]:
         return frozenset((one.pid, one.started) for one in self._servers())
 
-    def _find(self, servers: frozenset[programs.Process]) -> None:
+    def _find(self, servers: frozenset[programs.PidAndStart]) -> None:
         self._known = servers
         self._several = tuple(sorted(pod for pod in self._wide if self._is_on_several(self._connected[pod])))
 
@@ -118,7 +118,7 @@ class Together:
         lines = ((self._line(process), gpus) for process, gpus in processes.items())
         return programs.is_on_several((programs.program(line, self._known), gpus) for line, gpus in lines)
 
-    def _line(self, process: Peer) -> tuple[programs.Process, ...]:
+    def _line(self, process: Peer) -> tuple[programs.PidAndStart, ...]:
         if process not in self._lines:
             self._lines[process] = proc.line(process.pid, process.start)
         return self._lines[process]

@@ -30,7 +30,7 @@ from jupyter_gpu_node.shares.rules.protocol import (
 
 from .peer import Peer
 from .server import ArbiterServer, microseconds
-from .share_socket import Line
+from .share_socket import Connection
 
 
 def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
@@ -86,7 +86,7 @@ class Proxy:
         self._socket.setblocking(False)
         far.setblocking(False)
         ours = Peer(os.getpid(), os.getuid(), proc.process_start_time(os.getpid()) or 0)
-        line = Line(door, far, ours)
+        line = Connection(door, far, ours)
         self._loop.add_reader(self._socket.fileno(), self._read)
         door.lines.add(line)
         try:

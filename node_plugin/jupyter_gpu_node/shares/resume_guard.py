@@ -35,7 +35,7 @@ def act(process):
 _log = logging.getLogger(__name__)
 
 
-class Watchdog:
+class ResumeGuard:
     """The watchdog: stops and continues processes as `signals` does, watched. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:

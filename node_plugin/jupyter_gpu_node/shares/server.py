@@ -1,4 +1,4 @@
-"""The arbiter's server of one node: a `Station` for each GPU, a socket and two files for each share.
+"""The arbiter's server of one node: a `GpuServer` for each GPU, a socket and two files for each share.
 
 Turns are decided in `rules.turns`. Here shares come and go.
 """
@@ -21,17 +21,17 @@ from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.share_file import Savings
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.books import Usage
+from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from . import paths
-from .gpu_server import Overdue, Station
-from .multi_gpu import Server, Together
+from .gpu_server import GpuServer, ShareOverdue
+from .multi_gpu import MultiGpuCoordinator, ServerProcess
 from .peer import Check, Peer
-from .share_socket import Door
-from .store import Entry, Place, Store
+from .share_socket import ShareSocket
+from .store import ShareEntry, ShareKey, ShareStore
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedShare:
     """One share, and the directory in which its pod finds ``shares/<gpu>.sock`` and ``shares/<gpu>.json``."""
 
     terms: Terms
@@ -49,7 +49,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConnectedProcess:
     """A process that is a client of a share."""
 
     gpu: str
@@ -78,13 +78,13 @@ class ArbiterServer:
 
     def __init__(
         self,
-        store: Store,
+        store: ShareStore,
         check: Check,
         *,
         timing: Callable[[str], Timing] = lambda _: Timing(),
         elastic: Callable[[str], Elastic | None] = lambda _: None,
-        overdue: Callable[[Overdue], None] = lambda _: None,
-        servers: Callable[[], Iterable[Server]] = lambda: (),
+        overdue: Callable[[ShareOverdue], None] = lambda _: None,
+        servers: Callable[[], Iterable[ServerProcess]] = lambda: (),
         arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
         clock: Callable[[], int] = microseconds,
         wall: Callable[[], int] = milliseconds,
@@ -97,22 +97,22 @@ class ArbiterServer:
         self._arbiter = arbiter
         self._clock = clock
         self._wall = wall
-        self._stations: dict[str, Station] = {}
-        self._together = Together(self._stations, clock, servers)
-        self._shares: dict[Place, Placed] = {}
-        self._doors: dict[Place, Door] = {}
+        self._stations: dict[str, GpuServer] = {}
+        self._together = MultiGpuCoordinator(self._stations, clock, servers)
+        self._shares: dict[ShareKey, PlacedShare] = {}
+        self._doors: dict[ShareKey, ShareSocket] = {}
         self._paces: dict[str, Pace] = {}
         """By pod, also of one that has no share now and connected lately."""
         self._most = 1
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         self._loop = asyncio.get_running_loop()
-        self._left: dict[Place, Savings] | None = None
+        self._left: dict[ShareKey, Savings] | None = None
         """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
 
     # --- what the node asks -------------------------------------------------------------------------------------------
 
-    async def set(self, wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+    async def set(self, wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:
         """Set the shares from now on, by GPU and pod. Again with the same: nothing.
 
         Raises `ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
@@ -143,7 +143,7 @@ class ArbiterServer:
             if problem:
                 raise problem
 
-    def usage(self, gpu: str, pod: str) -> Usage:
+    def usage(self, gpu: str, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
         return self._stations[gpu].usage(pod)
 
@@ -161,18 +161,18 @@ class ArbiterServer:
         share = self._stations[gpu].desk.holder if gpu in self._stations else None
         return (share.name, share.patient) if share and share.patient is not None else None
 
-    def station(self, gpu: str) -> Station | None:
+    def station(self, gpu: str) -> GpuServer | None:
         """Return the station that hands out that GPU's turns, if it was ever shared here."""
         return self._stations.get(gpu)
 
-    def door(self, gpu: str, pod: str) -> Door:
+    def door(self, gpu: str, pod: str) -> ShareSocket:
         """Return the door of one share; `KeyError` if there is none."""
         return self._doors[gpu, pod]
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[ConnectedProcess, ...]:
         """Return all connected processes. One that uses a shared GPU and is not among them avoids the gate."""
         return tuple(
-            Member(gpu, client.share.name, line.peer)
+            ConnectedProcess(gpu, client.share.name, line.peer)
             for gpu, station in self._stations.items()
             for client, line in station.processes.items()
         )
@@ -192,13 +192,13 @@ class ArbiterServer:
 
     # --- shares come and go -------------------------------------------------------------------------------------------
 
-    def _station_of(self, gpu: str) -> Station:
+    def _station_of(self, gpu: str) -> GpuServer:
         if gpu not in self._stations:
             timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._together)
-            self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, *act)
+            self._stations[gpu] = GpuServer(gpu, timing, rules, self._arbiter, self._clock, *act)
         return self._stations[gpu]
 
-    def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
+    def _shut(self, before: Mapping[ShareKey, PlacedShare]) -> list[asyncio.Future[None]]:
         """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
@@ -236,7 +236,7 @@ class ArbiterServer:
                 except OSError as error:
                     problem = error
                     continue
-                self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
+                self._doors[place] = ShareSocket(*place, placed.directory, self._check, self._stations[place[0]])
                 self._doors[place].open(listening)
             self._doors[place].most = most
         self._join_doors()
@@ -245,7 +245,7 @@ class ArbiterServer:
     def _join_doors(self) -> None:
         """Tell each door which others its pod has, and how often its programs may connect."""
         now = self._loop.time()
-        of_pod: dict[str, list[Door]] = {}
+        of_pod: dict[str, list[ShareSocket]] = {}
         for door in self._doors.values():
             of_pod.setdefault(door.pod, []).append(door)
         self._paces = {pod: pace for pod, pace in self._paces.items() if pod in of_pod or not pace.rests(now)}
@@ -255,7 +255,7 @@ class ArbiterServer:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _save(self, station: Station, shown: Collection[str], kept: Collection[str]) -> None:
+    def _save(self, station: GpuServer, shown: Collection[str], kept: Collection[str]) -> None:
         pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
         for pod in {*kept}.difference(pods):
             self._close_books(station.gpu, pod)
@@ -263,20 +263,20 @@ class ArbiterServer:
         written = self._in_thread(self._store.write, entries)
         written.add_done_callback(functools.partial(self._saved, station, pods))
 
-    def _saved(self, station: Station, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
+    def _saved(self, station: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
         if written.cancelled() or written.exception() is not None or not written.result():
             station.forget_written(pods)
 
-    def _entry(self, station: Station, pod: str) -> Entry:
+    def _entry(self, station: GpuServer, pod: str) -> ShareEntry:
         file, deposits, now = station.file(pod, self._wall())
-        return Entry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
+        return ShareEntry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Run work in the thread, in the order of the calls."""
         return self._loop.run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
 
 
-def _validate(wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+def _validate(wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:
     for gpu, shares in wanted.items():
         for name in (gpu, *shares):
             paths.checked(name)

@@ -37,26 +37,26 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
-class Behind(Protocol):
+class ConnectionHandler(Protocol):
     """The receiver of connections and their messages."""
 
     def listens(self) -> None:
         """Note that connections can be made from now on."""
 
-    def came(self, line: Line) -> None:
+    def came(self, line: Connection) -> None:
         """Note a new connection."""
 
-    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+    def received(self, line: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection."""
 
-    def left(self, line: Line) -> None:
+    def left(self, line: Connection) -> None:
         """Note that a connection is closed."""
 
 
-class Line:
+class Connection:
     """One connection of a program that uses the share."""
 
-    def __init__(self, door: Door, connection: socket.socket, who: Peer) -> None:
+    def __init__(self, door: ShareSocket, connection: socket.socket, who: Peer) -> None:
         self.peer = who
         self.door = door
         self._socket = connection
@@ -116,21 +116,21 @@ class Line:
             self.door.lost(self, f"what it sent is no message: {error}")
 
 
-class Door:
+class ShareSocket:
     """The socket of one share of ``pod``."""
 
-    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: Behind) -> None:
+    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: ConnectionHandler) -> None:
         self.gpu = gpu
         self.pod = pod
         self.directory = directory
         self.behind = behind
         self.most = 1
         """Connections at a time."""
-        self.beside: Collection[Door] = ()
+        self.beside: Collection[ShareSocket] = ()
         """The doors of the same pod's shares of other GPUs."""
         self.pace = Pace()
         """The pace of connections to all doors of the pod."""
-        self.lines: set[Line] = set()
+        self.lines: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
         self._listening: socket.socket | None = None
@@ -156,7 +156,7 @@ class Door:
             self._listening.close()
             self._listening = None
 
-    def lost(self, line: Line, reason: str) -> None:
+    def lost(self, line: Connection, reason: str) -> None:
         """Close a useless ``line``, and have everything that it had given back."""
         if line.closed:
             return
@@ -200,9 +200,9 @@ class Door:
         for door in self.beside:
             door.take()
 
-    def take(self) -> list[Line]:
+    def take(self) -> list[Connection]:
         """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
-        admitted: list[Line] = []
+        admitted: list[Connection] = []
         if (pause := self.pace.until - self.loop.time()) > 0:
             self._pause(pause)
         for _ in range(ACCEPTS):
@@ -219,7 +219,7 @@ class Door:
                 self.complain(f"no more connections can be taken now: {error.strerror}")
                 break
             line = self._admit(connection)
-            if isinstance(line, Line):
+            if isinstance(line, Connection):
                 admitted.append(line)
             else:
                 connection.close()
@@ -242,7 +242,7 @@ class Door:
             if not (self.deaf or line.closed):
                 line.read()  # a new client asks at once: the loop may have much else to do before its next look
 
-    def _admit(self, connection: socket.socket) -> Line | str:
+    def _admit(self, connection: socket.socket) -> Connection | str:
         """Admit a connection, or return why it is refused."""
         now = self.loop.time()
         if len(self.lines) >= self.most:
@@ -257,7 +257,7 @@ class Door:
             return f"a connection is refused: {error}"
         if refusal := self._check(who, self.pod):
             return f"a connection is refused: {refusal}"
-        line = Line(self, connection, who)
+        line = Connection(self, connection, who)
         self.lines.add(line)
         self.behind.came(line)
         return line

@@ -25,23 +25,23 @@ COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process
 MAX_ANSWER = 64 * 1024
 MAX_MEMORY = 2**53 - 1
 T = TypeVar("T")
-Uses = Mapping[int, int]
+TimeByPid = Mapping[int, int]
 """Microseconds of GPU time by pid."""
-Memory = Mapping[int, int | None]
+MemoryByPid = Mapping[int, int | None]
 """Bytes of GPU memory by pid; None: the driver does not tell."""
 
 
-class Reader(Protocol):
+class UsageReader(Protocol):
     """The interface for reading how much of a GPU each process used."""
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """Return the uses between two moments of the monotonic clock, in microseconds. None: not known now."""
 
     @property
     def note(self) -> str:
         """The reason why nothing is known, if so."""
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """Return the memory that each process has now, of those that have any. None: not known now."""
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ def _of_others(share: str, turns: Mapping[str, int]) -> int:
     return sum(turn for other, turn in turns.items() if other != share)
 
 
-class NvmlReader:
+class NvmlUsageReader:
     """The reader of real GPUs.
 
     ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
@@ -106,7 +106,7 @@ class NvmlReader:
         self._helper: asyncio.subprocess.Process | None = None
         self._one = asyncio.Lock()
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """Return each process's use, by the driver's samples: five a second, each of one process (an H100, driver 580).
 
         Right on average, and off by a fifth of a GPU for a look of a second.
@@ -115,7 +115,7 @@ class NvmlReader:
         answer = await self._answer({"gpu": gpu, "since": since}, _read_uses)
         return None if answer is None else {pid: percent * (end - begin) // 100 for pid, percent in answer.items()}
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """Return each process's memory, contexts and code included."""
         return await self._answer({"gpu": gpu}, _read_memory)
 

@@ -12,13 +12,13 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
-from jupyter_gpu_node.shares.rules.violations.events import Event, Looked
+from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
 from .other_apis import ways_of
 from .proxy import give_back
 from .server import ArbiterServer
-from .usage_by_process import Reader, beyond, foreign
-from .watched import Watched
+from .usage_by_process import UsageReader, beyond, foreign
+from .watched import WatchedGpu
 
 IDLE_LOOKS = 2
 """Looks that must see nothing run on a GPU that a share says it still needs."""
@@ -52,13 +52,13 @@ def attributed(
     return found
 
 
-class Looks:
+class UseScanner:
     """The looks at the GPUs of one node. ``see`` is called with what was seen, ``thread`` does what blocks."""
 
     def __init__(
         self,
         server: ArbiterServer | None,
-        reader: Reader | None,
+        reader: UsageReader | None,
         thread: ThreadPoolExecutor,
         pod_of: Callable[[int], str | None],
         see: Callable[[str, Event], None],
@@ -71,7 +71,7 @@ class Looks:
         self._see = see
         self._clock = clock
 
-    async def look(self, gpu: str, watched: Watched) -> None:
+    async def look(self, gpu: str, watched: WatchedGpu) -> None:
         """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
         now = self._clock()
         begin, watched.looked = watched.looked, now
@@ -95,7 +95,7 @@ class Looks:
                 for pod in by_share
             }
             ways = await self._in_thread(ways_of, seen, asking)
-            self._see(gpu, Looked(outside, now - begin, over, ways))
+            self._see(gpu, UseScanned(outside, now - begin, over, ways))
         if uses is None:  # without a reading, their work may not have ended
             return
         self._look_idle(gpu, watched, begin, now, sum(uses.values()))
@@ -113,7 +113,7 @@ class Looks:
             if self._server and ready and processes == await self._in_thread(signals.resting, processes):
                 give_back(self._server, gpu, share, processes, shut=True)
 
-    def _look_idle(self, gpu: str, watched: Watched, begin: int, now: int, used: int) -> None:
+    def _look_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
         """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
 
         It is no offence: a stream can wait for the program itself.

@@ -12,7 +12,7 @@ from jupyter_gpu_node.shares.rules.violations.violation_records import State
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedGpu:
     """The state of one GPU."""
 
     penalties: Penalties

@@ -20,7 +20,7 @@ from typing import TextIO
 from jupyter_gpu.common import screen
 from jupyter_gpu_node.top.rules import history as histories
 from jupyter_gpu_node.top.rules import view
-from jupyter_gpu_node.top.rules.history import History, Seen
+from jupyter_gpu_node.top.rules.history import History, ObservedShare
 
 from . import files
 
@@ -28,7 +28,7 @@ TITLE = "Time shares"
 _SIZE = (100, 40)
 """Columns and lines where nothing tells them."""
 
-Show = Callable[[Sequence[Seen], Mapping[str, str], int], str]
+Show = Callable[[Sequence[ObservedShare], Mapping[str, str], int], str]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -99,13 +99,13 @@ def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -
         time.sleep(max(0, due - time.monotonic()))
 
 
-def _json(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+def _json(seen: Sequence[ObservedShare], names: Mapping[str, str], now: int) -> str:
     shares = [{"name": names.get(one.pod), **histories.to_json(one)} for one in seen]
     return json.dumps({"time": now / 1000, "shares": shares}) + "\n"
 
 
 def _text(out: TextIO) -> Show:
-    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+    def show(seen: Sequence[ObservedShare], names: Mapping[str, str], now: int) -> str:
         style = screen.style(out, whole=True, fallback=_SIZE)
         return "\n".join(view.lines(_title(now), seen, names, style, now)) + "\n"
 
@@ -113,7 +113,7 @@ def _text(out: TextIO) -> Show:
 
 
 def _screen(out: TextIO) -> Show:
-    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+    def show(seen: Sequence[ObservedShare], names: Mapping[str, str], now: int) -> str:
         shown = view.lines(_title(now), seen, names, screen.style(out, fallback=_SIZE), now)
         return "\x1b[H" + "\x1b[K\r\n".join(shown) + "\x1b[K\x1b[J"
 

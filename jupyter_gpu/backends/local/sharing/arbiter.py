@@ -25,10 +25,10 @@ from jupyter_gpu.backends.local.process_id import Process, namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.shares.enforcer import Bouncer
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import Memory, NvmlReader, Uses
+from jupyter_gpu_node.shares.enforcer import Enforcer
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
 
 from . import ending, files, records, stopped_elsewhere
 from .clients import Clients
@@ -51,17 +51,17 @@ _log = logging.getLogger(__name__)
 class Users:
     """The users of GPUs, as the driver told them when it was asked last."""
 
-    def __init__(self, reader: NvmlReader) -> None:
+    def __init__(self, reader: NvmlUsageReader) -> None:
         self._reader = reader
-        self.latest: dict[str, Uses] = {}
-        self.memories: dict[str, Memory] = {}
+        self.latest: dict[str, TimeByPid] = {}
+        self.memories: dict[str, MemoryByPid] = {}
 
     @property
     def note(self) -> str:
         """See `Reader`."""
         return self._reader.note
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """See `Reader`."""
         found = await self._reader.memory(gpu)
         self.memories[gpu] = found or {}
@@ -72,7 +72,7 @@ class Users:
         used = (pid for pid, time_used in self.latest.get(gpu, {}).items() if time_used)
         return frozenset((*used, *self.memories.get(gpu, ())))
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """See `Reader`."""
         found = await self._reader.read(gpu, begin, end)
         self.latest[gpu] = found or {}
@@ -110,8 +110,8 @@ class Arbiter:
         self._shares: Shares = {}
         self._memories = Memories(DRIVER.exists())
         self._untidy = True
-        self._users = Users(NvmlReader()) if DRIVER.exists() else None
-        self._bouncer = Bouncer(
+        self._users = Users(NvmlUsageReader()) if DRIVER.exists() else None
+        self._bouncer = Enforcer(
             self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
@@ -120,7 +120,7 @@ class Arbiter:
             penalties=lambda gpu: rules.of(gpu).penalties,
         )
         self._server = ArbiterServer(
-            Store(self._own),
+            ShareStore(self._own),
             self._clients.check,
             timing=lambda gpu: rules.of(gpu).timing,
             elastic=lambda gpu: rules.of(gpu).elastic,
@@ -258,7 +258,7 @@ class Arbiter:
         try:
             await self._server.set(
                 {
-                    gpu: {pod: Placed(terms, self._folder / pod) for pod, terms in pods.items()}
+                    gpu: {pod: PlacedShare(terms, self._folder / pod) for pod, terms in pods.items()}
                     for gpu, pods in served.items()
                 }
             )

@@ -21,22 +21,22 @@ from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.sharing.rules import served as served_rules
-from jupyter_gpu_node.agent.sharing.rules.served import Place
+from jupyter_gpu_node.agent.sharing.rules.served import ShareKey
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.settings import Settings
-from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.usage_by_process import Reader
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.usage_by_process import UsageReader
 
 from . import served_shares
-from .share_metrics import Figures
+from .share_metrics import ShareSample
 from .taken_shares import TakenShares
 
 DEADLINE = 5.0
@@ -48,7 +48,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Shown = tuple[tuple[str, ...], frozenset[str]]
 """Slots of a pod, and the GPUs whose shares they show."""
-Shares = Mapping[str, Mapping[str, Placed]]
+Shares = Mapping[str, Mapping[str, PlacedShare]]
 """Shares by GPU and pod."""
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Sharing:
         gated: Callable[[], Collection[str]],
         heard: Callable[[], bool],
         servers: Callable[[], Collection[Process]],
-        reader: Reader | None = None,
+        reader: UsageReader | None = None,
     ) -> None:
         self._settings = settings
         self._members = members
@@ -91,7 +91,7 @@ class Sharing:
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
         rules = functools.partial(gpu_settings.of, settings.shares, settings.node)
-        self._bouncer = Bouncer(
+        self._bouncer = Enforcer(
             settings.offences,
             self._take_away,
             pod_of=self._pod_of,
@@ -207,7 +207,7 @@ class Sharing:
         problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
         return {"problem": problem, "taken": self.taken.of(uid)}
 
-    def figures(self) -> Iterator[Figures]:
+    def figures(self) -> Iterator[ShareSample]:
         """Yield the figures of all shares that are served, whole GPUs too."""
         for gpu, pods in self._wanted().items():
             for uid in pods:
@@ -217,7 +217,7 @@ class Sharing:
                         share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
                     except KeyError:  # it has just come
                         continue
-                    yield Figures(member.view.ref, share, clients)
+                    yield ShareSample(member.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
         return any(slot in self._gated() for slot in self._slots.get(uid, ()))
@@ -249,19 +249,19 @@ class Sharing:
         gone = self.taken.standing
         return {
             gpu: {
-                uid: Placed(terms, self._directories(self._slots[uid])[0])
+                uid: PlacedShare(terms, self._directories(self._slots[uid])[0])
                 for uid, terms in pods.items()
                 if self._slots.get(uid) and (gpu, uid) not in gone
             }
             for gpu, pods in self._served.items()
         }
 
-    def _placed(self, member: Member, gpu: str, milli: int) -> Placed:
+    def _placed(self, member: Member, gpu: str, milli: int) -> PlacedShare:
         known = self._inventory.seen.get(gpu)
         asked = member.view.memory if member.view else None
         parted = self._settings.shares.part_memory
         limit = served_rules.limit(milli, asked, known.memory if known else None, parted=parted)
-        return Placed(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
+        return PlacedShare(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
 
     async def _update(self) -> None:
         async with self._one:
@@ -364,7 +364,7 @@ def _heard(done: asyncio.Future[None]) -> None:
         done.exception()
 
 
-def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:
+def _pods(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
     """Return, by GPU, the pods that the bouncer looks after."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):

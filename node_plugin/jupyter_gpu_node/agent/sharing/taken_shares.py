@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
-from jupyter_gpu_node.agent.sharing.rules.served import Place, Taken
+from jupyter_gpu_node.agent.sharing.rules.served import ShareKey, TakenShare
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
@@ -25,17 +25,17 @@ class TakenShares:
         self._members = members
         self._tell = tell
         self._metrics = metrics
-        self._known: dict[Place, Taken] = {}
+        self._known: dict[ShareKey, TakenShare] = {}
         self.restoring = False
         """Whether what is added now was recorded by an earlier process."""
 
     @property
-    def known(self) -> frozenset[Place]:
+    def known(self) -> frozenset[ShareKey]:
         """All taken shares, also those whose users have asked anew."""
         return frozenset(self._known)
 
     @property
-    def standing(self) -> frozenset[Place]:
+    def standing(self) -> frozenset[ShareKey]:
         """The taken shares whose users have not asked anew."""
         members = self._members()
         for place, found in self._known.items():
@@ -54,12 +54,12 @@ class TakenShares:
             return
         member = self._members().get(uid)
         if self.restoring or member is None or member.view is None:
-            self._known[gpu, uid] = Taken(reason)
+            self._known[gpu, uid] = TakenShare(reason)
         else:
             allocated = member.view.allocated
             given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
             generation = allocated.observed_generation if allocated else None
-            self._known[gpu, uid] = Taken(reason, generation, given.get(gpu))
+            self._known[gpu, uid] = TakenShare(reason, generation, given.get(gpu))
             self._metrics.shares_taken.inc()
             self._tell(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
         if member:
@@ -72,7 +72,7 @@ class TakenShares:
         if member and member.view:
             self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
-    def forgive(self, places: Iterable[Place]) -> None:
+    def forgive(self, places: Iterable[ShareKey]) -> None:
         """Allow these shares to be had again."""
         for place in places:
             self._known.pop(place, None)
@@ -82,14 +82,14 @@ class TakenShares:
         self.forgive([place for place in self._known if place[1] == uid])
 
 
-def _dated(found: Taken, member: Member | None) -> Taken:
+def _dated(found: TakenShare, member: Member | None) -> TakenShare:
     """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)
 
 
-def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
+def _stands(member: Member | None, gpu: str, found: TakenShare) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
     return found.stands(gpu, member.view.allocated)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 
-class Started(Protocol):
+class StartedProcess(Protocol):
     """A process, of which is known when it started."""
 
     @property
@@ -21,7 +21,7 @@ class Started(Protocol):
         """Clock ticks after boot."""
 
 
-P = TypeVar("P", bound=Started)
+P = TypeVar("P", bound=StartedProcess)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import Rates, ShareUse, rates
 from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile
 
-Key = tuple[str, str]
+ShareKey = tuple[str, str]
 """GPU and pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedShare:
     """One share at one look."""
 
     gpu: str
@@ -38,21 +38,21 @@ class History:
 
     def __init__(self) -> None:
         self._looked = 0
-        self._before: dict[Key, tuple[ShareFile, Rates | None]] = {}
+        self._before: dict[ShareKey, tuple[ShareFile, Rates | None]] = {}
 
-    def look(self, files: Mapping[Key, ShareFile], now: int) -> tuple[Seen, ...]:
+    def look(self, files: Mapping[ShareKey, ShareFile], now: int) -> tuple[ObservedShare, ...]:
         """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
         found = {key: self._rates(key, file) for key, file in files.items()}
         self._before = {key: (files[key], rate) for key, rate in found.items()}
         self._looked = now
         return tuple(
-            Seen(
+            ObservedShare(
                 *key, files[key].share.aged((now - files[key].written) * 1000), files[key].use, files[key].written, rate
             )
             for key, rate in sorted(found.items())
         )
 
-    def _rates(self, key: Key, file: ShareFile) -> Rates | None:
+    def _rates(self, key: ShareKey, file: ShareFile) -> Rates | None:
         before, last = self._before.get(key, (None, None))
         if before is None:
             return None
@@ -65,7 +65,7 @@ class History:
         return rates(before.share, file.share, max(1, file.written - since) * 1000)
 
 
-def to_json(seen: Seen) -> dict[str, object]:
+def to_json(seen: ObservedShare) -> dict[str, object]:
     """Return one share, for programs."""
     parts = None
     if seen.rates is not None:

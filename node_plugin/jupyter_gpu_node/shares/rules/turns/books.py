@@ -14,18 +14,18 @@ from jupyter_gpu_node.shares.rules.share_file import ShareFile
 
 from . import elastic
 from .elasticity import Elastic
-from .lease_manager import Desk
-from .ledger import Account
+from .lease_manager import LeaseManager
+from .ledger import TimeAccount
 
 MAX_BYTES = 2**53 - 1
 """Largest reported memory size: a program may claim more, and its file can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ShareFigures:
     """The known figures of one share at one moment."""
 
-    account: Account
+    account: TimeAccount
     allocated: int
     effective: int
     use: float
@@ -52,19 +52,19 @@ class Books:
     def __init__(self, rules: Elastic | None, now: int) -> None:
         self._rules = rules
         self._looked = now
-        self._before: dict[str, Account] = {}
-        self._standings: Mapping[str, elastic.Standing] = {}
+        self._before: dict[str, TimeAccount] = {}
+        self._standings: Mapping[str, elastic.ElasticState] = {}
         self._uses: dict[str, float] = {}
         self._busy: float | None = None
 
-    def look(self, desk: Desk, now: int) -> dict[str, int]:
+    def look(self, desk: LeaseManager, now: int) -> dict[str, int]:
         """Return, at the end of a period, what each time share should earn from now on."""
         passed, self._looked = now - self._looked, now
         if passed <= 0:
             return {}
         accounts = {name: desk.account(name, now) for name in desk.shares}
         seen = {
-            name: elastic.Seen.between(share.terms.milli, self._before.get(name), accounts[name], passed)
+            name: elastic.PeriodUse.between(share.terms.milli, self._before.get(name), accounts[name], passed)
             for name, share in desk.shares.items()
         }
         worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
@@ -87,7 +87,7 @@ class Books:
         """Forget the past, as shares came, went or were resized: what was lent is back with its owners."""
         self._standings = {}
 
-    def resume(self, desk: Desk, left: Mapping[str, elastic.Left]) -> dict[str, int]:
+    def resume(self, desk: LeaseManager, left: Mapping[str, elastic.PreviousState]) -> dict[str, int]:
         """Return what each share should earn after `reset`, given the shares that an earlier server ``left``."""
         shared = {name: share.terms.milli for name, share in desk.shares.items() if not share.exclusive}
         if self._rules is None or not any(name in shared for name in left):
@@ -95,11 +95,11 @@ class Books:
         self._standings = elastic.resume(shared, left, self._rules)
         return {name: one.effective for name, one in self._standings.items()}
 
-    def usage(self, desk: Desk, name: str, now: int) -> Usage:
+    def usage(self, desk: LeaseManager, name: str, now: int) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
         share = desk.shares[name]
         standing = self._standings.get(name)
-        return Usage(
+        return ShareFigures(
             account=desk.account(name, now),
             allocated=share.terms.milli,
             effective=share.effective,
@@ -113,7 +113,7 @@ class Books:
             busy=self._busy,
         )
 
-    def share(self, desk: Desk, gpu: str, name: str, now: int) -> ShareUse:
+    def share(self, desk: LeaseManager, gpu: str, name: str, now: int) -> ShareUse:
         """Return what one share's user sees of it on ``gpu``; `KeyError` if there is none."""
         known = self.usage(desk, name, now)
         account, timing = known.account, desk.arbiter.timing
@@ -140,7 +140,7 @@ class Books:
             memory_limit=None if known.limit is None else min(known.limit, MAX_BYTES),
         )
 
-    def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
+    def file(self, desk: LeaseManager, gpu: str, name: str, now: int, wall: int) -> ShareFile:
         """Return the contents of the share's file, without the deposits."""
         use = round(self._uses.get(name, 0.0), 3)
         owes = desk.owes(name, now)
@@ -150,6 +150,6 @@ class Books:
         )
 
 
-def _worked(account: Account | None) -> int:
+def _worked(account: TimeAccount | None) -> int:
     """Return for how long the GPU worked for that share, whichever account paid."""
     return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

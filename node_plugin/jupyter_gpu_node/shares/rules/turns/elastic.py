@@ -18,13 +18,13 @@ from math import ceil
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .elasticity import Elastic
-from .ledger import Account
+from .ledger import TimeAccount
 
 _NOTHING_FREE = "Wants more, and nothing is free."
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PeriodUse:
     """The activity of one share in the last period."""
 
     allocated: int
@@ -40,7 +40,7 @@ class Seen:
             )
 
     @classmethod
-    def between(cls, allocated: int, before: Account | None, after: Account, passed: int) -> Seen:
+    def between(cls, allocated: int, before: TimeAccount | None, after: TimeAccount, passed: int) -> PeriodUse:
         """Compare two accounts of one share, ``passed`` microseconds apart; ``before`` is None for a new one."""
         used, throttled = _totals(after)
         if before is not None:
@@ -49,14 +49,14 @@ class Seen:
         return cls(allocated, max(0, used) * 1000 // max(1, passed), throttled > 0)
 
 
-def _totals(account: Account) -> tuple[int, int]:
+def _totals(account: TimeAccount) -> tuple[int, int]:
     """Return what it used, whichever account paid, and how long it had nothing left to pay with."""
     used = account.guaranteed + account.borrowed + account.idle + account.overrun + account.switching
     return used, account.throttled
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ElasticState:
     """The memory of one share from pass to pass."""
 
     allocated: int
@@ -81,14 +81,14 @@ class Standing:
         return self.mean / self.effective
 
     @classmethod
-    def first(cls, allocated: int, effective: int | None = None) -> Standing:
+    def first(cls, allocated: int, effective: int | None = None) -> ElasticState:
         """Return the standing of a share that is new or known from its file only: assumed to use all it has."""
         now = min(max(1, effective or allocated), MILLI_PER_GPU)
         return cls(allocated, now, max(allocated, now))
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class PreviousState:
     """The state of one share as an earlier server left it."""
 
     allocated: int
@@ -96,7 +96,7 @@ class Left:
     reason: str = ""
 
 
-def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elastic) -> dict[str, Standing]:
+def resume(allocated: Mapping[str, int], left: Mapping[str, PreviousState], rules: Elastic) -> dict[str, ElasticState]:
     """Return the first standings of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
 
     Its record of one share may be newer than of another. If the sum is more than the GPU, those that have more than
@@ -112,13 +112,13 @@ def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elasti
     for name, amount in _split(max(0, sum(now.values()) - MILLI_PER_GPU), lent).items():
         now[name] -= amount
     return {
-        name: replace(Standing.first(amount, now[name]), reason=kept[name].reason if name in kept else "")
+        name: replace(ElasticState.first(amount, now[name]), reason=kept[name].reason if name in kept else "")
         for name, amount in allocated.items()
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MilliChange:
     """A pass's effect on one share, or its message to the share's user."""
 
     before: int
@@ -127,11 +127,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Adjustment:
     """The result of one pass: all shares of the GPU, and what is new. The effective milli must take effect at once."""
 
-    standings: Mapping[str, Standing]
-    changes: Mapping[str, Change]
+    standings: Mapping[str, ElasticState]
+    changes: Mapping[str, MilliChange]
 
     @property
     def effective(self) -> dict[str, int]:
@@ -139,7 +139,7 @@ class Outcome:
         return {name: one.effective for name, one in self.standings.items()}
 
 
-def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: Elastic) -> Outcome:
+def adjust(standings: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], rules: Elastic) -> Adjustment:
     """Make one pass over the shares in ``seen``, which are all of this GPU; others are forgotten.
 
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
@@ -155,12 +155,12 @@ def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: E
     return this.outcome(standings)
 
 
-def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
+def _look(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
     """Return the standing of a share after the last period; its effective milli is as it was."""
     if before is None:
-        return Standing.first(now.allocated)
+        return ElasticState.first(now.allocated)
     if before.allocated != now.allocated:
-        return replace(Standing.first(now.allocated), reason=f"Its own is {now.allocated} now.")
+        return replace(ElasticState.first(now.allocated), reason=f"Its own is {now.allocated} now.")
     used = float(now.used)
     mean = before.mean + (used - before.mean) / rules.smooth
     mean = used if abs(used - mean) < 0.5 else mean  # it arrives: a steady use ends in a state that does not change
@@ -179,7 +179,7 @@ def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
     )  # fmt: skip
 
 
-def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
+def _wants_its_own(one: ElasticState, now: PeriodUse, rules: Elastic) -> bool:
     """Tell whether it has less than is allocated to it, and demand for more than it has."""
     return one.effective < one.allocated and (now.short or one.high > 0 or now.used >= rules.grow * one.effective)
 
@@ -187,7 +187,7 @@ def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
 class _Pass:
     """One pass: first shares that want their own back, then those that want more, then those that shrink; each once."""
 
-    def __init__(self, standings: Mapping[str, Standing], rules: Elastic) -> None:
+    def __init__(self, standings: Mapping[str, ElasticState], rules: Elastic) -> None:
         self._standings = dict(standings)
         self._rules = rules
         self._now = {name: one.effective for name, one in standings.items()}
@@ -252,7 +252,7 @@ class _Pass:
             if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
                 self._take({name: spare}, "Shrank: it uses little of it.")
 
-    def outcome(self, before: Mapping[str, Standing]) -> Outcome:
+    def outcome(self, before: Mapping[str, ElasticState]) -> Adjustment:
         """Return the result. A reason stays until there is another; "nothing is free" is said as long as it is so."""
         after, changes = {}, {}
         for name, one in self._standings.items():
@@ -261,8 +261,8 @@ class _Pass:
             after[name] = replace(one, effective=self._now[name], reason=reason)
             was = before.get(name, one)
             if was.effective != self._now[name] or (reason and reason != was.reason):
-                changes[name] = Change(was.effective, self._now[name], reason)
-        return Outcome(after, changes)
+                changes[name] = MilliChange(was.effective, self._now[name], reason)
+        return Adjustment(after, changes)
 
     def _patient(self, passes: int) -> bool:
         return passes >= self._rules.patience

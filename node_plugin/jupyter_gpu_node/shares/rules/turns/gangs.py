@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from .arbiter import Rule
-from .lease_manager import Seat
+from .lease_manager import Demand
 
 PATIENCE = 200_000
 """Microseconds for which one waits until it comes first on all its GPUs at the same moment."""
@@ -31,18 +31,18 @@ SAVED = 200_000
 LOOK = 1_000
 """Microseconds between two looks where time alone changes which pod may begin."""
 
-Seats = Mapping[str, Mapping[str, Seat]]
+Demands = Mapping[str, Mapping[str, Demand]]
 """Seats by pod and GPU."""
 
 
-class Place(Protocol):
-    """One GPU, as a `Desk` is one."""
+class GangGpu(Protocol):
+    """One GPU, such as a `LeaseManager`."""
 
     @property
     def lease(self) -> int:
         """Longest turn while others wait."""
 
-    def seat(self, pod: str) -> Seat | None:
+    def seat(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it shares nothing here."""
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
@@ -59,7 +59,7 @@ class Gangs:
         """Start times of the pods that have turns: one of each group."""
         self._since: dict[str, int] = {}
         """Times when pods that wait for all their turns began to wait."""
-        self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
+        self._seen: dict[str, tuple[Mapping[str, Demand], int]] = {}
         """Each pod's state, and since when it is so."""
         self._had: dict[str, int] = {}
         """GPU time of each pod in its turns, as if it had all milli: the one with least comes first."""
@@ -67,7 +67,7 @@ class Gangs:
         self._active: set[str] = set()
         """Pods that had or wanted turns at the last look."""
 
-    def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
+    def look(self, places: Mapping[str, GangGpu], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
         """Return the rules from now on, by GPU; others have none. ``pods``: those with a program on several GPUs."""
         all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
         seats = {pod: found for pod, found in all_seats.items() if len(found) > 1 and steps(found)}
@@ -84,7 +84,7 @@ class Gangs:
             rules.update(self._steps(group, now))
         return rules
 
-    def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
+    def _rule(self, group: Demands, places: Mapping[str, GangGpu], now: int) -> Rule:
         """Return the rule for all GPUs of one group."""
         everybody = frozenset(group)
         fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, places, now)]
@@ -104,7 +104,7 @@ class Gangs:
         entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, places, now, strictly=False)]
         return Rule(barred=everybody, contesting=frozenset(entitled))
 
-    def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+    def _ends(self, pod: str, other: str | None, group: Demands, places: Mapping[str, GangGpu], now: int) -> bool:
         """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
         if not goes_on(group[pod]):
             return True
@@ -112,7 +112,7 @@ class Gangs:
             return False
         return self._had[other] < self._had[pod]
 
-    def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
+    def _steps(self, group: Demands, now: int) -> Mapping[str, Rule]:
         """Return the rules of GPUs on which a pod that gives back has a launch to make, or is making it."""
         everybody = frozenset(group)
         rules: dict[str, Rule] = {}
@@ -126,14 +126,14 @@ class Gangs:
                     rules[gpu] = Rule(once=True, barred=everybody)
         return rules
 
-    def _comes_first(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+    def _comes_first(self, pod: str, group: Demands, places: Mapping[str, GangGpu], now: int) -> bool:
         return self._fits(pod, group, places, now, strictly=now - self._since[pod] < PATIENCE)
 
-    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int, *, strictly: bool) -> bool:
+    def _fits(self, pod: str, group: Demands, places: Mapping[str, GangGpu], now: int, *, strictly: bool) -> bool:
         there = [(gpu, strictly and seat.wants) for gpu, seat in group[pod].items() if not seat.holds]
         return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
-    def _charge(self, seats: Seats, now: int) -> None:
+    def _charge(self, seats: Demands, now: int) -> None:
         """Charge the time since the last look to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
         for group in groups(seats):
             for pod, found in group.items():
@@ -146,14 +146,14 @@ class Gangs:
         self._had = {pod: self._had[pod] for pod in seats}
         self._active = {pod for pod, found in seats.items() if pod in self._open or holds(found) or wants(found)}
 
-    def _changed(self, pod: str, found: Mapping[str, Seat], now: int) -> tuple[Mapping[str, Seat], int]:
+    def _changed(self, pod: str, found: Mapping[str, Demand], now: int) -> tuple[Mapping[str, Demand], int]:
         before = self._seen.get(pod)
         return before if before and before[0] == found else (found, now)
 
 
-def groups(seats: Seats) -> list[Seats]:
+def groups(seats: Demands) -> list[Demands]:
     """Group the pods that have any GPU in common, directly or through others."""
-    found: list[dict[str, Mapping[str, Seat]]] = []
+    found: list[dict[str, Mapping[str, Demand]]] = []
     for pod, gpus in seats.items():
         joined = {pod: gpus}
         apart = []
@@ -166,21 +166,21 @@ def groups(seats: Seats) -> list[Seats]:
     return list(found)
 
 
-def wants(found: Mapping[str, Seat]) -> bool:
+def wants(found: Mapping[str, Demand]) -> bool:
     """Tell whether it waits for any GPU."""
     return any(seat.wants for seat in found.values())
 
 
-def holds(found: Mapping[str, Seat]) -> bool:
+def holds(found: Mapping[str, Demand]) -> bool:
     """Tell whether it has any GPU."""
     return any(seat.holds for seat in found.values())
 
 
-def steps(found: Mapping[str, Seat]) -> bool:
+def steps(found: Mapping[str, Demand]) -> bool:
     """Tell whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
     return all(seat.steps for seat in found.values())
 
 
-def goes_on(found: Mapping[str, Seat]) -> bool:
+def goes_on(found: Mapping[str, Demand]) -> bool:
     """Tell whether it has work, and no GPU was asked back from it."""
     return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())

@@ -36,7 +36,7 @@ class Debt:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class TimeAccount:
     """One share's totals since it was made, and what it has at one moment. Microseconds."""
 
     guaranteed: int
@@ -235,10 +235,10 @@ class Ledger:
         for number in range(periods - skipped, 0, -1):
             self.turn(moment - (number - 1) * self._timing.period)
 
-    def account(self, now: int) -> Account:
+    def account(self, now: int) -> TimeAccount:
         """Return the account that users see."""
         balance = self.bank.balance(now)  # first: it knows then what has expired
-        return Account(
+        return TimeAccount(
             self._guaranteed,
             self._borrowed,
             self._idle,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Held(NamedTuple):
+class MeasuredMemory(NamedTuple):
     """The memory that a process holds by the driver's word, beyond what its contexts may take."""
 
     size: int
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Process:
+class _ProcessMemory:
     """The memory of one process."""
 
     told: int
@@ -50,7 +50,7 @@ class Pool:
         self.limit = limit
         self.used = 0
         """Bytes used by all processes."""
-        self._processes: dict[Hashable, _Process] = {}
+        self._processes: dict[Hashable, _ProcessMemory] = {}
         self._outside = 0
         """Bytes of processes that never told anything."""
 
@@ -66,7 +66,7 @@ class Pool:
         """
         known = self._processes.get(process)
         if known is None:
-            self._processes[process] = _Process(size, size)
+            self._processes[process] = _ProcessMemory(size, size)
             self.used += size
             return size
         before, old = known.size, known.told
@@ -83,7 +83,7 @@ class Pool:
         if known := self._processes.pop(process, None):
             self.used -= known.size
 
-    def measured(self, held: Mapping[Any, Held], outside: int) -> bool:
+    def measured(self, held: Mapping[Any, MeasuredMemory], outside: int) -> bool:
         """Take what the driver says that processes hold, and tell whether that changes what is used.
 
         ``outside``: bytes of processes of this share that never told anything. A process that told less while the
@@ -91,7 +91,7 @@ class Pool:
         """
         before = self.used
         for process, known in self._processes.items():
-            size, told = held.get(process, Held(0, known.told))
+            size, told = held.get(process, MeasuredMemory(0, known.told))
             fell = known.told < told
             known.held, known.since = size, told if fell and not known.freed else known.told
             known.freed = fell and not known.freed

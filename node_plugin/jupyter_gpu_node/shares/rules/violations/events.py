@@ -11,7 +11,7 @@ from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class EnforcerStarted:
     """The start of the node plugin; nothing of what was stopped stays so."""
 
 
@@ -33,7 +33,7 @@ class GaveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnBegan:
     """The beginning of a share's turn."""
 
     share: str
@@ -45,11 +45,11 @@ class TurnEnded:
 
     share: str
     there: Processes
-    """Processes of `Record.avoiders` that have not ended."""
+    """Those of the `ViolationRecord.avoiders` that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class UseScanned:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
     foreign: Mapping[str, Mapping[Process, int]]
@@ -62,7 +62,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MemoryScanned:
     """Bytes above the limit of each share that none of its processes was granted, by the driver's word."""
 
     untold: Mapping[str, int]
@@ -80,7 +80,7 @@ class Tick:
     """The passing of time alone."""
 
 
-Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Measured | Removed | Tick
+Event = EnforcerStarted | Late | GaveBack | TurnBegan | TurnEnded | UseScanned | MemoryScanned | Removed | Tick
 
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
@@ -112,4 +112,4 @@ class TakeAway:
     reason: str
 
 
-Order = Stop | Continue | TakeAway
+EnforcementOrder = Stop | Continue | TakeAway

@@ -13,7 +13,7 @@ from .penalties import Penalties
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ViolationRecord:
     """The record of one share."""
 
     strikes: float = 0.0
@@ -56,7 +56,7 @@ class Record:
         return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
 
 
-State = Mapping[str, Record]
+State = Mapping[str, ViolationRecord]
 
 
 def to_plain(state: State) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def from_plain(plain: Any) -> State:
                 raise ValueError("a process or a moment is not a whole number")
             if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):
                 raise ValueError("strikes or taken is out of range")
-            found[share] = Record(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
+            found[share] = ViolationRecord(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
     return found
