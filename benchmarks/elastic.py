@@ -166,7 +166,7 @@ class _Fluid:
         self._milli, self._way, self._day = milli, way, day
         self._coming = {f"{number:03}": _Running(one, day) for number, one in enumerate(gpu)}
         self._here: dict[str, _Running] = {}
-        self._standings: Mapping[str, ElasticState] = {}
+        self._states: Mapping[str, ElasticState] = {}
         day.wanted += sum(cell.work for one in gpu for cell in one.cells) * _MINUTE / _HOUR
 
     def run(self) -> None:
@@ -191,14 +191,14 @@ class _Fluid:
             one.leave()
 
     def _claim(self, name: str) -> int:
-        return self._standings[name].effective if self._way.elastic else self._milli
+        return self._states[name].effective if self._way.elastic else self._milli
 
     def _pass(self, seen: Mapping[str, PeriodUse]) -> bool:
         """Whether it changed anything."""
         if not self._way.elastic:
             return False
-        before, self._standings = self._standings, adjust(self._standings, seen, _RULES).standings
-        return before != self._standings
+        before, self._states = self._states, adjust(self._states, seen, _RULES).states
+        return before != self._states
 
     def _come_and_go(self, now: int) -> bool:
         gone = [name for name, one in self._here.items() if one.stop <= now]
@@ -240,7 +240,7 @@ class _Adjuster:
 
     def __init__(self, allocated: Mapping[str, int]) -> None:
         self.allocated = dict(allocated)
-        self._standings: Mapping[str, ElasticState] = {}
+        self._states: Mapping[str, ElasticState] = {}
         self._books: Mapping[str, TimeAccount] = {}
 
     def __call__(self, arbiter: Arbiter, now: int) -> Sequence[TurnOrder]:
@@ -249,8 +249,8 @@ class _Adjuster:
             name: PeriodUse.between(milli, before.get(name), self._books[name], _TIMING.period)
             for name, milli in self.allocated.items()
         }
-        outcome = adjust(self._standings, seen, _RULES)
-        self._standings = outcome.standings
+        outcome = adjust(self._states, seen, _RULES)
+        self._states = outcome.states
         return arbiter.put(outcome.effective, now, savings=self.allocated) if outcome.changes else ()
 
 
@@ -268,15 +268,15 @@ def fluid_error(*, elastic: bool) -> float:
     }
     programs |= {"training": hog(250, _PIECE), "away": SimulatedProgram(250, ((half, 2 * half),), silent=True)}
     found = events(programs, _PIECE, elastic=elastic)
-    standings: Mapping[str, ElasticState] = {name: ElasticState.first(250) for name in programs}
+    states: Mapping[str, ElasticState] = {name: ElasticState.first(250) for name in programs}
     total = dict.fromkeys(programs, 0.0)
     for moment in range(0, 2 * half, period):
         wants = {**steady, "training": 1000, "away": 1000 if moment >= half else 0}
-        claims = {name: one.effective for name, one in standings.items()}
+        claims = {name: one.effective for name, one in states.items()}
         got = rates(claims, {name: float(want) for name, want in wants.items()}, idle=True)
         total = {name: total[name] + got[name] * period / 1000 for name in total}
         seen = {name: PeriodUse(250, round(got[name]), wants[name] > max(claims[name], got[name])) for name in wants}
-        standings = adjust(standings, seen, _RULES).standings if elastic else standings
+        states = adjust(states, seen, _RULES).states if elastic else states
     return max(100 * abs(total[name] - found[name].work) / (2 * half) for name in total)
 
 

@@ -135,10 +135,10 @@ def test_whom_its_user_stopped_as_well_is_not_continued(place: Place, short: Pat
             with _run(place, world, "b", ALWAYS) as one:
                 await until(lambda: place.board.exists() and place.launches() > 20)
                 who = frozenset({process(one.process.pid)})
-                world.bouncer._watchdog.stop(who)
+                world.enforcer._resume_guard.stop(who)
                 await until(lambda: state(one.process.pid) == "T")
                 os.kill(one.process.pid, signal.SIGSTOP)
-                world.bouncer._watchdog.resume(who)
+                world.enforcer._resume_guard.resume(who)
                 assert state(one.process.pid) == "T"
                 os.kill(one.process.pid, signal.SIGCONT)
                 await _goes_on(place, "b")

@@ -96,7 +96,7 @@ def test_what_was_taken_away_comes_back_by_a_new_decision(
     generation: int | None, milli: int | None, allocated: Allocated | None, stands: bool
 ) -> None:
     """Another wish, another amount, or none of that GPU any more."""
-    assert TakenShare("It was late.", generation, milli).stands("GPU-0", allocated) == stands
+    assert TakenShare("It was late.", generation, milli).is_in_force("GPU-0", allocated) == stands
 
 
 @pytest.mark.parametrize(

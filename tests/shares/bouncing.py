@@ -132,7 +132,7 @@ class Bouncing:
         self.watched = 0
         self.seen: list[str] = []
         self.boards = Boards(folder / "boards")
-        self.bouncer = Enforcer(
+        self.enforcer = Enforcer(
             file or folder / "offences.json",
             lambda *what: self.taken.append(what),
             pod_of=owner,
@@ -145,17 +145,17 @@ class Bouncing:
         )
         timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
         self.server = ArbiterServer(
-            ShareStore(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late
+            ShareStore(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.enforcer.late
         )
 
     async def __aenter__(self) -> Self:
-        await self.bouncer.start(self.server)
+        await self.enforcer.start(self.server)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.bouncer.close()
+        await self.enforcer.close()
         await self.server.close()
 
     def _tell(self, *what: str) -> None:
@@ -175,7 +175,7 @@ class Bouncing:
                 for gpu, of in shares.items()
             }
         )
-        await self.bouncer.set({gpu: list(of) for gpu, of in shares.items()})
+        await self.enforcer.set({gpu: list(of) for gpu, of in shares.items()})
 
     def socket(self, gpu: str, pod: str) -> Path:
         """Of that share."""

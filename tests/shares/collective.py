@@ -173,7 +173,7 @@ class Machine:
     def __init__(self, shares: Mapping[str, Mapping[str, int]], timing: Timing = TIMING, *, gangs: bool = True) -> None:
         self.now = 0
         self.timing = timing
-        self.desks = {gpu: LeaseManager(Arbiter(self.timing, 0), 0) for gpu in shares}
+        self.managers = {gpu: LeaseManager(Arbiter(self.timing, 0), 0) for gpu in shares}
         self.programs: dict[str, Program] = {}
         self.late: list[tuple[str, str]] = []
         self.several: set[str] = set()
@@ -183,14 +183,14 @@ class Machine:
         self.rules: dict[str, Rule] = {}
         self.by_client: dict[ShareClient, Gate] = {}
         for gpu, pods in shares.items():
-            self.act(self.desks[gpu].set({pod: Terms(milli) for pod, milli in pods.items()}, 0))
+            self.act(self.managers[gpu].set({pod: Terms(milli) for pod, milli in pods.items()}, 0))
 
     def start(self, pod: str, kind: Kind, name: str = "", only: Sequence[str] = ()) -> Program:
         """A program of that pod, on all its GPUs."""
         gates = {}
-        for gpu, desk in self.desks.items():
-            if pod in desk.shares and (not only or gpu in only):
-                client, out = desk.join(pod, self.now)
+        for gpu, manager in self.managers.items():
+            if pod in manager.shares and (not only or gpu in only):
+                client, out = manager.join(pod, self.now)
                 gates[gpu] = self.by_client[client] = Gate(client)
                 self.act(out)
         if len(gates) > 1:
@@ -204,12 +204,12 @@ class Machine:
         program = self.programs.pop(pod)
         self.several.discard(pod)
         for gpu, gate in program.gates.items():
-            self.act(self.desks[gpu].leave(gate.client, self.now))
+            self.act(self.managers[gpu].leave(gate.client, self.now))
             self.look()
 
     def set(self, gpu: str, shares: Mapping[str, int]) -> None:
         """The shares of that GPU from now on."""
-        self.act(self.desks[gpu].set({pod: Terms(milli) for pod, milli in shares.items()}, self.now))
+        self.act(self.managers[gpu].set({pod: Terms(milli) for pod, milli in shares.items()}, self.now))
         self.look()
 
     def run(self, time: int) -> None:
@@ -220,15 +220,15 @@ class Machine:
                 program.launch(self.now)
                 for gpu, gate in program.gates.items():
                     while gate.to:
-                        self.act(self.desks[gpu].receive(gate.client, gate.to.popleft(), self.now))
+                        self.act(self.managers[gpu].receive(gate.client, gate.to.popleft(), self.now))
                         self.look()
             for program in self.programs.values():
                 program.run()
                 for gate in program.gates.values():
                     gate.tick(self.now)
-            for desk in self.desks.values():
-                if (wake := desk.wake) is not None and wake <= self.now:
-                    self.act(desk.tick(self.now))
+            for manager in self.managers.values():
+                if (wake := manager.wake) is not None and wake <= self.now:
+                    self.act(manager.tick(self.now))
                     self.look()
             if self.gangs and self.gangs.wake is not None and self.gangs.wake <= self.now:
                 self.look()
@@ -238,18 +238,21 @@ class Machine:
         if self.gangs is None or not (self.several or any(rule != Rule() for rule in self.rules.values())):
             return
         for _ in range(2):
-            rules = self.gangs.look(self.desks, sorted(self.several), self.now)
-            for gpu, desk in self.desks.items():
+            rules = self.gangs.look(self.managers, sorted(self.several), self.now)
+            for gpu, manager in self.managers.items():
                 if rules.get(gpu, Rule()) != self.rules.get(gpu, Rule()):
                     self.rules[gpu] = rules.get(gpu, Rule())
-                    self.act(desk.obey(self.rules[gpu], self.now))
+                    self.act(manager.apply_rule(self.rules[gpu], self.now))
         self.check()
 
     def check(self) -> None:
         """Two of a group have turns only where they had them before they became one: none begins, all are asked."""
-        held, self.held = self.held, {desk.holder.name for desk in self.desks.values() if desk.holder}
-        seats = {pod: {gpu: s for gpu, desk in self.desks.items() if (s := desk.seat(pod))} for pod in self.several}
-        for group in groups({pod: found for pod, found in seats.items() if len(found) > 1}):
+        held, self.held = self.held, {manager.holder.name for manager in self.managers.values() if manager.holder}
+        demands = {
+            pod: {gpu: s for gpu, manager in self.managers.items() if (s := manager.demand(pod))}
+            for pod in self.several
+        }
+        for group in groups({pod: found for pod, found in demands.items() if len(found) > 1}):
             turns = {pod for pod, found in group.items() if any(s.holds for s in found.values())}
             if len(turns) > 1:
                 assert turns <= held, f"{turns} have turns at {self.now}"

@@ -439,12 +439,12 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
         await until(lambda: state(one.pid) == "T")
         async with Bouncing(short, penalties={"longest": 600_000_000}) as world:
             for gpu in (GPU, OTHER):
-                world.bouncer._watched(gpu).state = {
-                    "b": ViolationRecord(1.0, 0, stopped=who, since=world.bouncer._clock())
+                world.enforcer._watched(gpu).state = {
+                    "b": ViolationRecord(1.0, 0, stopped=who, since=world.enforcer._clock())
                 }
-            await world.bouncer.set({GPU: ["a", "b"], OTHER: ["a"]})
+            await world.enforcer.set({GPU: ["a", "b"], OTHER: ["a"]})
             assert state(one.pid) == "T"
-            await world.bouncer.set({GPU: ["a"], OTHER: ["a"]})
+            await world.enforcer.set({GPU: ["a"], OTHER: ["a"]})
             await until(lambda: state(one.pid) != "T")
 
     asyncio.run(check())

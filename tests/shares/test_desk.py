@@ -35,14 +35,14 @@ TIMING = Timing()
 MS = 1_000
 
 
-def a_desk(**milli: int) -> LeaseManager:
-    desk = LeaseManager(Arbiter(TIMING, 0), 0)
-    assert desk.set({name: Terms(one) for name, one in milli.items()}, 0) == []
-    return desk
+def a_manager(**milli: int) -> LeaseManager:
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    assert manager.set({name: Terms(one) for name, one in milli.items()}, 0) == []
+    return manager
 
 
-def joined(desk: LeaseManager, name: str, now: int = 0) -> ShareClient:
-    client, out = desk.join(name, now)
+def joined(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
+    client, out = manager.join(name, now)
     assert out == []
     return client
 
@@ -58,91 +58,91 @@ def sent(out: list[Action]) -> list[tuple[ShareClient, FromServer]]:
 
 def test_ask_grant_revoke_done() -> None:
     """The GPU goes to the other only when it is given back."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    assert sent(desk.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1))]
-    assert desk.receive(b, Ask(5 * MS), 10 * MS) == []
-    assert desk.wake == 20 * MS
-    assert sent(desk.tick(20 * MS)) == [(a, Revoke(1))]
-    assert sent(desk.receive(a, Done(0, 0, 1), 21 * MS)) == [(b, Grant(5 * MS, 1))]
-    assert sent(desk.receive(b, Done(None, 0, 1), 24 * MS)) == [(a, Grant(20 * MS, 2))]
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1))]
+    assert manager.receive(b, Ask(5 * MS), 10 * MS) == []
+    assert manager.wake == 20 * MS
+    assert sent(manager.tick(20 * MS)) == [(a, Revoke(1))]
+    assert sent(manager.receive(a, Done(0, 0, 1), 21 * MS)) == [(b, Grant(5 * MS, 1))]
+    assert sent(manager.receive(b, Done(None, 0, 1), 24 * MS)) == [(a, Grant(20 * MS, 2))]
 
 
 def test_who_waits_for_itself_gets_one_launch_more() -> None:
     """In the turn that is asked back, however often; another share gets the GPU only when it is given back."""
-    desk = a_desk(a=500, b=500)
-    a, other, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    assert Send(a, Revoke(1)) in desk.tick(20 * MS)
+    manager = a_manager(a=500, b=500)
+    a, other, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    assert Send(a, Revoke(1)) in manager.tick(20 * MS)
     for now in (30 * MS, 40 * MS):
-        assert sent(desk.receive(a, Ask(0, True, True), now)) == [(a, Grant(20 * MS, 1, once=True))]
-    assert not desk.shut(a, 59 * MS), "it may launch still"
-    assert desk.shut(a, 60 * MS)
-    assert desk.receive(other, Ask(0, True, True), 41 * MS) == [], "it has no lease"
+        assert sent(manager.receive(a, Ask(0, True, True), now)) == [(a, Grant(20 * MS, 1, once=True))]
+    assert not manager.shut(a, 59 * MS), "it may launch still"
+    assert manager.shut(a, 60 * MS)
+    assert manager.receive(other, Ask(0, True, True), 41 * MS) == [], "it has no lease"
     assert not b.holds
-    assert sent(desk.receive(a, Done(0, 0, 1), 42 * MS)) == [(b, Grant(20 * MS, 1))]
-    assert desk.receive(a, Ask(0, True, True), 43 * MS) == []
+    assert sent(manager.receive(a, Done(0, 0, 1), 42 * MS)) == [(b, Grant(20 * MS, 1))]
+    assert manager.receive(a, Ask(0, True, True), 43 * MS) == []
 
 
 def test_whose_lease_was_given_back_in_its_name_has_a_wish() -> None:
     """Its work stands still without another launch: that waits for its next turn, and is a new lease."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    desk.tick(20 * MS)
-    assert sent(desk.receive(a, Done(None, 0, 1), 30 * MS)) == [(b, Grant(20 * MS, 1))]
-    assert desk.receive(a, Ask(0, True, True), 31 * MS) == []
-    assert sent(desk.receive(b, Done(None, 0, 1), 32 * MS)) == [(a, Grant(20 * MS, 2))]
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    manager.tick(20 * MS)
+    assert sent(manager.receive(a, Done(None, 0, 1), 30 * MS)) == [(b, Grant(20 * MS, 1))]
+    assert manager.receive(a, Ask(0, True, True), 31 * MS) == []
+    assert sent(manager.receive(b, Done(None, 0, 1), 32 * MS)) == [(a, Grant(20 * MS, 2))]
 
 
 def test_a_share_that_is_removed_launches_nothing_more() -> None:
     """Not one launch for which its work waits either."""
-    desk = a_desk(a=500)
-    a = joined(desk, "a")
-    desk.receive(a, Ask(), 0)
-    assert desk.set({}, MS) == [Send(a, Revoke(1))]
-    assert desk.receive(a, Ask(0, True, True), 2 * MS) == []
+    manager = a_manager(a=500)
+    a = joined(manager, "a")
+    manager.receive(a, Ask(), 0)
+    assert manager.set({}, MS) == [Send(a, Revoke(1))]
+    assert manager.receive(a, Ask(0, True, True), 2 * MS) == []
 
 
 def test_who_has_the_whole_gpu_still_goes_on() -> None:
     """The server is new, and asks nobody to wait: not that process, and not another one of its share."""
-    desk = a_desk(a=1000)
-    desk.rest(200 * MS)
-    a, out = desk.join("a", MS)
+    manager = a_manager(a=1000)
+    manager.rest(200 * MS)
+    a, out = manager.join("a", MS)
     assert out == []
-    assert sent(desk.receive(a, Ask(0, True), 2 * MS)) == [(a, Grant(FOREVER, 1))]
-    other, out = desk.join("a", 3 * MS)
+    assert sent(manager.receive(a, Ask(0, True), 2 * MS)) == [(a, Grant(FOREVER, 1))]
+    other, out = manager.join("a", 3 * MS)
     assert sent(out) == [(other, Grant(FOREVER, 1))]
-    assert desk.receive(other, Ask(0, True), 3 * MS) == []
+    assert manager.receive(other, Ask(0, True), 3 * MS) == []
 
 
 def test_who_has_the_whole_gpu_still_and_may_not_drains_first() -> None:
     """All processes of it; the others wait for the last of them, and for the end of the rest."""
-    desk = a_desk(a=500, b=500)
-    desk.rest(200 * MS)
-    b, one, two = (joined(desk, name) for name in "baa")
-    assert desk.receive(b, Ask(), MS) == []
-    assert sent(desk.receive(one, Ask(0, True), 2 * MS)) == [(one, Grant(20 * MS, 1)), (one, Revoke(1))]
-    assert sent(desk.receive(two, Ask(0, True), 3 * MS)) == [(two, Grant(1, 1)), (two, Revoke(1))]
-    assert desk.receive(two, Ask(0, True), 3 * MS) == []
-    assert desk.receive(b, Ask(0, True), 3 * MS) == [], "two cannot have had it"
-    assert desk.receive(one, Done(0, 0, 1), 300 * MS) == []
-    assert sent(desk.receive(two, Done(None, 0, 1), 310 * MS)) == [(b, Grant(20 * MS, 1))]
+    manager = a_manager(a=500, b=500)
+    manager.rest(200 * MS)
+    b, one, two = (joined(manager, name) for name in "baa")
+    assert manager.receive(b, Ask(), MS) == []
+    assert sent(manager.receive(one, Ask(0, True), 2 * MS)) == [(one, Grant(20 * MS, 1)), (one, Revoke(1))]
+    assert sent(manager.receive(two, Ask(0, True), 3 * MS)) == [(two, Grant(1, 1)), (two, Revoke(1))]
+    assert manager.receive(two, Ask(0, True), 3 * MS) == []
+    assert manager.receive(b, Ask(0, True), 3 * MS) == [], "two cannot have had it"
+    assert manager.receive(one, Done(0, 0, 1), 300 * MS) == []
+    assert sent(manager.receive(two, Done(None, 0, 1), 310 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
 def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
     """Also for seconds, after the share of its program became less and when the server is another one: no offence."""
-    desk = a_desk(a=1000)
-    a, out = desk.join("a", 0)
+    manager = a_manager(a=1000)
+    a, out = manager.join("a", 0)
     assert sent(out) == [(a, Grant(FOREVER, 1))]
-    assert sent(desk.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
-    restarted = a_desk(a=500, b=500)
+    assert sent(manager.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
+    restarted = a_manager(a=500, b=500)
     restarted.rest(200 * MS)
     again = joined(restarted, "a")
     restarted.receive(again, Ask(0, True), MS)
-    for one, client in ((desk, a), (restarted, again)):
+    for one, client in ((manager, a), (restarted, again)):
         b = joined(one, "b", 2 * MS)
         one.receive(b, Ask(), 2 * MS)
         now = 0
@@ -154,111 +154,111 @@ def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
 
 def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
     """A kernel cannot be interrupted. Who says so of what it was not asked for, or does not have, gains nothing."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(a, Ask(0, True), 1 * MS)
-    desk.receive(b, Ask(0, True), 1 * MS)
-    assert sent(desk.tick(20 * MS)) == [(a, Revoke(1))]
-    assert desk.wake == 70 * MS
-    desk.receive(b, Ask(0, True), 25 * MS)
-    assert desk.wake == 70 * MS
-    assert desk.receive(a, Ask(0, True), 25 * MS) == []
-    assert desk.wake == 10_020 * MS
-    assert desk.tick(10_020 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(a, Ask(0, True), 1 * MS)
+    manager.receive(b, Ask(0, True), 1 * MS)
+    assert sent(manager.tick(20 * MS)) == [(a, Revoke(1))]
+    assert manager.wake == 70 * MS
+    manager.receive(b, Ask(0, True), 25 * MS)
+    assert manager.wake == 70 * MS
+    assert manager.receive(a, Ask(0, True), 25 * MS) == []
+    assert manager.wake == 10_020 * MS
+    assert manager.tick(10_020 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
 
 
 def test_who_says_so_later_has_nothing_of_it() -> None:
     """When the rest is over it is a wish."""
-    desk = a_desk(a=500, b=500)
-    desk.rest(200 * MS)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    assert sent(desk.receive(a, Ask(0, True), 200 * MS)) == [(a, Grant(20 * MS, 1))]
-    assert desk.receive(b, Ask(0, True), 201 * MS) == []
+    manager = a_manager(a=500, b=500)
+    manager.rest(200 * MS)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    assert sent(manager.receive(a, Ask(0, True), 200 * MS)) == [(a, Grant(20 * MS, 1))]
+    assert manager.receive(b, Ask(0, True), 201 * MS) == []
 
 
 def test_an_extension_has_the_number_of_its_lease() -> None:
     """So nobody takes it for another one."""
-    desk = a_desk(a=500)
-    a = joined(desk, "a")
-    desk.receive(a, Ask(), 0)
-    assert sent(desk.tick(15 * MS)) == [(a, Grant(20 * MS, 1))]
+    manager = a_manager(a=500)
+    a = joined(manager, "a")
+    manager.receive(a, Ask(), 0)
+    assert sent(manager.tick(15 * MS)) == [(a, Grant(20 * MS, 1))]
 
 
 def test_an_answer_that_crossed_with_a_new_lease() -> None:
     """Only the number in force gives back; what is said of an old one is the demand alone."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    assert sent(desk.receive(a, Done(0, 0, 1), 5 * MS)) == [(a, Grant(20 * MS, 2))]
-    desk.receive(b, Ask(), 6 * MS)
-    assert desk.receive(a, Done(0, 0, 1), 7 * MS) == []
-    assert desk.receive(a, Done(None, 0, 0), 8 * MS) == []
-    assert desk.holder is a.share
-    assert sent(desk.receive(a, Done(None, 0, 2), 9 * MS)) == [(b, Grant(20 * MS, 1))]
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    assert sent(manager.receive(a, Done(0, 0, 1), 5 * MS)) == [(a, Grant(20 * MS, 2))]
+    manager.receive(b, Ask(), 6 * MS)
+    assert manager.receive(a, Done(0, 0, 1), 7 * MS) == []
+    assert manager.receive(a, Done(None, 0, 0), 8 * MS) == []
+    assert manager.holder is a.share
+    assert sent(manager.receive(a, Done(None, 0, 2), 9 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
 def test_a_lease_that_was_never_given_cannot_be_given_back() -> None:
     """Who says so is no client: the connection is closed."""
-    desk = a_desk(a=500)
-    a = joined(desk, "a")
+    manager = a_manager(a=500)
+    a = joined(manager, "a")
     with pytest.raises(Malformed, match="lease 1 back, and was given 0"):
-        desk.receive(a, Done(None, 0, 1), 0)
+        manager.receive(a, Done(None, 0, 1), 0)
 
 
 def test_a_wish_can_be_taken_back() -> None:
     """Who wants nothing any more gets nothing."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    assert desk.receive(b, Done(), MS) == []
-    assert desk.receive(a, Done(None, 0, 1), 2 * MS) == []
-    assert desk.wake is None
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    assert manager.receive(b, Done(), MS) == []
+    assert manager.receive(a, Done(None, 0, 1), 2 * MS) == []
+    assert manager.wake is None
 
 
 def test_the_change_of_hands_is_not_charged_where_programs_measured() -> None:
     """What they measured comes to the arbiter; of who dies it takes the time by the clock."""
-    desk = a_desk(a=500, b=500)
-    a, other = joined(desk, "a"), joined(desk, "a")
-    desk.receive(a, Ask(), 0)
-    desk.receive(other, Ask(), 0)
-    desk.receive(a, Done(None, 4 * MS, 1), 8 * MS)
-    desk.receive(other, Done(None, 3_800, 1), 8 * MS)
-    assert desk.account("a", 8 * MS).guaranteed < 8 * MS
-    before = desk.account("a", 8 * MS).guaranteed
-    desk.receive(a, Ask(), 8 * MS)
-    desk.leave(a, 16 * MS)
-    assert desk.account("a", 16 * MS).guaranteed == before + 8 * MS
+    manager = a_manager(a=500, b=500)
+    a, other = joined(manager, "a"), joined(manager, "a")
+    manager.receive(a, Ask(), 0)
+    manager.receive(other, Ask(), 0)
+    manager.receive(a, Done(None, 4 * MS, 1), 8 * MS)
+    manager.receive(other, Done(None, 3_800, 1), 8 * MS)
+    assert manager.account("a", 8 * MS).guaranteed < 8 * MS
+    before = manager.account("a", 8 * MS).guaranteed
+    manager.receive(a, Ask(), 8 * MS)
+    manager.leave(a, 16 * MS)
+    assert manager.account("a", 16 * MS).guaranteed == before + 8 * MS
 
 
 def test_who_leaves_in_a_lease_gives_back_at_once() -> None:
     """And who leaves again, or while it waits, changes nothing."""
-    desk = a_desk(a=500, b=500)
-    a, b, c = joined(desk, "a"), joined(desk, "b"), joined(desk, "b")
+    manager = a_manager(a=500, b=500)
+    a, b, c = joined(manager, "a"), joined(manager, "b"), joined(manager, "b")
     for one in (a, b, c):
-        desk.receive(one, Ask(), 0)
-    assert desk.leave(b, MS) == []
-    assert sent(desk.leave(a, MS)) == [(c, Grant(20 * MS, 1))]
-    assert desk.leave(a, MS) == []
-    assert desk.receive(a, Ask(), MS) == []
-    assert desk.leave(c, 2 * MS) == []
-    assert desk.holder is None
+        manager.receive(one, Ask(), 0)
+    assert manager.leave(b, MS) == []
+    assert sent(manager.leave(a, MS)) == [(c, Grant(20 * MS, 1))]
+    assert manager.leave(a, MS) == []
+    assert manager.receive(a, Ask(), MS) == []
+    assert manager.leave(c, 2 * MS) == []
+    assert manager.holder is None
 
 
 def test_who_does_not_give_back_is_told_of_once() -> None:
     """With the processes that have the lease."""
-    desk = a_desk(a=500, b=500)
-    a, idle, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    desk.tick(20 * MS)
-    assert desk.wake == 70 * MS
-    assert desk.tick(70 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
-    assert desk.wake is None
-    assert desk.tick(80 * MS) == []
-    assert idle in desk.shares["a"].clients
-    assert sent(desk.leave(a, 90 * MS)) == [(b, Grant(20 * MS, 1))]
+    manager = a_manager(a=500, b=500)
+    a, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    manager.tick(20 * MS)
+    assert manager.wake == 70 * MS
+    assert manager.tick(70 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
+    assert manager.wake is None
+    assert manager.tick(80 * MS) == []
+    assert idle in manager.shares["a"].clients
+    assert sent(manager.leave(a, 90 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
 # --- several processes of one share -----------------------------------------------------------------------------------
@@ -266,52 +266,52 @@ def test_who_does_not_give_back_is_told_of_once() -> None:
 
 def test_processes_of_one_share_run_beside_each_other() -> None:
     """Who comes during the lease gets the rest of it; the last one gives it back."""
-    desk = a_desk(a=500, b=500)
-    first, second, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(first, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    assert sent(desk.receive(second, Ask(), 5 * MS)) == [(second, Grant(15 * MS, 1))]
-    assert sent(desk.tick(20 * MS)) == [(first, Revoke(1)), (second, Revoke(1))]
-    assert desk.receive(first, Done(0, 0, 1), 21 * MS) == []
-    assert desk.receive(first, Ask(), 21 * MS) == [], "asked back: who is done waits"
-    assert sent(desk.receive(second, Done(None, 0, 1), 22 * MS)) == [(b, Grant(20 * MS, 1))]
-    assert sent(desk.receive(b, Done(None, 0, 1), 42 * MS)) == [(first, Grant(20 * MS, 2))]
+    manager = a_manager(a=500, b=500)
+    first, second, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(first, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    assert sent(manager.receive(second, Ask(), 5 * MS)) == [(second, Grant(15 * MS, 1))]
+    assert sent(manager.tick(20 * MS)) == [(first, Revoke(1)), (second, Revoke(1))]
+    assert manager.receive(first, Done(0, 0, 1), 21 * MS) == []
+    assert manager.receive(first, Ask(), 21 * MS) == [], "asked back: who is done waits"
+    assert sent(manager.receive(second, Done(None, 0, 1), 22 * MS)) == [(b, Grant(20 * MS, 1))]
+    assert sent(manager.receive(b, Done(None, 0, 1), 42 * MS)) == [(first, Grant(20 * MS, 2))]
 
 
 def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
     """Also if the lease would have lasted: else it would never end."""
-    desk = LeaseManager(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
-    first, second, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(first, Ask(), 0)
-    assert desk.receive(b, Ask(), MS) == []
-    assert sent(desk.tick(2 * MS)) == [(first, Revoke(1))]
-    assert desk.receive(second, Ask(), 3 * MS) == []
-    assert sent(desk.receive(first, Done(None, 0, 1), 4 * MS)) == [(b, Grant(20 * MS, 1))]
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
+    first, second, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(first, Ask(), 0)
+    assert manager.receive(b, Ask(), MS) == []
+    assert sent(manager.tick(2 * MS)) == [(first, Revoke(1))]
+    assert manager.receive(second, Ask(), 3 * MS) == []
+    assert sent(manager.receive(first, Done(None, 0, 1), 4 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
 def test_a_grant_goes_to_all_who_asked() -> None:
     """And to nobody else; what they want is added up."""
-    desk = a_desk(a=500, b=500)
-    one, two, idle, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(b, Ask(), 0)
-    desk.receive(one, Ask(2 * MS), 0)
-    desk.receive(two, Ask(3 * MS), 0)
-    out = sent(desk.receive(b, Done(None, 0, 1), 5 * MS))
+    manager = a_manager(a=500, b=500)
+    one, two, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(b, Ask(), 0)
+    manager.receive(one, Ask(2 * MS), 0)
+    manager.receive(two, Ask(3 * MS), 0)
+    out = sent(manager.receive(b, Done(None, 0, 1), 5 * MS))
     assert out == [(one, Grant(5 * MS, 1)), (two, Grant(5 * MS, 1))]
     assert not idle.holds
 
 
 def test_who_is_done_early_and_wants_more_goes_on() -> None:
     """While the share has the GPU and nobody asked for it."""
-    desk = a_desk(a=500)
-    one, two = joined(desk, "a"), joined(desk, "a")
-    desk.receive(one, Ask(), 0)
-    desk.receive(two, Ask(), 0)
-    assert sent(desk.receive(one, Done(7, 0, 1), 5 * MS)) == [(one, Grant(15 * MS, 2))]
-    assert desk.receive(two, Done(None, 0, 1), 6 * MS) == []
-    assert desk.receive(one, Done(None, 0, 2), 7 * MS) == []
-    assert desk.holder is None
+    manager = a_manager(a=500)
+    one, two = joined(manager, "a"), joined(manager, "a")
+    manager.receive(one, Ask(), 0)
+    manager.receive(two, Ask(), 0)
+    assert sent(manager.receive(one, Done(7, 0, 1), 5 * MS)) == [(one, Grant(15 * MS, 2))]
+    assert manager.receive(two, Done(None, 0, 1), 6 * MS) == []
+    assert manager.receive(one, Done(None, 0, 2), 7 * MS) == []
+    assert manager.holder is None
 
 
 # --- a whole GPU ------------------------------------------------------------------------------------------------------
@@ -319,72 +319,72 @@ def test_who_is_done_early_and_wants_more_goes_on() -> None:
 
 def test_a_whole_gpu_is_granted_for_ever_to_whoever_connects() -> None:
     """Nothing is asked, nothing is extended; the books are looked at now and then."""
-    desk = a_desk(a=1000)
-    one, out = desk.join("a", 0)
+    manager = a_manager(a=1000)
+    one, out = manager.join("a", 0)
     assert sent(out) == [(one, Grant(FOREVER, 1))]
-    two, out = desk.join("a", 50)
+    two, out = manager.join("a", 50)
     assert sent(out) == [(two, Grant(FOREVER, 1))]
-    assert desk.wake == REST
-    assert desk.tick(REST) == []
-    assert desk.wake == 2 * REST
-    assert desk.account("a", REST).waited == 0
-    assert desk.leave(one, REST) == []
-    assert desk.leave(two, REST) == []
-    assert desk.wake is None
+    assert manager.wake == REST
+    assert manager.tick(REST) == []
+    assert manager.wake == 2 * REST
+    assert manager.account("a", REST).waited == 0
+    assert manager.leave(one, REST) == []
+    assert manager.leave(two, REST) == []
+    assert manager.wake is None
 
 
 def test_a_whole_gpu_becomes_a_share_and_back() -> None:
     """First what runs is drained, for nobody counted it; then it takes turns."""
-    desk = a_desk(a=1000)
-    a, _ = desk.join("a", 0)
-    assert sent(desk.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
-    b = joined(desk, "b", MS)
-    assert desk.receive(b, Ask(), 2 * MS) == []
-    assert sent(desk.receive(a, Done(0, 0, 1), 3 * MS)) in ([(a, Grant(20 * MS, 2))], [(b, Grant(20 * MS, 1))])
-    assert desk.holder is not None
-    holder, waits = (a, b) if desk.holder is a.share else (b, a)
+    manager = a_manager(a=1000)
+    a, _ = manager.join("a", 0)
+    assert sent(manager.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
+    b = joined(manager, "b", MS)
+    assert manager.receive(b, Ask(), 2 * MS) == []
+    assert sent(manager.receive(a, Done(0, 0, 1), 3 * MS)) in ([(a, Grant(20 * MS, 2))], [(b, Grant(20 * MS, 1))])
+    assert manager.holder is not None
+    holder, waits = (a, b) if manager.holder is a.share else (b, a)
     assert not waits.holds
-    out = desk.set({"a": Terms(1000)}, 4 * MS)
+    out = manager.set({"a": Terms(1000)}, 4 * MS)
     if holder is b:
         assert sent(out) == [(b, Revoke(1))]
-        assert desk.receive(b, Done(None, 0, 1), 5 * MS) == [Close(b), Send(a, Grant(FOREVER, 2))]
+        assert manager.receive(b, Done(None, 0, 1), 5 * MS) == [Close(b), Send(a, Grant(FOREVER, 2))]
     else:
         assert out == [Send(a, Grant(FOREVER, 2)), Close(b)] or set(out) == {Send(a, Grant(FOREVER, 2)), Close(b)}
 
 
 def test_a_share_that_becomes_whole_while_it_runs() -> None:
     """Who has the lease keeps it for ever, and who is only connected gets it."""
-    desk = a_desk(a=500)
-    a, idle = joined(desk, "a"), joined(desk, "a")
-    desk.receive(a, Ask(), 0)
-    assert sent(desk.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1)), (idle, Grant(FOREVER, 1))]
+    manager = a_manager(a=500)
+    a, idle = joined(manager, "a"), joined(manager, "a")
+    manager.receive(a, Ask(), 0)
+    assert sent(manager.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1)), (idle, Grant(FOREVER, 1))]
 
 
 def test_a_share_that_becomes_whole_while_nobody_runs() -> None:
     """All who are connected get it."""
-    desk = a_desk(a=500)
-    a = joined(desk, "a")
-    assert sent(desk.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1))]
+    manager = a_manager(a=500)
+    a = joined(manager, "a")
+    assert sent(manager.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1))]
 
 
 def test_whole_again_before_it_was_drained() -> None:
     """What was asked back is given back first; then it is for ever again."""
-    desk = a_desk(a=1000)
-    a, _ = desk.join("a", 0)
-    assert sent(desk.set({"a": Terms(500)}, MS)) == [(a, Revoke(1))]
-    assert desk.set({"a": Terms(1000)}, 2 * MS) == []
-    assert sent(desk.receive(a, Done(0, 0, 1), 3 * MS)) == [(a, Grant(FOREVER, 2))]
+    manager = a_manager(a=1000)
+    a, _ = manager.join("a", 0)
+    assert sent(manager.set({"a": Terms(500)}, MS)) == [(a, Revoke(1))]
+    assert manager.set({"a": Terms(1000)}, 2 * MS) == []
+    assert sent(manager.receive(a, Done(0, 0, 1), 3 * MS)) == [(a, Grant(FOREVER, 2))]
 
 
 def test_who_keeps_a_whole_gpu_that_is_a_share_now_is_overdue() -> None:
     """As soon as somebody else wants it."""
-    desk = a_desk(a=1000)
-    a, _ = desk.join("a", 0)
-    desk.set({"a": Terms(500), "b": Terms(500)}, MS)
-    b = joined(desk, "b", MS)
-    late: list[Action] = list(desk.receive(b, Ask(), 2 * MS))
-    while not late and (wake := desk.wake) is not None:
-        late += desk.tick(wake)
+    manager = a_manager(a=1000)
+    a, _ = manager.join("a", 0)
+    manager.set({"a": Terms(500), "b": Terms(500)}, MS)
+    b = joined(manager, "b", MS)
+    late: list[Action] = list(manager.receive(b, Ask(), 2 * MS))
+    while not late and (wake := manager.wake) is not None:
+        late += manager.tick(wake)
     assert [(one.share, one.clients) for one in late if isinstance(one, LeaseOverdue)] == [("a", (a,))]
     assert not b.holds
 
@@ -394,61 +394,61 @@ def test_who_keeps_a_whole_gpu_that_is_a_share_now_is_overdue() -> None:
 
 def test_a_share_removed_in_its_lease() -> None:
     """It is asked back, those without it are closed at once, and after DONE there is nothing any more."""
-    desk = a_desk(a=500, b=500)
-    a, idle, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    assert desk.set({"b": Terms(500)}, MS) == [Send(a, Revoke(1)), Close(idle)]
-    assert desk.receive(a, Ask(), 2 * MS) == []
-    assert desk.receive(a, Done(0, 0, 1), 3 * MS) == [Close(a), Send(b, Grant(20 * MS, 1))]
-    assert desk.receive(a, Ask(), 4 * MS) == []
+    manager = a_manager(a=500, b=500)
+    a, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    assert manager.set({"b": Terms(500)}, MS) == [Send(a, Revoke(1)), Close(idle)]
+    assert manager.receive(a, Ask(), 2 * MS) == []
+    assert manager.receive(a, Done(0, 0, 1), 3 * MS) == [Close(a), Send(b, Grant(20 * MS, 1))]
+    assert manager.receive(a, Ask(), 4 * MS) == []
     with pytest.raises(KeyError):
-        desk.join("a", 4 * MS)
+        manager.join("a", 4 * MS)
 
 
 def test_a_share_removed_while_it_waits_or_rests() -> None:
     """Its clients are closed, and nothing else happens."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    assert desk.set({"a": Terms(500)}, MS) == [Close(b)]
-    assert desk.receive(a, Done(None, 0, 1), 2 * MS) == []
-    assert desk.wake is None
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    assert manager.set({"a": Terms(500)}, MS) == [Close(b)]
+    assert manager.receive(a, Done(None, 0, 1), 2 * MS) == []
+    assert manager.wake is None
 
 
 def test_a_share_that_comes_again_while_the_old_one_drains() -> None:
     """It is another one: what it asks and takes back does not touch the old one, and it waits like all."""
-    desk = a_desk(a=500)
-    old = joined(desk, "a")
-    desk.receive(old, Ask(), 0)
-    assert sent(desk.set({}, MS)) == [(old, Revoke(1))]
-    assert desk.set({"a": Terms(700)}, 2 * MS) == []
-    new = joined(desk, "a", 2 * MS)
-    assert desk.receive(new, Ask(), 2 * MS) == []
-    assert desk.receive(new, Done(), 3 * MS) == []
-    assert desk.receive(new, Ask(), 3 * MS) == []
-    assert desk.receive(old, Done(0, 0, 1), 4 * MS) == [Close(old), Send(new, Grant(20 * MS, 1))]
+    manager = a_manager(a=500)
+    old = joined(manager, "a")
+    manager.receive(old, Ask(), 0)
+    assert sent(manager.set({}, MS)) == [(old, Revoke(1))]
+    assert manager.set({"a": Terms(700)}, 2 * MS) == []
+    new = joined(manager, "a", 2 * MS)
+    assert manager.receive(new, Ask(), 2 * MS) == []
+    assert manager.receive(new, Done(), 3 * MS) == []
+    assert manager.receive(new, Ask(), 3 * MS) == []
+    assert manager.receive(old, Done(0, 0, 1), 4 * MS) == [Close(old), Send(new, Grant(20 * MS, 1))]
 
 
 def test_a_removed_share_that_dies_in_its_lease() -> None:
     """The next one gets the GPU at once."""
-    desk = a_desk(a=500, b=500)
-    a, b = joined(desk, "a"), joined(desk, "b")
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    desk.set({"b": Terms(500)}, MS)
-    assert sent(desk.leave(a, 2 * MS)) == [(b, Grant(20 * MS, 1))]
+    manager = a_manager(a=500, b=500)
+    a, b = joined(manager, "a"), joined(manager, "b")
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    manager.set({"b": Terms(500)}, MS)
+    assert sent(manager.leave(a, 2 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
 def test_more_than_the_gpu_is_refused_whole() -> None:
     """With nothing changed."""
-    desk = a_desk(a=500, b=500)
+    manager = a_manager(a=500, b=500)
     with pytest.raises(ValueError, match="at most 1000"):
-        desk.set({"a": Terms(600), "b": Terms(500)}, 0)
+        manager.set({"a": Terms(600), "b": Terms(500)}, 0)
     with pytest.raises(ValueError, match="at most 1000"):
-        desk.adjust({"a": 600}, 0)
-    assert {name: (share.terms.milli, share.effective) for name, share in desk.shares.items()} == {
+        manager.adjust({"a": 600}, 0)
+    assert {name: (share.terms.milli, share.effective) for name, share in manager.shares.items()} == {
         "a": (500, 500),
         "b": (500, 500),
     }
@@ -459,28 +459,28 @@ def test_more_than_the_gpu_is_refused_whole() -> None:
 
 def test_what_is_lent_goes_back_when_shares_change() -> None:
     """A bank stays that of what its share was given."""
-    desk = a_desk(a=500, b=500)
-    assert desk.adjust({"a": 800, "b": 200, "gone": 900}, 0) == []
-    assert {name: share.effective for name, share in desk.shares.items()} == {"a": 800, "b": 200}
-    desk.tick(100_000_000)
-    assert desk.account("b", 100_000_000).balance == TIMING.cap(500)
-    desk.set({"a": Terms(500), "c": Terms(100), "b": Terms(400)}, 100_000_000)
-    assert {name: share.effective for name, share in desk.shares.items()} == {"a": 500, "b": 400, "c": 100}
+    manager = a_manager(a=500, b=500)
+    assert manager.adjust({"a": 800, "b": 200, "gone": 900}, 0) == []
+    assert {name: share.effective for name, share in manager.shares.items()} == {"a": 800, "b": 200}
+    manager.tick(100_000_000)
+    assert manager.account("b", 100_000_000).balance == TIMING.cap(500)
+    manager.set({"a": Terms(500), "c": Terms(100), "b": Terms(400)}, 100_000_000)
+    assert {name: share.effective for name, share in manager.shares.items()} == {"a": 500, "b": 400, "c": 100}
 
 
 def test_a_whole_gpu_lends_nothing() -> None:
     """Its programs do not take turns."""
-    desk = a_desk(a=1000)
-    desk.adjust({"a": 20}, 0)
-    assert desk.shares["a"].effective == 1000
+    manager = a_manager(a=1000)
+    manager.adjust({"a": 20}, 0)
+    assert manager.shares["a"].effective == 1000
 
 
 def test_a_new_share_begins_with_its_bank() -> None:
     """As it was kept by the server before this one."""
-    desk = LeaseManager(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(100)}, 0, {"a": (Deposit(7, -5),), "nobody": (Deposit(1, 0),)})
-    assert desk.account("a", 0).balance == 7
-    assert desk.deposits("a") == (Deposit(7, -5),)
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(100)}, 0, {"a": (Deposit(7, -5),), "nobody": (Deposit(1, 0),)})
+    assert manager.account("a", 0).balance == 7
+    assert manager.deposits("a") == (Deposit(7, -5),)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -488,84 +488,84 @@ def test_a_new_share_begins_with_its_bank() -> None:
 
 def test_memory_is_granted_within_the_limit() -> None:
     """Each answer tells what the process may have, the limit, and what all have."""
-    desk = LeaseManager(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(500, 100), "b": Terms(500)}, 0)
-    one, two, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
-    assert sent(desk.receive(one, Need(70), 0)) == [(one, Memory(70, 100, 70))]
-    assert sent(desk.receive(two, Need(0), 0)) == [(two, Memory(0, 100, 70))]
-    assert sent(desk.receive(two, Need(31), 0)) == [(two, Memory(0, 100, 70))]
-    assert sent(desk.receive(two, Need(30), 0)) == [(two, Memory(30, 100, 100))]
-    desk.leave(one, 0)
-    assert sent(desk.receive(two, Need(100), 0)) == [(two, Memory(100, 100, 100))]
-    assert sent(desk.receive(b, Need(MOST), 0)) == [(b, Memory(MOST, NO_LIMIT, MOST))]
-    other = joined(desk, "b")
-    assert sent(desk.receive(other, Need(MOST), 0)) == [(other, Memory(MOST, NO_LIMIT, MOST))], "it fits its field"
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(500, 100), "b": Terms(500)}, 0)
+    one, two, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
+    assert sent(manager.receive(one, Need(70), 0)) == [(one, Memory(70, 100, 70))]
+    assert sent(manager.receive(two, Need(0), 0)) == [(two, Memory(0, 100, 70))]
+    assert sent(manager.receive(two, Need(31), 0)) == [(two, Memory(0, 100, 70))]
+    assert sent(manager.receive(two, Need(30), 0)) == [(two, Memory(30, 100, 100))]
+    manager.leave(one, 0)
+    assert sent(manager.receive(two, Need(100), 0)) == [(two, Memory(100, 100, 100))]
+    assert sent(manager.receive(b, Need(MOST), 0)) == [(b, Memory(MOST, NO_LIMIT, MOST))]
+    other = joined(manager, "b")
+    assert sent(manager.receive(other, Need(MOST), 0)) == [(other, Memory(MOST, NO_LIMIT, MOST))], "it fits its field"
 
 
 def test_a_new_limit_is_told_to_all_who_have_memory() -> None:
     """Nothing is taken from them."""
-    desk = LeaseManager(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(500)}, 0)
-    one, silent = joined(desk, "a"), joined(desk, "a")
-    desk.receive(one, Need(70), 0)
-    assert sent(desk.set({"a": Terms(500, 50)}, 0)) == [(one, Memory(70, 50, 70))]
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(500)}, 0)
+    one, silent = joined(manager, "a"), joined(manager, "a")
+    manager.receive(one, Need(70), 0)
+    assert sent(manager.set({"a": Terms(500, 50)}, 0)) == [(one, Memory(70, 50, 70))]
     assert not silent.holds
-    assert sent(desk.receive(one, Need(71), 0)) == [(one, Memory(70, 50, 70))]
+    assert sent(manager.receive(one, Need(71), 0)) == [(one, Memory(70, 50, 70))]
 
 
 def test_a_removed_share_gets_no_more_memory() -> None:
     """While it drains it is answered."""
-    desk = a_desk(a=500)
-    a = joined(desk, "a")
-    desk.receive(a, Ask(), 0)
-    desk.receive(a, Need(5), 0)
-    desk.set({}, 0)
-    assert sent(desk.receive(a, Need(9), 0)) == [(a, Memory(5, NO_LIMIT, 5))]
+    manager = a_manager(a=500)
+    a = joined(manager, "a")
+    manager.receive(a, Ask(), 0)
+    manager.receive(a, Need(5), 0)
+    manager.set({}, 0)
+    assert sent(manager.receive(a, Need(9), 0)) == [(a, Memory(5, NO_LIMIT, 5))]
 
 
 # --- nobody else is there ---------------------------------------------------------------------------------------------
 
 
-def knowing(desk: LeaseManager, name: str, now: int = 0) -> ShareClient:
+def knowing(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
     """A client that knows all kinds of leases."""
-    client = joined(desk, name, now)
-    desk.receive(client, Need(0, steps=True, ahead=True), now)
+    client = joined(manager, name, now)
+    manager.receive(client, Need(0, steps=True, ahead=True), now)
     return client
 
 
 def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
     """Who comes has not asked for anything yet when that ends, and need not have."""
-    desk = a_desk(a=500, b=500)
-    a, old = knowing(desk, "a"), joined(desk, "a")
-    assert sent(desk.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]
-    assert sent(desk.receive(old, Ask(), MS)) == [(old, Grant(19 * MS, 1))]
-    assert sent(desk.receive(old, Done(None, 0, 1), MS)) == []
-    b, out = desk.join("b", 4 * MS)
+    manager = a_manager(a=500, b=500)
+    a, old = knowing(manager, "a"), joined(manager, "a")
+    assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]
+    assert sent(manager.receive(old, Ask(), MS)) == [(old, Grant(19 * MS, 1))]
+    assert sent(manager.receive(old, Done(None, 0, 1), MS)) == []
+    b, out = manager.join("b", 4 * MS)
     assert sent(out) == [(a, Grant(16 * MS, 1))]
-    assert desk.receive(b, Need(0, steps=True, ahead=True), 4 * MS)
-    assert joined(desk, "b", 5 * MS)
-    assert sent(desk.receive(a, Done(0, 0, 1), 6 * MS)) == [(a, Grant(20 * MS, 2))]
-    for client in tuple(desk.shares["b"].clients):
-        assert desk.leave(client, 7 * MS) == []
-    assert sent(desk.receive(a, Done(0, 0, 2), 8 * MS)) == [(a, Grant(20 * MS, 3, ahead=True))]
+    assert manager.receive(b, Need(0, steps=True, ahead=True), 4 * MS)
+    assert joined(manager, "b", 5 * MS)
+    assert sent(manager.receive(a, Done(0, 0, 1), 6 * MS)) == [(a, Grant(20 * MS, 2))]
+    for client in tuple(manager.shares["b"].clients):
+        assert manager.leave(client, 7 * MS) == []
+    assert sent(manager.receive(a, Done(0, 0, 2), 8 * MS)) == [(a, Grant(20 * MS, 3, ahead=True))]
 
 
 def test_a_second_process_of_the_same_share_is_nobody_else() -> None:
     """What its own programs queue is what they wait for."""
-    desk = a_desk(a=500, b=500)
-    a = knowing(desk, "a")
-    desk.receive(a, Ask(), 0)
-    second = knowing(desk, "a", MS)
-    assert sent(desk.receive(second, Ask(), MS)) == [(second, Grant(19 * MS, 1, ahead=True))]
+    manager = a_manager(a=500, b=500)
+    a = knowing(manager, "a")
+    manager.receive(a, Ask(), 0)
+    second = knowing(manager, "a", MS)
+    assert sent(manager.receive(second, Ask(), MS)) == [(second, Grant(19 * MS, 1, ahead=True))]
 
 
 def test_a_lease_for_one_launch_is_for_one_launch() -> None:
     """Also where nobody else is there; and of a whole GPU nothing is limited."""
-    desk = a_desk(a=500)
-    a = knowing(desk, "a")
-    desk.obey(Rule("a", once=True), 0)
-    assert sent(desk.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, once=True))]
-    whole = a_desk(a=1000)
+    manager = a_manager(a=500)
+    a = knowing(manager, "a")
+    manager.apply_rule(Rule("a", once=True), 0)
+    assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, once=True))]
+    whole = a_manager(a=1000)
     client, out = whole.join("a", 0)
     assert sent(out) == [(client, Grant(FOREVER, 1))]
 
@@ -575,17 +575,17 @@ def test_a_lease_for_one_launch_is_for_one_launch() -> None:
 
 def test_a_gate_that_knows_no_lease_for_one_launch_is_never_given_one() -> None:
     """It waits while another client of the share has one, and is given the next ordinary one."""
-    desk = a_desk(a=500)
-    old, new = joined(desk, "a"), joined(desk, "a")
-    assert desk.seat("a") == (False, False, False, False, 500, True)
-    desk.receive(old, Need(0), 0)
-    desk.receive(new, Need(0, steps=True), 0)
-    assert desk.seat("a") == (False, False, False, False, 500, False)
-    desk.obey(Rule("a", once=True), 0)
-    assert sent(desk.receive(new, Ask(), 0)) == [(new, Grant(20 * MS, 1, True))]
-    assert desk.seat("a") == (False, True, False, True, 500, False)
-    assert desk.receive(old, Ask(), MS) == []
-    desk.obey(Rule(), MS)
-    assert sent(desk.receive(new, Done(None, 0, 1), 2 * MS)) == [(old, Grant(20 * MS, 1))]
-    desk.leave(old, 3 * MS)
-    assert desk.seat("a") == (False, False, False, False, 500, True)
+    manager = a_manager(a=500)
+    old, new = joined(manager, "a"), joined(manager, "a")
+    assert manager.demand("a") == (False, False, False, False, 500, True)
+    manager.receive(old, Need(0), 0)
+    manager.receive(new, Need(0, steps=True), 0)
+    assert manager.demand("a") == (False, False, False, False, 500, False)
+    manager.apply_rule(Rule("a", once=True), 0)
+    assert sent(manager.receive(new, Ask(), 0)) == [(new, Grant(20 * MS, 1, True))]
+    assert manager.demand("a") == (False, True, False, True, 500, False)
+    assert manager.receive(old, Ask(), MS) == []
+    manager.apply_rule(Rule(), MS)
+    assert sent(manager.receive(new, Done(None, 0, 1), 2 * MS)) == [(old, Grant(20 * MS, 1))]
+    manager.leave(old, 3 * MS)
+    assert manager.demand("a") == (False, False, False, False, 500, True)

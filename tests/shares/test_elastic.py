@@ -36,24 +36,24 @@ def rested(allocated: int, effective: int | None = None, peak: float = 0.0) -> E
 
 
 def steady(
-    standings: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
+    states: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
 ) -> Adjustment:
     """What so many periods of the same demand make of it; ``idle``: time that nobody claims goes to who wants it."""
-    outcome = Adjustment(standings, {})
+    outcome = Adjustment(states, {})
     for _ in range(passes):
-        outcome = adjust(outcome.standings, served(outcome.standings, demand, idle=idle), rules)
+        outcome = adjust(outcome.states, served(outcome.states, demand, idle=idle), rules)
     return outcome
 
 
-def served(standings: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, PeriodUse]:
+def served(states: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, PeriodUse]:
     """What each used of its demand in one period: what it has, and perhaps a part of what others leave."""
-    used = {name: min(one.effective, demand[name]) for name, one in standings.items()}
+    used = {name: min(one.effective, demand[name]) for name, one in states.items()}
     left = MILLI_PER_GPU - sum(used.values())
     for name in sorted(used) if idle else ():
         more = min(left, demand[name] - used[name])
         used[name] += more
         left -= more
-    return {name: PeriodUse(one.allocated, used[name], demand[name] > one.effective) for name, one in standings.items()}
+    return {name: PeriodUse(one.allocated, used[name], demand[name] > one.effective) for name, one in states.items()}
 
 
 def reasons(outcome: Adjustment) -> dict[str, str]:
@@ -97,8 +97,8 @@ def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
 
 def test_a_donor_keeps_twice_its_use() -> None:
     """So it gives once and for all while its use stays as it is."""
-    standings = {"a": rested(500), "b": rested(500)}
-    assert steady(standings, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
+    states = {"a": rested(500), "b": rested(500)}
+    assert steady(states, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
 
 
 def test_several_grow_alike() -> None:
@@ -110,10 +110,10 @@ def test_several_grow_alike() -> None:
 
 def test_who_came_first_does_not_keep_all() -> None:
     """Two with the same right to the GPU end with the same part of what a third does not use."""
-    standings = {"a": rested(250), "b": rested(250), "c": rested(500)}
-    alone = steady(standings, {"a": 1000, "b": 0, "c": 0}, 200)
+    states = {"a": rested(250), "b": rested(250), "c": rested(500)}
+    alone = steady(states, {"a": 1000, "b": 0, "c": 0}, 200)
     assert alone.effective == {"a": 925, "b": 25, "c": 50}
-    assert steady(alone.standings, {"a": 1000, "b": 1000, "c": 0}, 200).effective == {"a": 475, "b": 475, "c": 50}
+    assert steady(alone.states, {"a": 1000, "b": 1000, "c": 0}, 200).effective == {"a": 475, "b": 475, "c": 50}
 
 
 def test_to_be_level_takes_steps_too() -> None:
@@ -146,17 +146,17 @@ def test_to_be_level_needs_no_demand_for_more() -> None:
 
 def test_who_has_the_whole_gpu_wants_no_more() -> None:
     """And is not told that nothing is free."""
-    assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).standings["a"].reason.startswith("Grew by")
+    assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).states["a"].reason.startswith("Grew by")
 
 
 def test_bursts_count_with_the_pauses_between_them() -> None:
     """Half of the time 300: that is more than a share of 100 has, and much less than one of 200."""
-    standings: Standings = {"a": ElasticState.first(100), "b": ElasticState.first(200)}
+    states: Standings = {"a": ElasticState.first(100), "b": ElasticState.first(200)}
     for number in range(200):
         used = 300 if number % 2 else 0
         seen = {"a": PeriodUse(100, used, short=used > 0), "b": PeriodUse(200, used, short=used > 0)}
-        standings = adjust(standings, seen, RULES).standings
-    assert {name: one.effective for name, one in standings.items()} == {"a": 200, "b": 200}
+        states = adjust(states, seen, RULES).states
+    assert {name: one.effective for name, one in states.items()} == {"a": 200, "b": 200}
 
 
 def test_nothing_is_free() -> None:
@@ -165,20 +165,20 @@ def test_nothing_is_free() -> None:
     told = adjust(before, served(before, {"a": 1000, "b": 400}), RULES)
     assert told.effective == {"a": 500, "b": 500}
     assert reasons(told) == {"a": "Wants more, and nothing is free."}
-    again = adjust(told.standings, served(told.standings, {"a": 1000, "b": 400}), RULES)
-    assert (again.changes, again.standings["a"].reason) == ({}, "Wants more, and nothing is free.")
-    over = steady(again.standings, {"a": 300, "b": 400}, 20)
-    assert over.standings["a"].reason == ""
+    again = adjust(told.states, served(told.states, {"a": 1000, "b": 400}), RULES)
+    assert (again.changes, again.states["a"].reason) == ({}, "Wants more, and nothing is free.")
+    over = steady(again.states, {"a": 300, "b": 400}, 20)
+    assert over.states["a"].reason == ""
 
 
 def test_that_nothing_is_free_does_not_hide_what_was_done() -> None:
     """Who gave back and wants more is told both: the first explains what it has."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
-    standings = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES).standings
+    states = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES).states
     for _ in range(4):
-        standings = adjust(standings, {"a": PeriodUse(500, 500), "b": PeriodUse(500, 500)}, RULES).standings
-    assert standings["a"].reason == "Gave back what was only lent. Wants more, and nothing is free."
-    assert steady(standings, {"a": 300, "b": 400}, 20).standings["a"].reason == "Gave back what was only lent."
+        states = adjust(states, {"a": PeriodUse(500, 500), "b": PeriodUse(500, 500)}, RULES).states
+    assert states["a"].reason == "Gave back what was only lent. Wants more, and nothing is free."
+    assert steady(states, {"a": 300, "b": 400}, 20).states["a"].reason == "Gave back what was only lent."
 
 
 def test_growth_is_limited_to_what_is_free() -> None:
@@ -191,8 +191,8 @@ def test_growth_is_limited_to_what_is_free() -> None:
 def test_growing_and_giving_need_patience(periods: int) -> None:
     """One busy period is no reason to take from others."""
     rules = replace(QUICK, patience=3)
-    standings = {"a": ElasticState(500, 500, 250.0, 0.5), "b": ElasticState(500, 500, 250.0, 0.5)}
-    moved = steady(standings, {"a": 1000, "b": 0}, periods, rules).effective != {"a": 500, "b": 500}
+    states = {"a": ElasticState(500, 500, 250.0, 0.5), "b": ElasticState(500, 500, 250.0, 0.5)}
+    moved = steady(states, {"a": 1000, "b": 0}, periods, rules).effective != {"a": 500, "b": 500}
     assert moved == (periods == 3)
 
 
@@ -201,11 +201,11 @@ def test_growing_and_giving_need_patience(periods: int) -> None:
 
 def test_who_uses_hardly_anything_shrinks_alone() -> None:
     """Towards its use, and not below the floor."""
-    standings = {"a": rested(250), "b": rested(250, peak=150)}
-    outcome = adjust(standings, served(standings, {"a": 0, "b": 150}), RULES)
+    states = {"a": rested(250), "b": rested(250, peak=150)}
+    outcome = adjust(states, served(states, {"a": 0, "b": 150}), RULES)
     assert reasons(outcome) == {"a": "Shrank: it uses little of it."}
-    assert steady(standings, {"a": 0, "b": 150}, 200).effective == {"a": 25, "b": 250}
-    assert steady(standings, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
+    assert steady(states, {"a": 0, "b": 150}, 200).effective == {"a": 25, "b": 250}
+    assert steady(states, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
 
 
 def test_between_two_thresholds_it_gives_but_does_not_shrink() -> None:
@@ -280,8 +280,8 @@ def test_who_was_asked_for_its_own_is_left_alone_for_a_while() -> None:
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
     back = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES)
     assert back.effective == {"a": 500, "b": 500}
-    assert steady(back.standings, {"a": 1000, "b": 0}, RULES.fade - 1).effective == {"a": 500, "b": 500}
-    assert steady(back.standings, {"a": 1000, "b": 0}, 4 * RULES.fade).effective["a"] > 800
+    assert steady(back.states, {"a": 1000, "b": 0}, RULES.fade - 1).effective == {"a": 500, "b": 500}
+    assert steady(back.states, {"a": 1000, "b": 0}, 4 * RULES.fade).effective["a"] > 800
 
 
 def test_a_new_share_has_its_own_at_once() -> None:
@@ -417,12 +417,12 @@ def demands(most: int = MILLI_PER_GPU) -> st.SearchStrategy[list[int]]:
 @given(settings(), st.lists(st.tuples(allocations(), demands(2 * MILLI_PER_GPU), demands(1)), max_size=25))
 def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], list[int], list[int]]]) -> None:
     """Whatever is used, and whichever shares come, go and are resized."""
-    standings: Standings = {}
+    states: Standings = {}
     for allocated, used, short in story:
         seen = {n: PeriodUse(a, u, bool(s)) for (n, a), u, s in zip(allocated.items(), used, short, strict=False)}
-        outcome = adjust(standings, seen, rules)
-        check(standings, seen, outcome, rules)
-        standings = outcome.standings
+        outcome = adjust(states, seen, rules)
+        check(states, seen, outcome, rules)
+        states = outcome.states
 
 
 def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment, rules: Elastic) -> None:
@@ -431,7 +431,7 @@ def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment,
     assert sum(after.values()) <= MILLI_PER_GPU
     assert set(after) == set(seen)
     for name, one in seen.items():
-        assert outcome.standings[name].allocated == one.allocated
+        assert outcome.states[name].allocated == one.allocated
         assert max(1, ceil(rules.floor * one.allocated)) <= after[name] <= MILLI_PER_GPU
         was = before.get(name)
         known = was is not None and was.allocated == one.allocated
@@ -478,18 +478,18 @@ def test_nothing_oscillates(
     rules: Elastic, allocated: dict[str, int], wanted: list[int], idle: bool, earlier: list[list[int]]
 ) -> None:
     """While all use what they used, there is a last change: after it not even what is remembered changes."""
-    standings: Standings = {name: ElasticState.first(amount) for name, amount in allocated.items()}
+    states: Standings = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     for each in earlier:
-        standings = steady(standings, dict(zip(NAMES, each, strict=True)), 7, rules, idle=idle).standings
+        states = steady(states, dict(zip(NAMES, each, strict=True)), 7, rules, idle=idle).states
     demand = dict(zip(NAMES, wanted, strict=True))
     for _ in range(40):
-        after = steady(standings, demand, 100, rules, idle=idle).standings
-        if after == standings and steady(after, demand, 1, rules, idle=idle).standings == after:
+        after = steady(states, demand, 100, rules, idle=idle).states
+        if after == states and steady(after, demand, 1, rules, idle=idle).states == after:
             break
-        standings = after
+        states = after
     else:
-        raise AssertionError(f"it still changes: {standings}")
-    for name, one in standings.items():
+        raise AssertionError(f"it still changes: {states}")
+    for name, one in states.items():
         assert one.effective >= one.allocated or demand[name] <= one.effective, "it does not have its own"
 
 
@@ -497,12 +497,12 @@ def test_nothing_oscillates(
 @given(allocations(), demands())
 def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
     """In the end nobody is short of time while others have twice what they use, or while something is free."""
-    standings = {name: ElasticState.first(amount) for name, amount in allocated.items()}
+    states = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     demand = dict(zip(NAMES, wanted, strict=True))
-    outcome = steady(standings, demand, 600)
+    outcome = steady(states, demand, 600)
     if any(demand[name] > amount for name, amount in outcome.effective.items()):
         assert sum(outcome.effective.values()) == MILLI_PER_GPU
-        for name, one in outcome.standings.items():
+        for name, one in outcome.states.items():
             keeps = max(2 * demand[name], ceil(RULES.floor * one.allocated))
             assert demand[name] >= RULES.give * one.effective or one.effective <= keeps
 
@@ -511,12 +511,12 @@ def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted
 @given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
 def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
     """Of a share that wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
-    standings: Standings = {"hog": ElasticState.first(500), "bursts": ElasticState.first(500)}
+    states: Standings = {"hog": ElasticState.first(500), "bursts": ElasticState.first(500)}
     found = set()
     for number in range(600):
         demand = {"hog": 1000, "bursts": burst if (number + phase) % every == 0 else 0}
-        outcome = adjust(standings, served(standings, demand), RULES)
-        standings = outcome.standings
+        outcome = adjust(states, served(states, demand), RULES)
+        states = outcome.states
         if number > 300:
             found.add(outcome.effective["bursts"])
     assert len(found) == 1

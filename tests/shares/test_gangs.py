@@ -236,7 +236,7 @@ def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
     """From its quantum, then its savings, and then it owes; for nothing only if the member could not have it."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500, "x": 500}, 0)
-    arbiter.obey(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)
+    arbiter.apply_rule(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)
     arbiter.ask("a", 0)
     arbiter.ask("x", 0)
     for now in range(0, 3 * SECOND, 5 * MS):
@@ -260,9 +260,9 @@ def test_none_begins_while_a_gpu_rests() -> None:
 
 def test_groups() -> None:
     """By any GPU in common, also by way of third ones."""
-    seat = Demand(True, False, False, False, 500)
+    demand = Demand(True, False, False, False, 500)
     gpus = {"a": "01", "b": "23", "c": "45", "d": "12", "e": "56"}
-    found = groups({pod: dict.fromkeys(names, seat) for pod, names in gpus.items()})
+    found = groups({pod: dict.fromkeys(names, demand) for pod, names in gpus.items()})
     assert sorted("".join(sorted(group)) for group in found) == ["abd", "ce"]
 
 
@@ -273,11 +273,11 @@ def test_a_share_that_comes_again_is_under_the_rule_of_its_pod() -> None:
     (first,) = {rule.first for rule in one.rules.values()}
     other = "b" if first == "a" else "a"
     assert one.rules["0"] == Rule(first, barred=frozenset({other}), contesting=one.rules["0"].contesting)
-    desk = one.desks["0"]
-    desk.set({str(first): Terms(500)}, one.now)
-    desk.set({pod: Terms(500) for pod in "ab"}, one.now)
-    client, _ = desk.join(other, one.now)
+    manager = one.managers["0"]
+    manager.set({str(first): Terms(500)}, one.now)
+    manager.set({pod: Terms(500) for pod in "ab"}, one.now)
+    client, _ = manager.join(other, one.now)
     one.by_client[client] = one.programs[other].gates["0"]
-    one.act(desk.receive(client, Ask(), one.now))
+    one.act(manager.receive(client, Ask(), one.now))
     one.run(10 * MS)
-    assert desk.seat(other) == Demand(True, False, False, False, 500)
+    assert manager.demand(other) == Demand(True, False, False, False, 500)

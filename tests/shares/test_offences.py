@@ -205,8 +205,8 @@ def test_a_way_that_cannot_ask_is_no_offence() -> None:
     why = AVOIDED.replace("others.", "others by OpenCL, which cannot ask for turns.")
     for _ in range(3 * PENALTIES.strikes):
         for _ in range(2):
-            assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == ()
-        assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == (stop(HOG, why=why),)
+            assert world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND) == ()
+        assert world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND) == (stop(HOG, why=why),)
         assert world.see(TurnBegan("a"), PENALTIES.kept) == (Continue("a", group(HOG)),)
         assert world.state["a"].strikes == 0
 
@@ -214,7 +214,7 @@ def test_a_way_that_cannot_ask_is_no_offence() -> None:
 def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
     """A share that was asked for the GPU and keeps it is late, whatever it uses; turns are for those that ask."""
     world = World()
-    world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND)
+    world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND)
     assert world.late() == (stop(HOG),)
     assert world.state["a"].strikes == 1
     world = World()
@@ -515,12 +515,12 @@ def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]]
     for event, after, processes in story:
         while (due := wake(world.state, world.penalties)) is not None and due <= world.now + after:
             after -= max(0, due - world.now)
-            obey(world.see(Tick(), max(0, due - world.now)), stopped, since, world)
+            apply_rule(world.see(Tick(), max(0, due - world.now)), stopped, since, world)
             assert wake(world.state, world.penalties) != due, "it would wake for nothing for ever"
         share = getattr(event, "share", "a")
         world.present = replace(world.present, processes={share: processes})
         orders = world.see(event, after)
-        obey(orders, stopped, since, world)
+        apply_rule(orders, stopped, since, world)
         assert {name: one.stopped for name, one in world.state.items() if one.stopped} == stopped
         assert all(world.now < since[name] + 100_000 for name in stopped)
         assert not any(one & never for one in stopped.values())
@@ -532,7 +532,7 @@ def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]]
         assert all(one.stopped <= one.avoiders for one in world.state.values() if one.between)
 
 
-def obey(
+def apply_rule(
     orders: tuple[EnforcementOrder, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
 ) -> None:
     """What becomes of the processes: nobody is stopped twice, or continued that runs."""

@@ -86,25 +86,25 @@ class Enforcer:
         self._proxies: dict[ShareKey, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
-        self._watchdog = ResumeGuard()
+        self._resume_guard = ResumeGuard()
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
-        self._looks = self._made_looks()
+        self._scanner = self._new_scanner()
         self._told = False
         """Whether the set of shares is known."""
 
     async def start(self, server: ArbiterServer) -> None:
         """Continue the processes that an earlier one had stopped, and begin. ``server`` has been given `late`."""
         self._server = server
-        self._looks = self._made_looks()
+        self._scanner = self._new_scanner()
         for gpu, state in (await self._in_thread(stopped_processes.load, self._path)).items():
             self._watched(gpu).state = state
             await self._handle(gpu, events.EnforcerStarted())
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._scan_for_ever())]
         if self._reader:
             looks = MemoryComparison(server, self._reader, self._thread, self._pod_of)
-            self._tasks.append(asyncio.create_task(self._measure_for_ever(looks)))
+            self._tasks.append(asyncio.create_task(self._scan_memory_for_ever(looks)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
         """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
@@ -132,10 +132,10 @@ class Enforcer:
             if watched.timer:
                 watched.timer.cancel()
             for share, processes in watched.stopped.items():
-                await self._in_thread(self._watchdog.resume, processes)
+                await self._in_thread(self._resume_guard.resume, processes)
                 watched.state = {**watched.state, share: replace(watched.state[share], stopped=frozenset())}
         await self._save()
-        await self._in_thread(self._watchdog.close)
+        await self._in_thread(self._resume_guard.close)
         for proxy in self._proxies.values():
             proxy.close()
         if self._reader:
@@ -206,14 +206,16 @@ class Enforcer:
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
-        await self._in_thread(self._watchdog.stop, order.processes - self._held(gpu))  # twice would be its user's word
+        await self._in_thread(
+            self._resume_guard.stop, order.processes - self._held(gpu)
+        )  # twice would be its user's word
         self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
             self._tell(gpu, order.share, order.reason)
             watched.looked, watched.turns = (
                 self._clock(),
-                self._looks.turns(gpu, watched.pods),
+                self._scanner.turns(gpu, watched.pods),
             )  # what it does now is looked at alone
             self._hurry.set()
 
@@ -231,7 +233,7 @@ class Enforcer:
 
     async def _continue(self, gpu: str, order: events.Continue) -> None:
         """Continue the processes, unless they are stopped for another GPU as well."""
-        await self._in_thread(self._watchdog.resume, order.processes - self._held(gpu))
+        await self._in_thread(self._resume_guard.resume, order.processes - self._held(gpu))
         proxy = self._proxies.get((gpu, order.share))
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
@@ -296,7 +298,7 @@ class Enforcer:
             known = before.get(share)
             if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
                 known = processes, self._clock()
-                watched.looked, watched.turns = known[1], self._looks.turns(gpu, watched.pods)
+                watched.looked, watched.turns = known[1], self._scanner.turns(gpu, watched.pods)
                 self._hurry.set()
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
@@ -340,7 +342,7 @@ class Enforcer:
 
     # --- looks --------------------------------------------------------------------------------------------------------
 
-    async def _look_for_ever(self) -> None:
+    async def _scan_for_ever(self) -> None:
         """Look for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
             stopped = any(watched.stopped or watched.resting for watched in self._gpus.values())
@@ -351,7 +353,7 @@ class Enforcer:
                 continue
             for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
-                    await self._looks.look(gpu, self._watched(gpu))
+                    await self._scanner.look(gpu, self._watched(gpu))
                 except Exception:  # such as a reader that fails: the next look may not
                     _log.exception("Who uses %s could not be looked at", gpu)
 
@@ -361,7 +363,7 @@ class Enforcer:
             every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
 
-    async def _measure_for_ever(self, looks: MemoryComparison) -> None:
+    async def _scan_memory_for_ever(self, looks: MemoryComparison) -> None:
         """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
         while True:
             await asyncio.sleep(self._pause)
@@ -377,7 +379,7 @@ class Enforcer:
     def _see(self, gpu: str, event: Event) -> None:
         self._events.put_nowait((gpu, event))
 
-    def _made_looks(self) -> UseScanner:
+    def _new_scanner(self) -> UseScanner:
         return UseScanner(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
 
     # --- the rest -----------------------------------------------------------------------------------------------------

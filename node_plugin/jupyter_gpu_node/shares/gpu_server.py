@@ -71,12 +71,12 @@ class GpuServer:
         clock: Callable[[], int],
         write: Callable[[GpuServer, Collection[str], Collection[str]], None],
         overdue: Callable[[ShareOverdue], None],
-        together: MultiGpuCoordinator,
+        coordinator: MultiGpuCoordinator,
     ) -> None:
         now = clock()
         self.gpu = gpu
         self.timing = timing
-        self.desk = LeaseManager(arbiter(timing, now), now)
+        self.manager = LeaseManager(arbiter(timing, now), now)
         self._books = Books(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
@@ -84,8 +84,8 @@ class GpuServer:
         self._clock = clock
         self._write = write
         self._overdue = overdue
-        self._together = together
-        self._lines: dict[ShareClient, Connection] = {}
+        self._coordinator = coordinator
+        self._connections: dict[ShareClient, Connection] = {}
         self._clients: dict[Connection, ShareClient] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
@@ -102,27 +102,27 @@ class GpuServer:
     @property
     def processes(self) -> Mapping[ShareClient, Connection]:
         """The connected processes."""
-        return self._lines
+        return self._connections
 
     def usage(self, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        return self._books.usage(self.desk, pod, self._clock())
+        return self._books.usage(self.manager, pod, self._clock())
 
     def share(self, pod: str) -> ShareUse:
         """Return what one share's user sees of it; `KeyError` if there is none."""
-        return self._books.share(self.desk, self.gpu, pod, self._clock())
+        return self._books.share(self.manager, self.gpu, pod, self._clock())
 
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
         """Return the contents of the share's file, its deposits, and the present time by their clock."""
         now = self._clock()
-        return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
+        return self._books.file(self.manager, self.gpu, pod, now, wall), self.manager.deposits(pod), now
 
     def debts(self) -> dict[str, tuple[int, int]]:
         """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
         now = self._clock()
         return {
             pod: (debt.left(now), debt.milli)
-            for pod, debt in self.desk.closed(now).items()
+            for pod, debt in self.manager.closed(now).items()
             if debt.left(now) > share_file.SMALL
         }
 
@@ -136,14 +136,14 @@ class GpuServer:
         """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
         self._books.reset()
         now = self._clock()
-        orders = self.desk.set(terms, now, deposits, owes)
-        if effective := self._books.resume(self.desk, left):
-            orders += self.desk.adjust(effective, now)
+        orders = self.manager.set(terms, now, deposits, owes)
+        if effective := self._books.resume(self.manager, left):
+            orders += self.manager.adjust(effective, now)
         self._act(orders)
 
-    def obey(self, rule: Rule) -> None:
+    def apply_rule(self, rule: Rule) -> None:
         """Apply the rule that programs on several GPUs impose on the order here."""
-        self._act(self.desk.obey(rule, self._clock()))
+        self._act(self.manager.apply_rule(rule, self._clock()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
         """Write their files again, although nothing changed."""
@@ -157,9 +157,9 @@ class GpuServer:
         for timer in (self._looker, self._opens):
             if timer:
                 timer.cancel()
-        for line in self._clients:
-            line.close()
-        self._lines, self._clients = {}, {}
+        for connection in self._clients:
+            connection.close()
+        self._connections, self._clients = {}, {}
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class GpuServer:
         """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
         if not self._rested:
             least, most = SETTLE
-            self.desk.rest(self._clock() + _LONG)
+            self.manager.rest(self._clock() + _LONG)
             self._then(min(max(self.timing.grace, least), most) / 1e6, self._hear)
 
     def _then(self, delay: float, act: Callable[[], None]) -> None:
@@ -181,20 +181,20 @@ class GpuServer:
     def _open(self) -> None:
         self._rested = True
         now = self._clock()
-        self.desk.rest(now)
-        self._act(self.desk.tick(now))
+        self.manager.rest(now)
+        self._act(self.manager.tick(now))
 
-    def came(self, line: Connection) -> None:
+    def came(self, connection: Connection) -> None:
         """Add a process that connected to the share of that door."""
-        client, out = self.desk.join(line.door.pod, self._clock())
-        self._lines[client] = line
-        self._clients[line] = client
-        self._together.came(self.gpu, line.door.pod, line.peer)
+        client, out = self.manager.join(connection.share_socket.pod, self._clock())
+        self._connections[client] = connection
+        self._clients[connection] = client
+        self._coordinator.came(self.gpu, connection.share_socket.pod, connection.peer)
         self._act(out)
 
-    def received(self, line: Connection, messages: Sequence[FromClient]) -> None:
+    def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection. An impossible message ends it."""
-        client = self._clients.get(line)
+        client = self._clients.get(connection)
         if client is None:
             return
         now = self._clock()
@@ -202,20 +202,20 @@ class GpuServer:
         reason = ""
         try:
             for message in messages:
-                out += self.desk.receive(client, message, now)
+                out += self.manager.receive(client, message, now)
         except Malformed as error:
             reason = f"what it sent cannot be: it {error}"
         self._act(out)
         if reason:
-            line.door.lost(line, reason)
+            connection.share_socket.lost(connection, reason)
 
-    def left(self, line: Connection) -> None:
+    def left(self, connection: Connection) -> None:
         """Give back what a closed connection had."""
-        client = self._clients.pop(line, None)
+        client = self._clients.pop(connection, None)
         if client is not None:
-            del self._lines[client]
-            self._together.left(self.gpu, line.door.pod, line.peer)
-            self._act(self.desk.leave(client, self._clock()))
+            del self._connections[client]
+            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            self._act(self.manager.leave(client, self._clock()))
 
     def _act(self, outs: Iterable[Action]) -> None:
         """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
@@ -223,32 +223,34 @@ class GpuServer:
         while queue:
             match queue.popleft():
                 case Send(client, message):
-                    line = self._lines.get(client)
-                    if line is not None and not line.send(message):
+                    connection = self._connections.get(client)
+                    if connection is not None and not connection.send(message):
                         self._close(client)
-                        queue.extend(self.desk.leave(client, self._clock()))
+                        queue.extend(self.manager.leave(client, self._clock()))
                 case Close(client):
                     self._close(client)
                 case LeaseOverdue(pod, since, clients):
-                    processes = tuple(self._lines[client].peer for client in clients if client in self._lines)
+                    processes = tuple(
+                        self._connections[client].peer for client in clients if client in self._connections
+                    )
                     self._overdue(ShareOverdue(self.gpu, pod, since, processes))
         self._arm()
         if self._looker is None or self._rests:
             self._look_later(rests=False)
-        self._together.changed()
+        self._coordinator.changed()
 
     def _close(self, client: ShareClient) -> None:
-        line = self._lines.pop(client, None)
-        if line is not None:
-            del self._clients[line]
-            self._together.left(self.gpu, line.door.pod, line.peer)
-            line.close()
+        connection = self._connections.pop(client, None)
+        if connection is not None:
+            del self._clients[connection]
+            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            connection.close()
 
     # --- memory, as the driver says it --------------------------------------------------------------------------------
 
     def told(self) -> dict[ShareClient, int]:
         """Return the bytes of memory that each client has told."""
-        return {client: client.share.pool.size(client) for client in self._lines}
+        return {client: client.share.pool.size(client) for client in self._connections}
 
     def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[ShareClient, int]) -> int:
         """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
@@ -258,14 +260,14 @@ class GpuServer:
         """
         by_client, rest = measured_memory.by_client(
             {
-                client: Process(line.peer.pid, line.peer.start)
-                for client, line in self._lines.items()
+                client: Process(connection.peer.pid, connection.peer.start)
+                for client, connection in self._connections.items()
                 if client.share.name == pod
             },
             held, context, told,
         )  # fmt: skip
-        pool = self.desk.shares[pod].pool
-        before, out = pool.used, self.desk.measured(pod, by_client, rest)
+        pool = self.manager.shares[pod].pool
+        before, out = pool.used, self.manager.measured(pod, by_client, rest)
         if pool.used != before:  # else the books of a GPU at rest would be looked at for nothing
             self._act(out)
         return pool.untold
@@ -274,16 +276,16 @@ class GpuServer:
 
     def _arm(self) -> None:
         """Have the alarm ring in time. One that rings too early is left as it is: it looks again."""
-        wake = self.desk.wake
+        wake = self.manager.wake
         if wake is not None and (self._rings is None or wake < self._rings):
             self._rings = wake
             self._alarm.set(wake - self._clock())
 
     def _ring(self) -> None:
         self._rings = None
-        wake, now = self.desk.wake, self._clock()
+        wake, now = self.manager.wake, self._clock()
         if wake is not None and wake <= now:
-            self._act(self.desk.tick(now))
+            self._act(self.manager.tick(now))
         else:
             self._arm()
 
@@ -298,11 +300,11 @@ class GpuServer:
     def _look(self) -> None:
         """Adjust shares to their use, once a period, and have written what is new."""
         rested, self._rests, self._looker = self._rests, False, None
-        now, holder = self._clock(), self.desk.holder
-        effective = self._books.look(self.desk, now)
-        if any(self.desk.shares[pod].effective != milli for pod, milli in effective.items()):
-            self._act(self.desk.adjust(effective, now))
-        still = {pod: self.file(pod, 0)[0].steady for pod in self.desk.shares}
+        now, holder = self._clock(), self.manager.holder
+        effective = self._books.look(self.manager, now)
+        if any(self.manager.shares[pod].effective != milli for pod, milli in effective.items()):
+            self._act(self.manager.adjust(effective, now))
+        still = {pod: self.file(pod, 0)[0].steady for pod in self.manager.shares}
         fresh = [pod for pod, file in still.items() if self._written.get(pod) != file]
         keep = [pod for pod, file in still.items() if share_file.is_due(file, now, *self._kept.get(pod, (None, 0)))]
         self._written = still
@@ -311,7 +313,7 @@ class GpuServer:
         if fresh or keep or closed:
             self._write(self, fresh, [*keep, *closed])
         if still:
-            news = not rested and not all(self.desk.shares[pod].exclusive for pod in fresh)
+            news = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
             busy = news or (holder is not None and not holder.exclusive)
             self._look_later(rests=not busy)
 
@@ -320,4 +322,4 @@ class GpuServer:
         owing, before = {pod: amount for pod, (amount, _) in self.debts().items()}, self._owing
         self._owing = owing
         more = [pod for pod, amount in owing.items() if amount > before.get(pod, 0)]
-        return [*more, *(before.keys() - owing.keys() - self.desk.shares.keys())]
+        return [*more, *(before.keys() - owing.keys() - self.manager.shares.keys())]

@@ -45,13 +45,13 @@ class MemoryComparison:
 
         None: there is nothing to look at, as one share without a limit has the GPU, or no program of any has it.
         """
-        station = self._server.station(gpu)
-        shares = station.desk.shares if station else {}
+        gpu_server = self._server.gpu_server(gpu)
+        shares = gpu_server.manager.shares if gpu_server else {}
         limited = len(shares) > 1 or any(one.pool.limit is not None for one in shares.values())
-        if station is None or not limited or not (station.processes or watched.users or watched.keepers):
+        if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.keepers):
             watched.keepers = {}
             return None
-        told = station.told()
+        told = gpu_server.told()
         by_pid = await self._reader.memory(gpu)
         by_share: Mapping[str, Mapping[Process, int | None]] = {}
         if by_pid:
@@ -63,7 +63,7 @@ class MemoryComparison:
         untold = {}
         for pod in shares.keys() & watched.pods:
             held = {process: size for process, size in by_share.get(pod, {}).items() if size is not None}
-            untold[pod] = station.measured(pod, held, watched.penalties.context * MIB, told)
+            untold[pod] = gpu_server.measured(pod, held, watched.penalties.context * MIB, told)
         watched.keepers = {pod: frozenset(some) for pod, some in by_share.items()}
         return untold
 

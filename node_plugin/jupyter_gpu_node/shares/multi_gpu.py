@@ -28,10 +28,10 @@ class RuledGpu(Protocol):
     """One GPU, such as a `GpuServer`."""
 
     @property
-    def desk(self) -> LeaseManager:
+    def manager(self) -> LeaseManager:
         """Its shares."""
 
-    def obey(self, rule: Rule) -> None:
+    def apply_rule(self, rule: Rule) -> None:
         """Apply that rule from now on."""
 
 
@@ -54,9 +54,12 @@ class MultiGpuCoordinator:
     """
 
     def __init__(
-        self, stations: Mapping[str, RuledGpu], clock: Callable[[], int], servers: Callable[[], Iterable[ServerProcess]]
+        self,
+        gpu_servers: Mapping[str, RuledGpu],
+        clock: Callable[[], int],
+        servers: Callable[[], Iterable[ServerProcess]],
     ) -> None:
-        self._stations = stations
+        self._gpu_servers = gpu_servers
         self._clock = clock
         self._servers = servers
         self._loop = asyncio.get_running_loop()
@@ -65,7 +68,7 @@ class MultiGpuCoordinator:
         """Connections of each pod and process, by GPU."""
         self._wide: set[str] = set()
         """Pods whose processes are on several GPUs, each of them or not."""
-        self._lines: dict[Peer, tuple[programs.PidAndStart, ...]] = {}
+        self._ancestry: dict[Peer, tuple[programs.PidAndStart, ...]] = {}
         """Parents of their processes, as first read: a process that loses them later stays what it is."""
         self._known: frozenset[programs.PidAndStart] = frozenset()
         """The servers at that moment."""
@@ -73,7 +76,7 @@ class MultiGpuCoordinator:
         """Pods of which one program is on several GPUs."""
         self._rules: Mapping[str, Rule] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks = False
+        self._looking = False
         self._again = False
 
     def came(self, gpu: str, pod: str, process: Peer) -> None:
@@ -90,7 +93,7 @@ class MultiGpuCoordinator:
             del there[gpu]
         if not there:
             del processes[process]
-            self._lines.pop(process, None)
+            self._ancestry.pop(process, None)
         if not processes:
             del self._connected[pod]
         self._count(pod)
@@ -115,47 +118,47 @@ class MultiGpuCoordinator:
     def _is_on_several(self, processes: Mapping[Peer, Counter[str]]) -> bool:
         if any(len(gpus) > 1 for gpus in processes.values()):
             return True
-        lines = ((self._line(process), gpus) for process, gpus in processes.items())
-        return programs.is_on_several((programs.program(line, self._known), gpus) for line, gpus in lines)
+        ancestries = ((self._ancestry_of(process), gpus) for process, gpus in processes.items())
+        return programs.is_on_several((programs.program(ancestry, self._known), gpus) for ancestry, gpus in ancestries)
 
-    def _line(self, process: Peer) -> tuple[programs.PidAndStart, ...]:
-        if process not in self._lines:
-            self._lines[process] = proc.line(process.pid, process.start)
-        return self._lines[process]
+    def _ancestry_of(self, process: Peer) -> tuple[programs.PidAndStart, ...]:
+        if process not in self._ancestry:
+            self._ancestry[process] = proc.line(process.pid, process.start)
+        return self._ancestry[process]
 
     def changed(self) -> None:
         """Note that something happened on one of the GPUs."""
-        if self._looks:
+        if self._looking:
             self._again = True
         elif self._rules or self._several:
             self._look()
 
     def stop(self) -> None:
         """Stop: apply no more rules."""
-        self._looks = True
+        self._looking = True
         if self._timer:
             self._timer.cancel()
 
     def _look(self) -> None:
-        self._looks = True
+        self._looking = True
         try:
             for _ in range(MOST):
                 self._again = False
-                self._obey()
+                self._apply_rule()
                 if not self._again:
                     break
         finally:
-            self._looks = False
+            self._looking = False
             self._set_timer(self._gangs.wake)
 
-    def _obey(self) -> None:
+    def _apply_rule(self) -> None:
         if self._wide and (servers := self._now_known()) != self._known:
             self._find(servers)
-        desks = {gpu: station.desk for gpu, station in self._stations.items()}
-        before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
+        managers = {gpu: gpu_server.manager for gpu, gpu_server in self._gpu_servers.items()}
+        before, self._rules = self._rules, self._gangs.look(managers, self._several, self._clock())
         for gpu in sorted({*before, *self._rules}):
             if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
-                self._stations[gpu].obey(self._rules.get(gpu, NO_RULE))
+                self._gpu_servers[gpu].apply_rule(self._rules.get(gpu, NO_RULE))
 
     def _set_timer(self, wake: int | None) -> None:
         if self._timer:

@@ -36,14 +36,14 @@ def named(files: Collection[str], *, asks: bool) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def ways_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
+def apis_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
     """Return the ways by share; none of a share of which one process has no excuse."""
-    ways = {}
+    apis = {}
     for share, processes in found.items():
         by_process = [named(_mapped(one.pid), asks=one in members) for one in sorted(processes)]
         if by_process and all(by_process):
-            ways[share] = ", ".join(dict.fromkeys(by_process))
-    return ways
+            apis[share] = ", ".join(dict.fromkeys(by_process))
+    return apis
 
 
 def _mapped(pid: int) -> set[str]:

@@ -39,7 +39,7 @@ class ResumeGuard:
     """The watchdog: stops and continues processes as `signals` does, watched. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self.deputy = Deputy(_ACT, python)
+        self.cleanup_process = Deputy(_ACT, python)
         self._warned = False
 
     def stop(self, processes: Iterable[Process]) -> None:
@@ -50,7 +50,7 @@ class ResumeGuard:
         """
         wanted = sorted(processes)
         try:
-            self.deputy.hold(*map(_named, wanted))
+            self.cleanup_process.hold(*map(_named, wanted))
         except OSError as error:
             if not self._warned:
                 _log.warning("If this process is killed, whom it stopped runs again at its next start only: %s", error)
@@ -61,11 +61,11 @@ class ResumeGuard:
         """Let them run again, whichever process had stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
-        self.deputy.release(*map(_named, wanted))
+        self.cleanup_process.release(*map(_named, wanted))
 
     def close(self) -> None:
         """End the watch. Processes that are still stopped run again."""
-        self.deputy.close()
+        self.cleanup_process.close()
 
 
 def _named(process: Process) -> bytes:

@@ -97,10 +97,10 @@ class ArbiterServer:
         self._arbiter = arbiter
         self._clock = clock
         self._wall = wall
-        self._stations: dict[str, GpuServer] = {}
-        self._together = MultiGpuCoordinator(self._stations, clock, servers)
+        self._gpu_servers: dict[str, GpuServer] = {}
+        self._coordinator = MultiGpuCoordinator(self._gpu_servers, clock, servers)
         self._shares: dict[ShareKey, PlacedShare] = {}
-        self._doors: dict[ShareKey, ShareSocket] = {}
+        self._share_sockets: dict[ShareKey, ShareSocket] = {}
         self._paces: dict[str, Pace] = {}
         """By pod, also of one that has no share now and connected lately."""
         self._most = 1
@@ -135,7 +135,7 @@ class ArbiterServer:
                     deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
                     before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
                     owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
-                    self._station_of(gpu).set(terms, deposits, before_us, owes)
+                    self._gpu_server_of(gpu).set(terms, deposits, before_us, owes)
             gone += [self._close_books(*place) for place in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
@@ -145,58 +145,58 @@ class ArbiterServer:
 
     def usage(self, gpu: str, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        return self._stations[gpu].usage(pod)
+        return self._gpu_servers[gpu].usage(pod)
 
     def share(self, gpu: str, pod: str) -> ShareUse:
         """Return what one share's user sees of it; `KeyError` if there is none."""
-        return self._stations[gpu].share(pod)
+        return self._gpu_servers[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
         """Return the pod whose share of that GPU has it now; None: no pod's."""
-        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        share = self._gpu_servers[gpu].manager.holder if gpu in self._gpu_servers else None
         return share.name if share else None
 
     def patient(self, gpu: str) -> tuple[str, int] | None:
         """Return the pod whose share was asked for that GPU and has said that its work takes longer, and when."""
-        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        share = self._gpu_servers[gpu].manager.holder if gpu in self._gpu_servers else None
         return (share.name, share.patient) if share and share.patient is not None else None
 
-    def station(self, gpu: str) -> GpuServer | None:
+    def gpu_server(self, gpu: str) -> GpuServer | None:
         """Return the station that hands out that GPU's turns, if it was ever shared here."""
-        return self._stations.get(gpu)
+        return self._gpu_servers.get(gpu)
 
-    def door(self, gpu: str, pod: str) -> ShareSocket:
+    def share_socket(self, gpu: str, pod: str) -> ShareSocket:
         """Return the door of one share; `KeyError` if there is none."""
-        return self._doors[gpu, pod]
+        return self._share_sockets[gpu, pod]
 
     def members(self) -> tuple[ConnectedProcess, ...]:
         """Return all connected processes. One that uses a shared GPU and is not among them avoids the gate."""
         return tuple(
-            ConnectedProcess(gpu, client.share.name, line.peer)
-            for gpu, station in self._stations.items()
-            for client, line in station.processes.items()
+            ConnectedProcess(gpu, client.share.name, connection.peer)
+            for gpu, gpu_server in self._gpu_servers.items()
+            for client, connection in gpu_server.processes.items()
         )
 
     async def close(self) -> None:
         """End: every connection is closed, and the files tell the next server what the banks hold."""
         async with self._one:
-            for door in self._doors.values():
-                door.shut()
-            entries = [self._entry(self._stations[gpu], pod) for gpu, pod in self._shares]
-            self._together.stop()
-            for station in self._stations.values():
-                station.stop()
+            for share_socket in self._share_sockets.values():
+                share_socket.shut()
+            entries = [self._entry(self._gpu_servers[gpu], pod) for gpu, pod in self._shares]
+            self._coordinator.stop()
+            for gpu_server in self._gpu_servers.values():
+                gpu_server.stop()
             await self._in_thread(self._store.write, entries)
-            self._doors, self._shares, self._stations = {}, {}, {}
+            self._share_sockets, self._shares, self._gpu_servers = {}, {}, {}
             self._thread.shutdown(wait=False)
 
     # --- shares come and go -------------------------------------------------------------------------------------------
 
-    def _station_of(self, gpu: str) -> GpuServer:
-        if gpu not in self._stations:
-            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._together)
-            self._stations[gpu] = GpuServer(gpu, timing, rules, self._arbiter, self._clock, *act)
-        return self._stations[gpu]
+    def _gpu_server_of(self, gpu: str) -> GpuServer:
+        if gpu not in self._gpu_servers:
+            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._coordinator)
+            self._gpu_servers[gpu] = GpuServer(gpu, timing, rules, self._arbiter, self._clock, *act)
+        return self._gpu_servers[gpu]
 
     def _shut(self, before: Mapping[ShareKey, PlacedShare]) -> list[asyncio.Future[None]]:
         """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
@@ -205,18 +205,18 @@ class ArbiterServer:
         for place, placed in before.items():
             now = self._shares.get(place)
             if now is None or now.directory != placed.directory:
-                if door := self._doors.pop(place, None):
-                    door.shut()
+                if share_socket := self._share_sockets.pop(place, None):
+                    share_socket.shut()
                     if now is not None:
-                        for line in list(door.lines):
-                            door.lost(line, "its share is in another directory now")
+                        for connection in list(share_socket.connections):
+                            share_socket.lost(connection, "its share is in another directory now")
                 if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
                     gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
         return gone
 
     def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
         """Keep nothing of a share that is gone but what it owes."""
-        if debt := self._stations[gpu].debts().get(pod):
+        if debt := self._gpu_servers[gpu].debts().get(pod):
             return self._in_thread(self._store.owe, gpu, pod, *debt, self._wall())
         return self._in_thread(self._store.forget, gpu, pod)
 
@@ -230,46 +230,48 @@ class ArbiterServer:
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
         problem: OSError | None = None
         for place, placed in self._shares.items():
-            if place not in self._doors:
+            if place not in self._share_sockets:
                 try:
                     listening = paths.listen(placed.directory, place[0])
                 except OSError as error:
                     problem = error
                     continue
-                self._doors[place] = ShareSocket(*place, placed.directory, self._check, self._stations[place[0]])
-                self._doors[place].open(listening)
-            self._doors[place].most = most
-        self._join_doors()
+                self._share_sockets[place] = ShareSocket(
+                    *place, placed.directory, self._check, self._gpu_servers[place[0]]
+                )
+                self._share_sockets[place].open(listening)
+            self._share_sockets[place].most = most
+        self._link_siblings()
         return problem
 
-    def _join_doors(self) -> None:
+    def _link_siblings(self) -> None:
         """Tell each door which others its pod has, and how often its programs may connect."""
         now = self._loop.time()
         of_pod: dict[str, list[ShareSocket]] = {}
-        for door in self._doors.values():
-            of_pod.setdefault(door.pod, []).append(door)
+        for share_socket in self._share_sockets.values():
+            of_pod.setdefault(share_socket.pod, []).append(share_socket)
         self._paces = {pod: pace for pod, pace in self._paces.items() if pod in of_pod or not pace.rests(now)}
-        for door in self._doors.values():
-            door.beside = [other for other in of_pod[door.pod] if other is not door]
-            door.pace = self._paces.setdefault(door.pod, door.pace)
+        for share_socket in self._share_sockets.values():
+            share_socket.siblings = [other for other in of_pod[share_socket.pod] if other is not share_socket]
+            share_socket.pace = self._paces.setdefault(share_socket.pod, share_socket.pace)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _save(self, station: GpuServer, shown: Collection[str], kept: Collection[str]) -> None:
-        pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
+    def _save(self, gpu_server: GpuServer, shown: Collection[str], kept: Collection[str]) -> None:
+        pods = [pod for pod in {*shown, *kept} if (gpu_server.gpu, pod) in self._shares]
         for pod in {*kept}.difference(pods):
-            self._close_books(station.gpu, pod)
-        entries = [replace(self._entry(station, pod), public=pod in shown, own=pod in kept) for pod in pods]
+            self._close_books(gpu_server.gpu, pod)
+        entries = [replace(self._entry(gpu_server, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._in_thread(self._store.write, entries)
-        written.add_done_callback(functools.partial(self._saved, station, pods))
+        written.add_done_callback(functools.partial(self._saved, gpu_server, pods))
 
-    def _saved(self, station: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
+    def _saved(self, gpu_server: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
         if written.cancelled() or written.exception() is not None or not written.result():
-            station.forget_written(pods)
+            gpu_server.forget_written(pods)
 
-    def _entry(self, station: GpuServer, pod: str) -> ShareEntry:
-        file, deposits, now = station.file(pod, self._wall())
-        return ShareEntry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
+    def _entry(self, gpu_server: GpuServer, pod: str) -> ShareEntry:
+        file, deposits, now = gpu_server.file(pod, self._wall())
+        return ShareEntry(gpu_server.gpu, pod, self._shares[gpu_server.gpu, pod].directory, file, deposits, now)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Run work in the thread, in the order of the calls."""

@@ -43,36 +43,36 @@ class ConnectionHandler(Protocol):
     def listens(self) -> None:
         """Note that connections can be made from now on."""
 
-    def came(self, line: Connection) -> None:
+    def came(self, connection: Connection) -> None:
         """Note a new connection."""
 
-    def received(self, line: Connection, messages: Sequence[FromClient]) -> None:
+    def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection."""
 
-    def left(self, line: Connection) -> None:
+    def left(self, connection: Connection) -> None:
         """Note that a connection is closed."""
 
 
 class Connection:
     """One connection of a program that uses the share."""
 
-    def __init__(self, door: ShareSocket, connection: socket.socket, who: Peer) -> None:
+    def __init__(self, share_socket: ShareSocket, sock: socket.socket, who: Peer) -> None:
         self.peer = who
-        self.door = door
-        self._socket = connection
-        self._number = connection.fileno()
+        self.share_socket = share_socket
+        self._socket = sock
+        self._number = sock.fileno()
         self._stream = from_client()
         self.closed = False
-        if not door.deaf:
+        if not share_socket.deaf:
             self.listen()
 
     def listen(self) -> None:
         """Receive what it sends."""
-        self.door.loop.add_reader(self._number, self.read)
+        self.share_socket.loop.add_reader(self._number, self.read)
 
     def stop_listening(self) -> None:
         """Stop receiving: what it sends waits in the kernel's buffer."""
-        self.door.loop.remove_reader(self._number)
+        self.share_socket.loop.remove_reader(self._number)
 
     def send(self, message: FromServer) -> bool:
         """Send a message, and tell whether it could be sent; if not, the connection is of no use any more."""
@@ -83,7 +83,9 @@ class Connection:
             pass
         except OSError:  # it has just ended
             return False
-        self.door.complain(f"the connection of process {self.peer.pid} is closed: it does not read what it is sent")
+        self.share_socket.complain(
+            f"the connection of process {self.peer.pid} is closed: it does not read what it is sent"
+        )
         return False
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Connection:
         if not self.closed:
             self.closed = True
             self.stop_listening()
-            self.door.lines.discard(self)
+            self.share_socket.connections.discard(self)
             self._socket.close()
 
     def read(self) -> None:
@@ -104,33 +106,33 @@ class Connection:
             data = b""
         if not data:
             rest = len(self._stream.rest)
-            self.door.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
+            self.share_socket.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
             return
         try:
             messages = self._stream.feed(data)
-            self.door.heard(len(messages))
+            self.share_socket.heard(len(messages))
             if messages:
-                self.door.look_beside()
-                self.door.behind.received(self, messages)
+                self.share_socket.accept_on_siblings()
+                self.share_socket.handler.received(self, messages)
         except Malformed as error:
-            self.door.lost(self, f"what it sent is no message: {error}")
+            self.share_socket.lost(self, f"what it sent is no message: {error}")
 
 
 class ShareSocket:
     """The socket of one share of ``pod``."""
 
-    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: ConnectionHandler) -> None:
+    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, handler: ConnectionHandler) -> None:
         self.gpu = gpu
         self.pod = pod
         self.directory = directory
-        self.behind = behind
+        self.handler = handler
         self.most = 1
         """Connections at a time."""
-        self.beside: Collection[ShareSocket] = ()
+        self.siblings: Collection[ShareSocket] = ()
         """The doors of the same pod's shares of other GPUs."""
         self.pace = Pace()
         """The pace of connections to all doors of the pod."""
-        self.lines: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
         self._listening: socket.socket | None = None
@@ -144,7 +146,7 @@ class ShareSocket:
     def open(self, listening: socket.socket) -> None:
         """Take connections from that socket."""
         self._listening = listening
-        self.behind.listens()
+        self.handler.listens()
         self._resume()
 
     def shut(self) -> None:
@@ -156,14 +158,14 @@ class ShareSocket:
             self._listening.close()
             self._listening = None
 
-    def lost(self, line: Connection, reason: str) -> None:
-        """Close a useless ``line``, and have everything that it had given back."""
-        if line.closed:
+    def lost(self, connection: Connection, reason: str) -> None:
+        """Close a useless ``connection``, and have everything that it had given back."""
+        if connection.closed:
             return
-        line.close()
+        connection.close()
         if reason:
-            self.complain(f"the connection of process {line.peer.pid} is closed: {reason}")
-        self.behind.left(line)
+            self.complain(f"the connection of process {connection.peer.pid} is closed: {reason}")
+        self.handler.left(connection)
 
     def heard(self, messages: int) -> None:
         """Count ``messages``: a client that floods makes its whole share wait a little, so that others do not."""
@@ -173,14 +175,14 @@ class ShareSocket:
         self._heard += messages
         if self._heard > MESSAGES and not self.deaf:
             self.deaf = True
-            for line in self.lines:
-                line.stop_listening()
+            for connection in self.connections:
+                connection.stop_listening()
             self.loop.call_later(SLICE, self._hear_again)
 
     def _hear_again(self) -> None:
         self.deaf = False
-        for line in self.lines:
-            line.listen()
+        for connection in self.connections:
+            connection.listen()
 
     def complain(self, what: str) -> None:
         """Log one line, at most one a second."""
@@ -192,13 +194,13 @@ class ShareSocket:
         self._told, self._untold = now, 0
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 
-    def look_beside(self) -> None:
+    def accept_on_siblings(self) -> None:
         """Take the connections that the pod's programs made to its other GPUs, before a message sent after is handled.
 
         A program on several GPUs has to be known as one before it has any of them.
         """
-        for door in self.beside:
-            door.take()
+        for share_socket in self.siblings:
+            share_socket.take()
 
     def take(self) -> list[Connection]:
         """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
@@ -209,7 +211,7 @@ class ShareSocket:
             if self._listening is None or self._timer is not None:
                 break
             try:
-                connection, _ = self._listening.accept()
+                sock, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:
@@ -218,12 +220,12 @@ class ShareSocket:
                 self._pause(PAUSE)
                 self.complain(f"no more connections can be taken now: {error.strerror}")
                 break
-            line = self._admit(connection)
-            if isinstance(line, Connection):
-                admitted.append(line)
+            found = self._admit(sock)
+            if isinstance(found, Connection):
+                admitted.append(found)
             else:
-                connection.close()
-                self.complain(line)
+                sock.close()
+                self.complain(found)
         return admitted
 
     def _pause(self, seconds: float) -> None:
@@ -238,26 +240,26 @@ class ShareSocket:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for line in self.take():
-            if not (self.deaf or line.closed):
-                line.read()  # a new client asks at once: the loop may have much else to do before its next look
+        for connection in self.take():
+            if not (self.deaf or connection.closed):
+                connection.read()  # a new client asks at once: the loop may have much else to do before its next look
 
-    def _admit(self, connection: socket.socket) -> Connection | str:
+    def _admit(self, sock: socket.socket) -> Connection | str:
         """Admit a connection, or return why it is refused."""
         now = self.loop.time()
-        if len(self.lines) >= self.most:
+        if len(self.connections) >= self.most:
             self.pace.refused(now)
             return f"a connection is refused: it has {self.most} already, which is all that one share can have"
-        if not self.pace.takes(user_of(connection), now):
+        if not self.pace.takes(user_of(sock), now):
             return "a connection is refused: its programs connect too often"
-        connection.setblocking(False)
+        sock.setblocking(False)
         try:
-            who = peer(connection)
+            who = peer(sock)
         except OSError as error:
             return f"a connection is refused: {error}"
         if refusal := self._check(who, self.pod):
             return f"a connection is refused: {refusal}"
-        line = Connection(self, connection, who)
-        self.lines.add(line)
-        self.behind.came(line)
-        return line
+        connection = Connection(self, sock, who)
+        self.connections.add(connection)
+        self.handler.came(connection)
+        return connection

@@ -14,7 +14,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
-from .other_apis import ways_of
+from .other_apis import apis_of
 from .proxy import give_back
 from .server import ArbiterServer
 from .usage_by_process import UsageReader, beyond, foreign
@@ -94,8 +94,8 @@ class UseScanner:
                 pod: {*outside.get(pod, ()), *(asking & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
                 for pod in by_share
             }
-            ways = await self._in_thread(ways_of, seen, asking)
-            self._see(gpu, UseScanned(outside, now - begin, over, ways))
+            apis = await self._in_thread(apis_of, seen, asking)
+            self._see(gpu, UseScanned(outside, now - begin, over, apis))
         if uses is None:  # without a reading, their work may not have ended
             return
         self._look_idle(gpu, watched, begin, now, sum(uses.values()))

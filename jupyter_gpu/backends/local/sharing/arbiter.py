@@ -111,7 +111,7 @@ class Arbiter:
         self._memories = Memories(DRIVER.exists())
         self._untidy = True
         self._users = Users(NvmlUsageReader()) if DRIVER.exists() else None
-        self._bouncer = Enforcer(
+        self._enforcer = Enforcer(
             self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
@@ -124,7 +124,7 @@ class Arbiter:
             self._clients.check,
             timing=lambda gpu: rules.of(gpu).timing,
             elastic=lambda gpu: rules.of(gpu).elastic,
-            overdue=self._bouncer.late,
+            overdue=self._enforcer.late,
             servers=self._clients.servers,
         )
         self.over = False
@@ -133,7 +133,7 @@ class Arbiter:
     async def run(self) -> bool:
         """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
-        await self._bouncer.start(self._server)
+        await self._enforcer.start(self._server)
         try:
             found = await self._look()
             if found is not None:
@@ -141,7 +141,7 @@ class Arbiter:
                 await self._serve(found)
                 await self._follow()
         finally:
-            await self._bouncer.close()  # stopped processes run again
+            await self._enforcer.close()  # stopped processes run again
             await self._server.close()
             self._clients.close()
         return self._outdated and not self.over
@@ -264,7 +264,7 @@ class Arbiter:
             )
         except (OSError, ValueError) as error:
             _log.warning("Not every share can be served; it is tried again: %s", error)
-        await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
+        await self._enforcer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""

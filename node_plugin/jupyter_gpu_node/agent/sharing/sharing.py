@@ -91,7 +91,7 @@ class Sharing:
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
         rules = functools.partial(gpu_settings.of, settings.shares, settings.node)
-        self._bouncer = Enforcer(
+        self._enforcer = Enforcer(
             settings.offences,
             self._take_away,
             pod_of=self._pod_of,
@@ -106,7 +106,7 @@ class Sharing:
             in_its_pod,
             timing=lambda gpu: rules(gpu).timing,
             elastic=lambda gpu: rules(gpu).elastic,
-            overdue=self._bouncer.late,
+            overdue=self._enforcer.late,
             servers=servers,
         )
 
@@ -124,7 +124,7 @@ class Sharing:
         """
         if not self._begun.is_set():
             self.taken.restoring = True
-            await self._bouncer.start(self.server)
+            await self._enforcer.start(self.server)
             self.taken.restoring = False
             self._begun.set()
         self.changed()
@@ -152,7 +152,7 @@ class Sharing:
     async def close(self) -> None:
         """End: stopped processes run again, and what banks hold is written down."""
         if self._begun.is_set():
-            await self._bouncer.close()
+            await self._enforcer.close()
         await self.server.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -242,11 +242,11 @@ class Sharing:
         holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
         return {
             gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
-            for gpu, pods in served_rules.served(holdings, self.taken.standing).items()
+            for gpu, pods in served_rules.served(holdings, self.taken.in_force).items()
         }
 
     def _as_before(self) -> Shares:
-        gone = self.taken.standing
+        gone = self.taken.in_force
         return {
             gpu: {
                 uid: PlacedShare(terms, self._directories(self._slots[uid])[0])
@@ -265,8 +265,8 @@ class Sharing:
 
     async def _update(self) -> None:
         async with self._one:
-            standing, wanted, slots = self.taken.standing, self._wanted(), dict(self._slots)
-            state = (wanted, standing, self.taken.known - standing, slots)
+            in_force, wanted, slots = self.taken.in_force, self._wanted(), dict(self._slots)
+            state = (wanted, in_force, self.taken.known - in_force, slots)
             if state == self._done:
                 return
             self._done = ()
@@ -282,13 +282,13 @@ class Sharing:
                 alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
                 if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
                     self._shown[uid] = (names, gpus)
-            if forgiven := self.taken.known - standing:  # their offences are forgotten with them
-                await self._bouncer.set(_pods(wanted, (), forgiven))
+            if forgiven := self.taken.known - in_force:  # their offences are forgotten with them
+                await self._enforcer.set(_pods(wanted, (), forgiven))
                 self.taken.forgive(forgiven)
-            await self._bouncer.set(_pods(wanted, standing, ()))
+            await self._enforcer.set(_pods(wanted, in_force, ()))
             self._problems = problems
             if not problems:
-                self._done = (wanted, standing, frozenset(), slots)
+                self._done = (wanted, in_force, frozenset(), slots)
 
     async def _serve(self, wanted: Shares, problems: dict[str, str]) -> None:
         try:
@@ -297,7 +297,7 @@ class Sharing:
             for gpu, pods in wanted.items():
                 for uid in pods:
                     try:
-                        self.server.door(gpu, uid)
+                        self.server.share_socket(gpu, uid)
                     except KeyError:
                         problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
         await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})

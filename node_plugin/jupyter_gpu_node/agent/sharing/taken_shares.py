@@ -35,18 +35,18 @@ class TakenShares:
         return frozenset(self._known)
 
     @property
-    def standing(self) -> frozenset[ShareKey]:
+    def in_force(self) -> frozenset[ShareKey]:
         """The taken shares whose users have not asked anew."""
         members = self._members()
         for place, found in self._known.items():
             self._known[place] = _dated(found, members.get(place[1]))
         return frozenset(
-            (gpu, uid) for (gpu, uid), found in self._known.items() if _stands(members.get(uid), gpu, found)
+            (gpu, uid) for (gpu, uid), found in self._known.items() if _is_in_force(members.get(uid), gpu, found)
         )
 
     def of(self, uid: str) -> Mapping[str, str]:
         """Return, by GPU, why that pod's share of it was taken away, until its user asks anew."""
-        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.standing) if pod == uid}
+        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.in_force) if pod == uid}
 
     def add(self, gpu: str, uid: str, reason: str) -> None:
         """Take a share away from now on, with an Event and a step for its pod."""
@@ -89,7 +89,7 @@ def _dated(found: TakenShare, member: Member | None) -> TakenShare:
     return replace(found, generation=member.attached.observed_generation)
 
 
-def _stands(member: Member | None, gpu: str, found: TakenShare) -> bool:
+def _is_in_force(member: Member | None, gpu: str, found: TakenShare) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
-    return found.stands(gpu, member.view.allocated)
+    return found.is_in_force(gpu, member.view.allocated)

@@ -28,7 +28,7 @@ class TakenShare:
     milli: int | None = None
     """Milli that it had; None: not known."""
 
-    def stands(self, uuid: str, allocated: Allocated | None) -> bool:
+    def is_in_force(self, uuid: str, allocated: Allocated | None) -> bool:
         """Tell whether ``allocated`` still is the decision that it was taken from."""
         given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
         if allocated is None or uuid not in given:

@@ -349,7 +349,7 @@ class Arbiter:
 
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 
-    def obey(self, rule: Rule, now: int) -> tuple[TurnOrder, ...]:
+    def apply_rule(self, rule: Rule, now: int) -> tuple[TurnOrder, ...]:
         """Apply ``rule`` from now on."""
         self._pass(now)
         self._rule = rule
@@ -460,15 +460,15 @@ class Arbiter:
     def _rank(self, one: _Share) -> tuple[int, int, int]:
         """Return the sort key of a waiting share, least first. Finer steps would be switches for nothing."""
         ledger = one.ledger
-        standing = ledger.standing(self._now)
-        if standing == NEITHER:
+        precedence = ledger.precedence(self._now)
+        if precedence == NEITHER:
             return 3, ledger.freely * 1000 // ledger.milli, one.since
         had = self._had(one)
-        if standing == SAVER and had < LONG:
+        if precedence == SAVER and had < LONG:
             return 0, had, one.since
         if self._due:
             return 1, 0, one.since
-        return (1, had, one.since) if standing == SAVER else (2, -ledger.left(), one.since)
+        return (1, had, one.since) if precedence == SAVER else (2, -ledger.left(), one.since)
 
     def _had(self, one: _Share) -> int:
         """Return what it had since its demand began, in powers of two."""
@@ -546,7 +546,7 @@ class Arbiter:
             self._burst = 0
         elif turn.left and self._due:
             self._burst = max(0, self._burst - LEAVES * (end - start))
-        elif self._had(turn.share) >= LONG and turn.share.ledger.standing(start) == SAVER:
+        elif self._had(turn.share) >= LONG and turn.share.ledger.precedence(start) == SAVER:
             self._burst += end - start
         self._due = self._burst >= LEAVES * self.timing.lease or (self._due and self._burst > 0)
 

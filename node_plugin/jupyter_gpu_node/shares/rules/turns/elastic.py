@@ -130,16 +130,16 @@ class MilliChange:
 class Adjustment:
     """The result of one pass: all shares of the GPU, and what is new. The effective milli must take effect at once."""
 
-    standings: Mapping[str, ElasticState]
+    states: Mapping[str, ElasticState]
     changes: Mapping[str, MilliChange]
 
     @property
     def effective(self) -> dict[str, int]:
         """The effective milli by share; their sum is at most 1000."""
-        return {name: one.effective for name, one in self.standings.items()}
+        return {name: one.effective for name, one in self.states.items()}
 
 
-def adjust(standings: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], rules: Elastic) -> Adjustment:
+def adjust(states: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], rules: Elastic) -> Adjustment:
     """Make one pass over the shares in ``seen``, which are all of this GPU; others are forgotten.
 
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
@@ -147,12 +147,12 @@ def adjust(standings: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse],
     """
     if (total := sum(one.allocated for one in seen.values())) > MILLI_PER_GPU:
         raise ValueError(f"The shares of one GPU are together at most {MILLI_PER_GPU} milli, not {total}.")
-    looked = {name: _look(standings.get(name), one, rules) for name, one in sorted(seen.items())}
+    looked = {name: _look(states.get(name), one, rules) for name, one in sorted(seen.items())}
     this = _Pass(looked, rules)
     this.give_back([name for name, one in seen.items() if _wants_its_own(looked[name], one, rules)])
     this.grow()
     this.shrink()
-    return this.outcome(standings)
+    return this.outcome(states)
 
 
 def _look(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
@@ -187,10 +187,10 @@ def _wants_its_own(one: ElasticState, now: PeriodUse, rules: Elastic) -> bool:
 class _Pass:
     """One pass: first shares that want their own back, then those that want more, then those that shrink; each once."""
 
-    def __init__(self, standings: Mapping[str, ElasticState], rules: Elastic) -> None:
-        self._standings = dict(standings)
+    def __init__(self, states: Mapping[str, ElasticState], rules: Elastic) -> None:
+        self._states = dict(states)
         self._rules = rules
-        self._now = {name: one.effective for name, one in standings.items()}
+        self._now = {name: one.effective for name, one in states.items()}
         self._reasons: dict[str, str] = {}
         self._short: Collection[str] = ()
 
@@ -204,12 +204,12 @@ class _Pass:
         As no more than the GPU is allocated, that is always enough: also where a new share came.
         """
         for name in names:
-            one = self._standings[name]
+            one = self._states[name]
             self._now[name] = one.allocated
             # a share that has just got its own back is not a donor again at once
-            self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
+            self._states[name] = replace(one, peak=max(one.peak, float(one.allocated)))
             self._reasons[name] = "Has its own back."
-        extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
+        extra = {name: self._now[name] - one.allocated for name, one in self._states.items()}
         lent = {name: amount for name, amount in extra.items() if amount > 0}
         self._take(_split(max(0, -self._free), lent), "Gave back what was only lent.")
 
@@ -217,10 +217,10 @@ class _Pass:
         """Grow shares that use up what they have by a step, all alike: from what is free, and then from donors."""
         wishes = {
             name: min(self._rules.step, MILLI_PER_GPU - self._now[name])
-            for name, one in self._standings.items()
+            for name, one in self._states.items()
             if self._patient(one.high) and name not in self._reasons and self._now[name] < MILLI_PER_GPU
         }
-        donors = {name: self._spare(name) for name, one in self._standings.items() if self._patient(one.low)}
+        donors = {name: self._spare(name) for name, one in self._states.items() if self._patient(one.low)}
         free = self._free
         amount = min(sum(wishes.values()), free + sum(donors.values()))
         if amount:
@@ -235,10 +235,10 @@ class _Pass:
 
         All that have more than their own, or want it, approach the same multiple of what is allocated to them.
         """
-        ring = [name for name, one in self._standings.items() if name in wanting or self._now[name] > one.allocated]
+        ring = [name for name, one in self._states.items() if name in wanting or self._now[name] > one.allocated]
         total = sum(self._now[name] for name in ring)
-        base = sum(self._standings[name].allocated for name in ring)
-        missing = {name: self._standings[name].allocated * total // base - self._now[name] for name in ring}
+        base = sum(self._states[name].allocated for name in ring)
+        missing = {name: self._states[name].allocated * total // base - self._now[name] for name in ring}
         step = self._rules.step
         wishes = {name: min(step, missing[name]) for name in wanting if missing[name] > 0}
         extra = {name: min(step, -missing[name]) for name in ring if missing[name] < 0 and name not in self._reasons}
@@ -248,14 +248,14 @@ class _Pass:
 
     def shrink(self) -> None:
         """Shrink shares that use hardly any of what they have, towards their use."""
-        for name, one in self._standings.items():
+        for name, one in self._states.items():
             if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
                 self._take({name: spare}, "Shrank: it uses little of it.")
 
     def outcome(self, before: Mapping[str, ElasticState]) -> Adjustment:
         """Return the result. A reason stays until there is another; "nothing is free" is said as long as it is so."""
         after, changes = {}, {}
-        for name, one in self._standings.items():
+        for name, one in self._states.items():
             reason = self._reasons.get(name, one.reason.removesuffix(_NOTHING_FREE).rstrip())
             reason = f"{reason} {_NOTHING_FREE}".lstrip() if name in self._short else reason
             after[name] = replace(one, effective=self._now[name], reason=reason)
@@ -271,7 +271,7 @@ class _Pass:
         """Return what a share can spare: its use is below ``give`` of what it has, and at most that of the rest."""
         if name in self._reasons:
             return 0
-        one = self._standings[name]
+        one = self._states[name]
         keeps = max(1, ceil(one.peak / self._rules.give), ceil(self._rules.floor * one.allocated))
         return max(0, self._now[name] - keeps)
 

@@ -102,7 +102,7 @@ class ServedShare:
         """Whether all its clients know a lease for one launch."""
         return not any(one.old for one in self.clients)
 
-    def demand(self) -> int | None:
+    def total_want(self) -> int | None:
         """Return the demand of all clients together: they may run one after the other."""
         wants = [one.want for one in self.clients if one.want is not None]
         if not wants:
@@ -247,7 +247,7 @@ class LeaseManager:
         orders = self.arbiter.put(milli, now, deposits=saved, owes=owing, heirs=heirs)
         self._follow(orders, now)
         if self._rule is not None:
-            self._obey(self._rule, now)
+            self._apply_rule(self._rule, now)
         for name, (old, whole) in before.items():
             self._change(self._shares[name], old, whole, now)
         return self._sent()
@@ -312,7 +312,7 @@ class LeaseManager:
         """Longest turn while others wait, in microseconds."""
         return self.arbiter.timing.lease
 
-    def seat(self, pod: str) -> Demand | None:
+    def demand(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it has nothing, or all of it."""
         share, holder = self._shares.get(pod), self._holder
         if holder is not None and holder.name == pod and not holder.exclusive:
@@ -322,19 +322,19 @@ class LeaseManager:
             return None
         return Demand(share.told is not None, False, False, False, share.terms.milli, share.steps)
 
-    def obey(self, rule: Rule, now: int) -> list[Action]:
+    def apply_rule(self, rule: Rule, now: int) -> list[Action]:
         """Apply ``rule``, by pods, from now on."""
         self._rule = rule
-        self._obey(rule, now)
+        self._apply_rule(rule, now)
         return self._sent()
 
-    def _obey(self, rule: Rule, now: int) -> None:
+    def _apply_rule(self, rule: Rule, now: int) -> None:
         keys = {name: share.key for name, share in self._shares.items()}
         barred, contesting = (
             frozenset(keys[name] for name in names if name in keys) for names in (rule.barred, rule.contesting)
         )
         first = keys.get(rule.first) if rule.first is not None else None
-        self._follow(self.arbiter.obey(Rule(first, rule.once, barred, contesting), now), now)
+        self._follow(self.arbiter.apply_rule(Rule(first, rule.once, barred, contesting), now), now)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
         """Tell whether that pod, which waits, could have this GPU now, as far as pods outside its group go."""
@@ -463,16 +463,16 @@ class LeaseManager:
 
     def _tell(self, share: ServedShare, now: int) -> None:
         """Tell the arbiter what a share without the GPU wants."""
-        demand = share.demand()
-        if share.gone or demand == share.told:
+        want = share.total_want()
+        if share.gone or want == share.told:
             return
-        share.told = demand
-        told = self.arbiter.release(share.key, now) if demand is None else self.arbiter.ask(share.key, now, demand)
+        share.told = want
+        told = self.arbiter.release(share.key, now) if want is None else self.arbiter.ask(share.key, now, want)
         self._follow(told, now)
 
     def _give_back(self, share: ServedShare, now: int) -> None:
         self._holder, share.revoked, share.patient = None, False, None
-        share.told = None if share.gone else share.demand()
+        share.told = None if share.gone else share.total_want()
         if share.gone:
             del self._keys[share.key]
         orders = self.arbiter.release(share.key, now, share.told, share.work)

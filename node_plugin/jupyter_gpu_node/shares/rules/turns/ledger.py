@@ -90,7 +90,7 @@ class Ledger:
         """Return for how long it has a right to run from ``now`` on. What it owes comes first."""
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
-    def standing(self, now: int) -> int:
+    def precedence(self, now: int) -> int:
         """Return its right to a turn that is worth the switch. Savings come first: it left time unused.
 
         Crumbs of a quantum wait until there is more, savings never.
@@ -104,7 +104,7 @@ class Ledger:
 
     def claims(self, now: int) -> bool:
         """Tell whether it has any right to a turn."""
-        return self.standing(now) < NEITHER
+        return self.precedence(now) < NEITHER
 
     def saved(self, now: int) -> bool:
         """Tell whether it has left time unused that it can still spend."""

@@ -15,14 +15,14 @@ PidAndStart = tuple[int, int]
 """pid and start."""
 
 
-def program(line: Sequence[PidAndStart], servers: Collection[PidAndStart]) -> PidAndStart | None:
-    """Return the process that stands for the first of ``line``, which is followed by its parent, grandparent and so on.
+def program(ancestry: Sequence[PidAndStart], servers: Collection[PidAndStart]) -> PidAndStart | None:
+    """Return the process that stands for the first of ``ancestry``: a process, its parent, grandparent and so on.
 
     That is the last one below a server, or a server itself; None: it is below none.
     """
-    if line[0] in servers:
-        return line[0]
-    return next((child for child, parent in pairwise(line) if parent in servers), None)
+    if ancestry[0] in servers:
+        return ancestry[0]
+    return next((child for child, parent in pairwise(ancestry) if parent in servers), None)
 
 
 def is_on_several(members: Iterable[tuple[PidAndStart | None, Collection[str]]]) -> bool:

@@ -57,7 +57,7 @@ class UseScanned:
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)
     """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
-    ways: Mapping[str, str] = field(default_factory=dict)
+    apis: Mapping[str, str] = field(default_factory=dict)
     """Ways to the GPU that cannot ask for turns (`other_apis`) of the processes that used it so, by share, in words."""
 
 

@@ -38,7 +38,7 @@ class ViolationRecord:
     """Time when they were stopped."""
     avoiders: Processes = frozenset()
     """Observed processes that never ask."""
-    way: str = ""
+    api: str = ""
     """Way by which all of these use the GPU, if it is one that cannot ask; empty: they could ask."""
     kept: int = 0
     """Time until when these run in its turns only; 0: they run as they like."""

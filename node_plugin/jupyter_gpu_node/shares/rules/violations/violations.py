@@ -137,7 +137,7 @@ def _count(
     for share in sorted({*records, *event.foreign, *event.beyond}):
         one = records.get(share, ViolationRecord())
         one = one if now < one.kept else replace(one, kept=0)
-        one = replace(one, way=event.ways.get(share, ""))
+        one = replace(one, api=event.apis.get(share, ""))
         foreign, beyond = event.foreign.get(share, {}), event.beyond.get(share, 0)
         records[share] = _looked(one, foreign, beyond, event.passed, penalties)
 
@@ -212,8 +212,8 @@ def _judged(
     used = avoided or one.beyond >= PROOF or one.slowly >= SLOW_PROOF
     if not late and not used and not hoards:
         return one
-    innocent = bool(avoided and not late and not hoards and one.way and penalties.kept)  # it gets its turns, no more
-    what = _offence(one, late=late, hoards=hoards)
+    innocent = bool(avoided and not late and not hoards and one.api and penalties.kept)  # it gets its turns, no more
+    what = _violation(one, late=late, hoards=hoards)
     strikes = one.counts(now, penalties) + (0 if innocent else 1)
     one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0, hoards=0)
     times = round(one.strikes)  # a little of each is forgotten before the next
@@ -230,7 +230,7 @@ def _judged(
     return one
 
 
-def _offence(one: ViolationRecord, *, late: bool, hoards: bool) -> str:
+def _violation(one: ViolationRecord, *, late: bool, hoards: bool) -> str:
     """Return in words what the share did, for its user."""
     if late:
         return "it kept the GPU after it was asked for it"
@@ -239,7 +239,7 @@ def _offence(one: ViolationRecord, *, late: bool, hoards: bool) -> str:
             f"its programs hold {-(-one.untold // MIB)} MiB of GPU memory above its limit, which they took without "
             "asking for it. End the program that goes around the gate, or have the limit raised"
         )
-    return "it used the GPU in turns of others" + (f" by {one.way}, which cannot ask for turns" if one.way else "")
+    return "it used the GPU in turns of others" + (f" by {one.api}, which cannot ask for turns" if one.api else "")
 
 
 def _excused(
