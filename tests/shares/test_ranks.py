@@ -16,7 +16,7 @@ import pytest
 
 from tests.shares.client import now, overlaps, uses
 from tests.shares.serve import ROOT, Serving
-from tests.shares.test_together import GPUS, Side
+from tests.shares.test_multi_gpu import GPUS, Side
 from tests.shares.world import connect, grows, stands, until
 
 NUMBER = Struct("q")

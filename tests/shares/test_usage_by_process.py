@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader, beyond, foreign
+from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
+from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
 
 MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)
 

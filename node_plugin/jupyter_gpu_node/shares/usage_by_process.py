@@ -1,4 +1,4 @@
-"""GPU use and memory by process, from NVML; and the part of it that was in turns of others, which is pure.
+"""GPU use and memory by process, from NVML.
 
 As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
@@ -14,12 +14,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
-from jupyter_gpu_node.processes.rules.process_id import Process
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
@@ -46,38 +45,6 @@ class UsageReader(Protocol):
 
     async def close(self) -> None:
         """End: nothing more will be asked."""
-
-
-def foreign(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
-) -> dict[str, dict[Process, int]]:
-    """Return, by share, what non-member processes used, at most what others had turns: they launch whenever they like.
-
-    ``uses`` and ``turns`` are of the same time, in microseconds.
-    """
-    found: dict[str, dict[Process, int]] = {}
-    for share, by_process in uses.items():
-        others = _of_others(share, turns)
-        for process in sorted(by_process.keys() - members):
-            if part := min(others, by_process[process]):
-                found.setdefault(share, {})[process] = part
-                others -= part
-    return found
-
-
-def beyond(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
-) -> dict[str, int]:
-    """Return, by share, what its members used beyond its turns; below zero: less. At most what others had turns."""
-    found = {}
-    for share, had in turns.items():
-        used = sum(use for process, use in uses.get(share, {}).items() if process in members)
-        found[share] = min(used - had, _of_others(share, turns))
-    return found
-
-
-def _of_others(share: str, turns: Mapping[str, int]) -> int:
-    return sum(turn for other, turn in turns.items() if other != share)
 
 
 class NvmlUsageReader:

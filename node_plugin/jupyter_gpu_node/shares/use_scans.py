@@ -12,12 +12,13 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
 from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
 from .other_apis import apis_of
 from .proxy import give_back
 from .server import ArbiterServer
-from .usage_by_process import UsageReader, beyond, foreign
+from .usage_by_process import UsageReader
 from .watched import WatchedGpu
 
 IDLE_LOOKS = 2

@@ -21,7 +21,7 @@ from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.stage import PATIENCE, Remote
-from tests.shares.bouncing import state
+from tests.shares.enforcing import state
 
 from .machine import Machine, Program
 from .test_shares import HOG, share

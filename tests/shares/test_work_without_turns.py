@@ -13,7 +13,7 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Term
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.use_scans import UseScanner
-from tests.shares.bouncing import Bouncing, until
+from tests.shares.enforcing import EnforcingServer, until
 
 MS = 1000
 TIMING = Timing()
@@ -103,7 +103,7 @@ def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_
     """A program around its gate could say that all of its kernels were small copies: these are no turns."""
 
     async def check() -> None:
-        async with Bouncing(tmp_path) as world:
+        async with EnforcingServer(tmp_path) as world:
             await world.set({"GPU-1": {"a": 500, "b": 500}})
             _, writer = await asyncio.open_unix_connection(world.socket("GPU-1", "a"))
             writer.write(encode(Done(None, MOST)))

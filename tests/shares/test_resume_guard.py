@@ -14,7 +14,18 @@ import pytest
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.resume_guard import ResumeGuard
 from tests.gate.standin.conftest import FIRST as GPU
-from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until
+from tests.shares.enforcing import (
+    HOG,
+    HOG_BUSY,
+    EnforcingServer,
+    Running,
+    children,
+    killable,
+    line,
+    process,
+    state,
+    until,
+)
 
 TWO = {"a": 500, "b": 500}
 SPIN = "print('has it', flush=True)\nwhile True: pass"
@@ -81,7 +92,7 @@ def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, d
     """Not even one that hears nothing; nor is there one before somebody is stopped."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             one = running.start(HOG, world.socket(GPU, "b"))
             assert await line(one) == "has it\n"

@@ -1,6 +1,6 @@
 """A server and its bouncer, for tests: in this process, or in one of their own that can be killed.
 
-`python -m tests.shares.bouncing FOLDER SHARES`: serves these shares (JSON) until it is killed.
+`python -m tests.shares.enforcing FOLDER SHARES`: serves these shares (JSON) until it is killed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def owner(pid: int) -> str | None:
     return None
 
 
-class Bouncing:
+class EnforcingServer:
     """Both, in this process. What was taken away and told is in `taken` and `told`."""
 
     def __init__(
@@ -249,7 +249,7 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def killable(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> AsyncIterator[subprocess.Popen[str]]:
     """One that serves these shares in a process of its own, which leads its session; it is killed at the end."""
-    command = [sys.executable, "-m", "tests.shares.bouncing", str(folder), json.dumps(shares)]
+    command = [sys.executable, "-m", "tests.shares.enforcing", str(folder), json.dumps(shares)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
     one = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -269,7 +269,7 @@ async def line(one: subprocess.Popen[str]) -> str:
 
 
 async def _main(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> None:
-    async with Bouncing(folder, penalties={"grace": 1_000_000}) as world:  # time enough to be killed meanwhile
+    async with EnforcingServer(folder, penalties={"grace": 1_000_000}) as world:  # time enough to be killed meanwhile
         await world.set(shares)
         print("ready", flush=True)
         await asyncio.Event().wait()
