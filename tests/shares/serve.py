@@ -200,7 +200,7 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
             elif "overdue" in command:
                 answer = [dataclasses.asdict(one) for one in late]
             elif "members" in command:
-                answer = [dataclasses.asdict(one) for one in server.members()]
+                answer = [dataclasses.asdict(one) for one in server.connected()]
             elif "holder" in command:
                 answer = server.holder(command["holder"])
             elif "close" in command:

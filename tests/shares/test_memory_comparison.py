@@ -179,7 +179,7 @@ def test_nobody_looks_where_nothing_is_to_be_seen(place: Place) -> None:
                 assert world.boards.asked == 0
                 await world.set(TERMS)
                 await until(lambda: world.boards.asked)
-            await until(lambda: not world.server.members())
+            await until(lambda: not world.server.connected())
             await asyncio.sleep(0.6)  # two looks more, as something was there at the last one
             asked = world.boards.asked
             await asyncio.sleep(1)

@@ -22,6 +22,7 @@ from typing import ParamSpec, TypeVar
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import proc, signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
@@ -33,9 +34,8 @@ from .memory_comparison import MemoryComparison
 from .proxy import Proxy, give_back, holders
 from .resume_guard import ResumeGuard
 from .server import ArbiterServer, microseconds
-from .store import ShareKey
 from .usage_by_process import UsageReader
-from .use_scans import UseScanner, members
+from .use_scans import UseScanner, connected_processes
 from .watched import WatchedGpu
 
 POLL = 0.01
@@ -103,8 +103,8 @@ class Enforcer:
             await self._handle(gpu, events.EnforcerStarted())
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._scan_for_ever())]
         if self._reader:
-            looks = MemoryComparison(server, self._reader, self._thread, self._pod_of)
-            self._tasks.append(asyncio.create_task(self._scan_memory_for_ever(looks)))
+            comparison = MemoryComparison(server, self._reader, self._thread, self._pod_of)
+            self._tasks.append(asyncio.create_task(self._scan_memory_for_ever(comparison)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
         """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
@@ -213,7 +213,7 @@ class Enforcer:
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
             self._tell(gpu, order.share, order.reason)
-            watched.looked, watched.turns = (
+            watched.scanned_at, watched.turns = (
                 self._clock(),
                 self._scanner.turns(gpu, watched.pods),
             )  # what it does now is looked at alone
@@ -252,7 +252,7 @@ class Enforcer:
         found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, keepers in self._gpus[gpu].keepers.items():
             found.setdefault(pod, set()).update(keepers)
-        for pod, process in members(self._server, gpu):
+        for pod, process in connected_processes(self._server, gpu):
             found.setdefault(pod, set()).add(process)
         records = self._gpus[gpu].state.values()
         meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
@@ -277,7 +277,7 @@ class Enforcer:
         return found
 
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:
-        pids = [process.pid for pod, process in members(self._server, gpu) if pod == share]
+        pids = [process.pid for pod, process in connected_processes(self._server, gpu) if pod == share]
         return await self._in_thread(cpu_limits.read, pids)
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
@@ -298,7 +298,7 @@ class Enforcer:
             known = before.get(share)
             if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
                 known = processes, self._clock()
-                watched.looked, watched.turns = known[1], self._scanner.turns(gpu, watched.pods)
+                watched.scanned_at, watched.turns = known[1], self._scanner.turns(gpu, watched.pods)
                 self._hurry.set()
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
@@ -353,23 +353,23 @@ class Enforcer:
                 continue
             for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
-                    await self._scanner.look(gpu, self._watched(gpu))
+                    await self._scanner.scan(gpu, self._watched(gpu))
                 except Exception:  # such as a reader that fails: the next look may not
                     _log.exception("Who uses %s could not be looked at", gpu)
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
         """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
         if self._server:
-            every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)
+            every = frozenset(process for pod, process in connected_processes(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
 
-    async def _scan_memory_for_ever(self, looks: MemoryComparison) -> None:
+    async def _scan_memory_for_ever(self, comparison: MemoryComparison) -> None:
         """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
         while True:
             await asyncio.sleep(self._pause)
             for gpu, watched in list(self._gpus.items()):
                 try:
-                    untold = await looks.look(gpu, watched)
+                    untold = await comparison.compare(gpu, watched)
                 except Exception:  # as above
                     _log.exception("How much memory programs have on %s could not be looked at", gpu)
                     continue

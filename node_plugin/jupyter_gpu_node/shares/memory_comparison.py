@@ -13,7 +13,7 @@ from jupyter_gpu_node.shares.rules.measured_memory import MIB
 
 from .server import ArbiterServer
 from .usage_by_process import UsageReader
-from .use_scans import attributed, members
+from .use_scans import attributed, connected_processes
 from .watched import WatchedGpu
 
 UNKNOWN = (
@@ -40,7 +40,7 @@ class MemoryComparison:
         self._unknown: set[str] = set()
         """GPUs of which it was said that the driver does not tell."""
 
-    async def look(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
+    async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
         """Charge what processes hold, and return the bytes above each limit that nobody was granted.
 
         None: there is nothing to look at, as one share without a limit has the GPU, or no program of any has it.
@@ -55,7 +55,7 @@ class MemoryComparison:
         by_pid = await self._reader.memory(gpu)
         by_share: Mapping[str, Mapping[Process, int | None]] = {}
         if by_pid:
-            known = {process: pod for pod, process in members(self._server, gpu)}
+            known = {process: pod for pod, process in connected_processes(self._server, gpu)}
             work = functools.partial(attributed, watched.pods, by_pid, known, self._pod_of)
             by_share = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         if by_pid is None or any(size is None for some in by_share.values() for size in some.values()):

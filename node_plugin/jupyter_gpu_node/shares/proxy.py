@@ -51,10 +51,10 @@ def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[P
     """
     gpu_server = server.gpu_server(gpu)
     for client, connection in list(gpu_server.processes.items()) if gpu_server else ():
-        who = Process(connection.peer.pid, connection.peer.start)
+        process = Process(connection.peer.pid, connection.peer.start)
         if shut and gpu_server and not gpu_server.manager.shut(client, microseconds()):
             continue
-        if gpu_server and client.share.name == pod and client.holds and who in processes:
+        if gpu_server and client.share.name == pod and client.holds and process in processes:
             gpu_server.received(connection, [Done(None, MOST, client.number)])
 
 

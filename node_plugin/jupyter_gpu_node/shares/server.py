@@ -19,7 +19,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.pace import Pace
-from jupyter_gpu_node.shares.rules.share_file import Savings
+from jupyter_gpu_node.shares.rules.share_file import Savings, ShareKey
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
@@ -31,7 +31,7 @@ from .gpu_server import GpuServer, ShareOverdue
 from .multi_gpu import MultiGpuCoordinator, ServerProcess
 from .peer import Check, Peer
 from .share_socket import ShareSocket
-from .store import ShareEntry, ShareKey, ShareStore
+from .store import ShareEntry, ShareStore
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -123,10 +123,10 @@ class ArbiterServer:
         async with self._one:
             if self._left is None:
                 self._left = await self._in_thread(self._store.begin, list(after))
-            left = {place: self._left.pop(place) for place in after if place in self._left}
-            banks = {place: share_file.restored(one, self._clock(), self._wall()) for place, one in left.items()}
-            stood = {place: one.left for place, one in left.items() if one.left}
-            owed = {place: share_file.owed(one, self._wall()) for place, one in left.items()}
+            left = {key: self._left.pop(key) for key in after if key in self._left}
+            banks = {key: share_file.restored(one, self._clock(), self._wall()) for key, one in left.items()}
+            stood = {key: one.left for key, one in left.items() if one.left}
+            owed = {key: share_file.owed(one, self._wall()) for key, one in left.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
@@ -136,7 +136,7 @@ class ArbiterServer:
                     before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
                     owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
                     self._gpu_server_of(gpu).set(terms, deposits, before_us, owes)
-            gone += [self._close_books(*place) for place in before.keys() - after.keys()]
+            gone += [self._close_books(*key) for key in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
                 await removed
@@ -169,7 +169,7 @@ class ArbiterServer:
         """Return the door of one share; `KeyError` if there is none."""
         return self._share_sockets[gpu, pod]
 
-    def members(self) -> tuple[ConnectedProcess, ...]:
+    def connected(self) -> tuple[ConnectedProcess, ...]:
         """Return all connected processes. One that uses a shared GPU and is not among them avoids the gate."""
         return tuple(
             ConnectedProcess(gpu, client.share.name, connection.peer)
@@ -202,16 +202,16 @@ class ArbiterServer:
         """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
-        for place, placed in before.items():
-            now = self._shares.get(place)
+        for key, placed in before.items():
+            now = self._shares.get(key)
             if now is None or now.directory != placed.directory:
-                if share_socket := self._share_sockets.pop(place, None):
+                if share_socket := self._share_sockets.pop(key, None):
                     share_socket.shut()
                     if now is not None:
                         for connection in list(share_socket.connections):
                             share_socket.lost(connection, "its share is in another directory now")
-                if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
-                    gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
+                if (key[0], placed.directory) not in new:  # else what is there is another pod's by now
+                    gone.append(self._in_thread(self._store.withdraw, *key, placed.directory))
         return gone
 
     def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
@@ -229,18 +229,16 @@ class ArbiterServer:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
         problem: OSError | None = None
-        for place, placed in self._shares.items():
-            if place not in self._share_sockets:
+        for key, placed in self._shares.items():
+            if key not in self._share_sockets:
                 try:
-                    listening = paths.listen(placed.directory, place[0])
+                    listening = paths.listen(placed.directory, key[0])
                 except OSError as error:
                     problem = error
                     continue
-                self._share_sockets[place] = ShareSocket(
-                    *place, placed.directory, self._check, self._gpu_servers[place[0]]
-                )
-                self._share_sockets[place].open(listening)
-            self._share_sockets[place].most = most
+                self._share_sockets[key] = ShareSocket(*key, placed.directory, self._check, self._gpu_servers[key[0]])
+                self._share_sockets[key].open(listening)
+            self._share_sockets[key].most = most
         self._link_siblings()
         return problem
 

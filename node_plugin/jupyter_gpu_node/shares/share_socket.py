@@ -19,7 +19,7 @@ from typing import Protocol
 from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
 
-from .peer import Check, Peer, peer, user_of
+from .peer import Check, Peer, peer_of, user_of
 
 READ = 1024
 """Bytes that are read of one connection before others are looked at."""
@@ -56,8 +56,8 @@ class ConnectionHandler(Protocol):
 class Connection:
     """One connection of a program that uses the share."""
 
-    def __init__(self, share_socket: ShareSocket, sock: socket.socket, who: Peer) -> None:
-        self.peer = who
+    def __init__(self, share_socket: ShareSocket, sock: socket.socket, peer: Peer) -> None:
+        self.peer = peer
         self.share_socket = share_socket
         self._socket = sock
         self._number = sock.fileno()
@@ -254,12 +254,12 @@ class ShareSocket:
             return "a connection is refused: its programs connect too often"
         sock.setblocking(False)
         try:
-            who = peer(sock)
+            peer = peer_of(sock)
         except OSError as error:
             return f"a connection is refused: {error}"
-        if refusal := self._check(who, self.pod):
+        if refusal := self._check(peer, self.pod):
             return f"a connection is refused: {refusal}"
-        connection = Connection(self, sock, who)
+        connection = Connection(self, sock, peer)
         self.connections.add(connection)
         self.handler.came(connection)
         return connection

@@ -15,14 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jupyter_gpu_node.shares.rules import share_file
-from jupyter_gpu_node.shares.rules.share_file import Savings, ShareFile
+from jupyter_gpu_node.shares.rules.share_file import Savings, ShareFile, ShareKey
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.timing import LIMITS
 
 from . import paths
 
-ShareKey = tuple[str, str]
-"""GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
@@ -99,13 +97,13 @@ class ShareStore:
         """
         now = time.time()
         found = {}
-        for place, written in self._copies():
-            savings = self.load(*place)
+        for key, written in self._copies():
+            savings = self.load(*key)
             owes = savings is not None and share_file.owed(savings, int(now * 1000)) > 0
-            if place not in known and not owes and written < now - LIMITS["expiry"][1] / 1e6:
-                self.forget(*place)
+            if key not in known and not owes and written < now - LIMITS["expiry"][1] / 1e6:
+                self.forget(*key)
             elif savings:
-                found[place] = savings
+                found[key] = savings
         return found
 
     def _copies(self) -> list[tuple[ShareKey, float]]:

@@ -28,9 +28,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def members(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
+def connected_processes(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
     """Return the processes that are connected for that GPU, with their pods."""
-    found = server.members() if server else ()
+    found = server.connected() if server else ()
     return [(one.pod, Process(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
 
 
@@ -72,10 +72,10 @@ class UseScanner:
         self._see = see
         self._clock = clock
 
-    async def look(self, gpu: str, watched: WatchedGpu) -> None:
+    async def scan(self, gpu: str, watched: WatchedGpu) -> None:
         """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
         now = self._clock()
-        begin, watched.looked = watched.looked, now
+        begin, watched.scanned_at = watched.scanned_at, now
         turns = self.turns(gpu, watched.pods)
         since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
         watched.turns = turns
@@ -84,11 +84,13 @@ class UseScanner:
             return
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
         by_share = (
-            await self._in_thread(self._attributed, watched.pods, uses, members(self._server, gpu)) if uses else {}
+            await self._in_thread(self._attributed, watched.pods, uses, connected_processes(self._server, gpu))
+            if uses
+            else {}
         )
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
         if uses is not None:
-            asking = {process for _, process in members(self._server, gpu)}
+            asking = {process for _, process in connected_processes(self._server, gpu)}
             judged = (by_share, since, asking)
             outside, over = foreign(*judged), beyond(*judged)
             seen = {
@@ -126,7 +128,7 @@ class UseScanner:
         looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
         watched.idle = (*holder, looks)
         if self._server and looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
-            having = {process for pod, process in members(self._server, gpu) if pod == holder[0]}
+            having = {process for pod, process in connected_processes(self._server, gpu) if pod == holder[0]}
             give_back(self._server, gpu, holder[0], having, shut=True)  # not in the time of one launch more
 
     def turns(self, gpu: str, pods: Collection[str]) -> dict[str, int]:

@@ -28,7 +28,7 @@ class WatchedGpu:
     """The counts of CPU limits of the processes of a share when it was heard to be late, and when that was."""
     resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
     """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
-    looked: int = 0
+    scanned_at: int = 0
     idle: tuple[str, int, int] = ("", 0, 0)
     """A share that has said that its work takes longer, since when, and the looks that saw nothing run."""
     timer: asyncio.TimerHandle | None = None

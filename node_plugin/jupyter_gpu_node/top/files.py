@@ -15,8 +15,7 @@ from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares.rules import share_file
-from jupyter_gpu_node.shares.rules.share_file import ShareFile
-from jupyter_gpu_node.top.rules.history import ShareKey
+from jupyter_gpu_node.shares.rules.share_file import ShareFile, ShareKey
 
 DEFAULTS = (Path("/var/lib/jupyter-gpu"), Path("/run/lock/jupyter-gpu"), Path("/tmp/jupyter-gpu"))  # noqa: S108 - only read
 """State directories of the node plugin and of servers on one machine."""

@@ -190,7 +190,7 @@ class Arbiter:
                 return
             files.beat(self._own)
             await self._serve(found)
-            if self._server.members() or any(pod.held for pod in found.values() if not pod.dead):
+            if self._server.connected() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
@@ -270,7 +270,7 @@ class Arbiter:
         """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
-            for one in self._server.members()
+            for one in self._server.connected()
             if (one.gpu, one.pod) == (gpu, pod)
         )
         pids = self._users.pids(gpu) if self._users else frozenset[int]()

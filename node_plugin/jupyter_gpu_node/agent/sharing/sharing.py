@@ -21,7 +21,6 @@ from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.sharing.rules import served as served_rules
-from jupyter_gpu_node.agent.sharing.rules.served import ShareKey
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
@@ -31,6 +30,7 @@ from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.usage_by_process import UsageReader

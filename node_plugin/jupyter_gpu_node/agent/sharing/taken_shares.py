@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
-from jupyter_gpu_node.agent.sharing.rules.served import ShareKey, TakenShare
+from jupyter_gpu_node.agent.sharing.rules.served import TakenShare
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 
@@ -38,8 +39,8 @@ class TakenShares:
     def in_force(self) -> frozenset[ShareKey]:
         """The taken shares whose users have not asked anew."""
         members = self._members()
-        for place, found in self._known.items():
-            self._known[place] = _dated(found, members.get(place[1]))
+        for key, found in self._known.items():
+            self._known[key] = _dated(found, members.get(key[1]))
         return frozenset(
             (gpu, uid) for (gpu, uid), found in self._known.items() if _is_in_force(members.get(uid), gpu, found)
         )
@@ -72,14 +73,14 @@ class TakenShares:
         if member and member.view:
             self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
-    def forgive(self, places: Iterable[ShareKey]) -> None:
+    def forgive(self, keys: Iterable[ShareKey]) -> None:
         """Allow these shares to be had again."""
-        for place in places:
-            self._known.pop(place, None)
+        for key in keys:
+            self._known.pop(key, None)
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is gone."""
-        self.forgive([place for place in self._known if place[1] == uid])
+        self.forgive([key for key in self._known if key[1] == uid])
 
 
 def _dated(found: TakenShare, member: Member | None) -> TakenShare:

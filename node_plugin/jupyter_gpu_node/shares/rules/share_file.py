@@ -29,6 +29,10 @@ SMALL = 100_000
 """Microseconds of a debt that are not worth a writing."""
 
 
+ShareKey = tuple[str, str]
+"""GPU and pod."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShareFile:
     """The contents of a share's file."""

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import Rates, ShareUse, rates
-from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile
-
-ShareKey = tuple[str, str]
-"""GPU and pod."""
+from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile, ShareKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.rules.holdings import Holding
-
-ShareKey = tuple[str, str]
-"""GPU and pod."""
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 
 @dataclass(frozen=True, slots=True)
