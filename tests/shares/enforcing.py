@@ -1,4 +1,4 @@
-"""A server and its bouncer, for tests: in this process, or in one of their own that can be killed.
+"""A server and its enforcer, for tests: in this process, or in one of their own that can be killed.
 
 `python -m tests.shares.enforcing FOLDER SHARES`: serves these shares (JSON) until it is killed.
 """

@@ -1,4 +1,4 @@
-"""The bouncer with real processes, signals, sockets and the stand-in driver; and the death of the bouncer itself."""
+"""The enforcer with real processes, signals, sockets and the stand-in driver; and the death of the enforcer itself."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
 
 @pytest.mark.parametrize("end", ["close", "share"])
 def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
-    """Of the bouncer, or of the share."""
+    """Of the enforcer, or of the share."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -1,4 +1,4 @@
-"""Whoever is stopped runs again though his bouncer was killed for ever: real processes, real signals."""
+"""Whoever is stopped runs again though his enforcer was killed for ever: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def kinds(pid: int) -> list[str]:
     return [each.partition(":")[0] for each in descriptors(pid)]
 
 
-# --- the bouncer is killed --------------------------------------------------------------------------------------------
+# --- the enforcer is killed -------------------------------------------------------------------------------------------
 
 
 def test_whoever_was_stopped_runs_again_though_no_other_enforcer_comes(short: Path, running: Running) -> None:
-    """The whole process group of the bouncer is killed."""
+    """The whole process group of the enforcer is killed."""
 
     async def check() -> None:
         async with killable(short, {GPU: TWO}) as first:

@@ -85,7 +85,7 @@ class Enforcer:
         self._gpus: dict[str, WatchedGpu] = {}
         self._proxies: dict[ShareKey, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="enforcer")
         self._resume_guard = ResumeGuard()
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
@@ -206,17 +206,14 @@ class Enforcer:
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
-        await self._in_thread(
-            self._resume_guard.stop, order.processes - self._held(gpu)
-        )  # twice would be its user's word
+        # a second SIGSTOP would count as its user's
+        await self._in_thread(self._resume_guard.stop, order.processes - self._held(gpu))
         self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
             self._tell(gpu, order.share, order.reason)
-            watched.scanned_at, watched.turns = (
-                self._clock(),
-                self._scanner.turns(gpu, watched.pods),
-            )  # what it does now is looked at alone
+            # the next scan covers only what it does from now on
+            watched.scanned_at, watched.turns = self._clock(), self._scanner.turns(gpu, watched.pods)
             self._hurry.set()
 
     def _speak_for(self, gpu: str, share: str, after: float) -> None:

@@ -83,11 +83,8 @@ class UseScanner:
         if not begin or now <= begin or not (any(since.values()) or stopped or resting):
             return
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
-        by_share = (
-            await self._in_thread(self._attributed, watched.pods, uses, connected_processes(self._server, gpu))
-            if uses
-            else {}
-        )
+        known = connected_processes(self._server, gpu)
+        by_share = await self._in_thread(self._attributed, watched.pods, uses, known) if uses else {}
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
         if uses is not None:
             asking = {process for _, process in connected_processes(self._server, gpu)}

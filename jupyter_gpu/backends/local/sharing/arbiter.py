@@ -156,7 +156,7 @@ class Arbiter:
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._sentencing.taken)
-        # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
+        # The enforcer has continued this user's. Any user may write any pid there, but only programs of pods are meant.
         places_of = [pod.place for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
@@ -267,7 +267,7 @@ class Arbiter:
         await self._enforcer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
+        """Accuse a share for the enforcer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
             for one in self._server.connected()

@@ -1,4 +1,4 @@
-"""Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
+"""Time shares of this node's GPUs: the arbiter's server and the enforcer, fed from what the agent has in its hands.
 
 `Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
 pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
@@ -342,7 +342,7 @@ class Sharing:
     def _others(self, uid: str) -> list[Path]:
         return self._directories(self._slots.get(uid, ())[1:])
 
-    # -- for the bouncer -----------------------------------------------------------------------------------------------
+    # -- for the enforcer ----------------------------------------------------------------------------------------------
 
     def _take_away(self, gpu: str, uid: str, reason: str) -> None:
         """Have the pod's next step close that GPU for it, and end its processes on it."""
@@ -365,7 +365,7 @@ def _heard(done: asyncio.Future[None]) -> None:
 
 
 def _pods(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
-    """Return, by GPU, the pods that the bouncer looks after."""
+    """Return, by GPU, the pods that the enforcer looks after."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
         if (gpu, uid) not in less:

@@ -132,14 +132,14 @@ def _count(
     """Count what a look saw, and what it did not see any more."""
     if isinstance(event, MemoryScanned):
         for share in sorted({*records, *event.untold}):
-            records[share] = _measured(records.get(share, ViolationRecord()), event.untold.get(share, 0), penalties)
+            records[share] = _count_memory(records.get(share, ViolationRecord()), event.untold.get(share, 0), penalties)
         return
     for share in sorted({*records, *event.foreign, *event.beyond}):
         one = records.get(share, ViolationRecord())
         one = one if now < one.kept else replace(one, kept=0)
         one = replace(one, api=event.apis.get(share, ""))
         foreign, beyond = event.foreign.get(share, {}), event.beyond.get(share, 0)
-        records[share] = _looked(one, foreign, beyond, event.passed, penalties)
+        records[share] = _count_use(one, foreign, beyond, event.passed, penalties)
 
 
 def _continued(share: str, one: ViolationRecord, orders: list[EnforcementOrder]) -> ViolationRecord:
@@ -167,7 +167,7 @@ def _between_turns(
     return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
 
 
-def _looked(
+def _count_use(
     one: ViolationRecord, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties
 ) -> ViolationRecord:
     """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
@@ -185,7 +185,7 @@ def _looked(
     return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
 
 
-def _measured(one: ViolationRecord, untold: int, penalties: Penalties) -> ViolationRecord:
+def _count_memory(one: ViolationRecord, untold: int, penalties: Penalties) -> ViolationRecord:
     """Count what a look at memory saw. What is stopped can free nothing: that is no new offence."""
     hoards = one.hoards + 1 if untold > penalties.untold * MIB and (one.between or not one.stopped) else 0
     return replace(one, untold=untold, hoards=hoards)
