@@ -1,9 +1,8 @@
-"""Carries out what `violations` orders: stops and continues processes, and has shares taken away.
+"""Carries out the orders of `violations`: stops and continues processes, and has shares taken away.
 
-It hears from the server which shares do not give a GPU back (`Enforcer.late`), and looks now and then for
-processes that use one in turns of others. One event after the other is decided, kept in the file, and carried out;
-what blocks is done in a thread. While processes of a share are stopped, a `Proxy` asks for its next
-turn, and says when it ends.
+The server reports shares that do not give a GPU back (`Enforcer.late`); regular scans find processes that use a GPU in
+turns of other shares. Events are handled one at a time: decided, saved to the file, then carried out. Blocking work
+runs in a thread. While processes of a share are stopped, a `Proxy` asks for its next turn, and reports its end.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from .use_scans import UseScanner, connected_processes
 from .watched import WatchedGpu
 
 POLL = 0.01
-"""Seconds between two looks whether a share that is late has given the GPU back."""
+"""Seconds between two checks whether a late share has given the GPU back."""
 BETWEEN = 0.25
-"""Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
+"""Seconds for which processes kept to their turns pause after each turn: their queued work runs on in other turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,13 +48,12 @@ _log = logging.getLogger(__name__)
 
 
 class Enforcer:
-    """The enforcement of turns on one node.
+    """Enforces the turns on one node.
 
-    ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` with the same when it stops a share.
-
-    ``pod_of`` says, in a thread, which pod that pid belongs to; ``spare`` which processes are not stopped, such as the
-    Jupyter server, unless they have a GPU open themselves, which ``opens`` says in a thread. Without ``reader``,
-    processes that avoid the gate go unseen. ``pause`` seconds are between two looks.
+    ``path``: its file. ``take_away`` is called with GPU, pod and reason when a share is taken away; ``tell`` with the
+    same when a share is stopped. ``pod_of`` (called in a thread) returns the pod of a pid. ``spare`` returns processes
+    that are not stopped, such as the Jupyter server, unless ``opens`` (called in a thread) finds that they have a GPU
+    open. Without ``reader``, processes that avoid the gate go unnoticed. ``pause``: seconds between two scans.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class Enforcer:
         """Whether the set of shares is known."""
 
     async def start(self, server: ArbiterServer) -> None:
-        """Continue the processes that an earlier one had stopped, and begin. ``server`` has been given `late`."""
+        """Continue the processes that an earlier enforcer stopped, and begin. ``server`` already reports to `late`."""
         self._server = server
         self._scanner = self._new_scanner()
         for gpu, state in (await self._in_thread(stopped_processes.load, self._path)).items():
@@ -107,7 +105,7 @@ class Enforcer:
             self._tasks.append(asyncio.create_task(self._scan_memory_for_ever(comparison)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
-        """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
+        """Set the pods with shares, by GPU, after the server's. On return, processes of removed shares run again."""
         self._told = True
         for gpu in {*self._gpus, *shares}:
             watched = self._watched(gpu)
@@ -124,7 +122,7 @@ class Enforcer:
         self._events.put_nowait((overdue.gpu, events.Late(overdue.pod, overdue.since)))
 
     async def close(self) -> None:
-        """End; all processes run again. Their offences are kept, and count for the next one."""
+        """Let all processes run again, and end. Their violations are saved, and count for the next enforcer."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,7 +179,7 @@ class Enforcer:
         self._arm(gpu)
 
     def _forget(self, gpu: str) -> None:
-        """Forget removed shares. One may still have the GPU, and be late: that is over when it has given it back."""
+        """Forget removed shares. One that still has the GPU, and may be late, is forgotten after it gives it back."""
         watched, holder = self._gpus[gpu], self._server.holder(gpu) if self._server else None
         for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
             if watched.state[share].late is None and not watched.state[share].stopped:
@@ -217,7 +215,7 @@ class Enforcer:
             self._hurry.set()
 
     def _speak_for(self, gpu: str, share: str, after: float) -> None:
-        """Ask and give back in the share's name for as long as its processes are stopped."""
+        """Ask for the GPU and give it back on behalf of the share for as long as its processes are stopped."""
         if self._server is None:
             return
         self._dismiss(gpu, share)
@@ -261,7 +259,7 @@ class Enforcer:
         return await self._with_resting(gpu, event, Present(users, never))
 
     async def _throttled(self, gpu: str, event: Event) -> dict[str, int]:
-        """Return for how long CPU limits stopped the programs of shares that would be judged to be late now."""
+        """Return for how long CPU limits stopped the programs of shares that would count as late now."""
         watched, now, found = self._gpus[gpu], self._clock(), dict[str, int]()
         late = {share: one.late for share, one in watched.state.items() if one.late is not None}
         if isinstance(event, events.Late):
@@ -278,7 +276,7 @@ class Enforcer:
         return await self._in_thread(cpu_limits.read, pids)
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
-        """Add what rests, of the shares that may be judged now. What is stopped by us does not."""
+        """Add the resting processes of the shares that may be judged now, without those that we stopped."""
         watched, server = self._gpus[gpu], self._server
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
         if isinstance(event, events.UseScanned):
@@ -293,7 +291,7 @@ class Enforcer:
         before, watched.resting = watched.resting, {}
         for share, processes in excused.items():
             known = before.get(share)
-            if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
+            if known is None or known[0] != processes:  # the next scan covers only what it does from now on
                 known = processes, self._clock()
                 watched.scanned_at, watched.turns = known[1], self._scanner.turns(gpu, watched.pods)
                 self._hurry.set()
@@ -301,7 +299,7 @@ class Enforcer:
         return replace(present, resting=resting, excused=frozenset(excused))
 
     def _without_gpus(self, processes: Processes) -> Processes:
-        """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
+        """Return the processes that have no GPU open. One that cannot be inspected counts as having one open."""
 
         def opens(one: Process) -> bool:
             try:
@@ -312,7 +310,7 @@ class Enforcer:
         return frozenset(one for one in processes if not opens(one))
 
     def _arm(self, gpu: str) -> None:
-        """Set the timer to the next moment at which something is to be decided there."""
+        """Set the timer to the next moment at which something is to be decided for that GPU."""
         watched = self._gpus[gpu]
         if watched.timer:
             watched.timer.cancel()
@@ -325,7 +323,7 @@ class Enforcer:
             watched.timer = asyncio.get_running_loop().call_later(delay, self._ring, gpu)
 
     def _ring(self, gpu: str) -> None:
-        """Check whether a late share has given the GPU back, and whether it is time."""
+        """Check whether a late share has given the GPU back, and whether a decision is due."""
         watched = self._gpus[gpu]
         holder = self._server.holder(gpu) if self._server else None
         for share, one in watched.state.items():
@@ -337,10 +335,10 @@ class Enforcer:
         else:
             self._arm(gpu)
 
-    # --- looks --------------------------------------------------------------------------------------------------------
+    # --- scans --------------------------------------------------------------------------------------------------------
 
     async def _scan_for_ever(self) -> None:
-        """Look for ever, more often while processes are stopped: others wait for the end of their work."""
+        """Scan for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
             stopped = any(watched.stopped or watched.resting for watched in self._gpus.values())
             self._hurry.clear()
@@ -351,17 +349,17 @@ class Enforcer:
             for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
                     await self._scanner.scan(gpu, self._watched(gpu))
-                except Exception:  # such as a reader that fails: the next look may not
+                except Exception:  # such as a reader that fails: the next scan may succeed
                     _log.exception("Who uses %s could not be looked at", gpu)
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
-        """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
+        """Give the GPU back for stopped ``processes``; without ``processes``, for all of a share that refuses to."""
         if self._server:
             every = frozenset(process for pod, process in connected_processes(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
 
     async def _scan_memory_for_ever(self, comparison: MemoryComparison) -> None:
-        """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
+        """Compare the memory of the GPUs, one after the other, at most once in each pause."""
         while True:
             await asyncio.sleep(self._pause)
             for gpu, watched in list(self._gpus.items()):

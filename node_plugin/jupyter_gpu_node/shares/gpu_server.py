@@ -1,4 +1,4 @@
-"""One GPU of the server: its desk, the connections of its clients, and its timers. It never waits."""
+"""One GPU of the server: its lease manager, the connections of its clients, and its timers. It never waits."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from .peer import Peer
 from .share_socket import Connection
 
 FASTEST = 0.1
-"""Seconds between two looks at the books, if a period is shorter."""
+"""Seconds between two updates of the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
 """Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
 or has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
 HEARD = 0.02
-"""Seconds in which all that came before the end of the rest is heard, also if this process stood still meanwhile."""
+"""Seconds in which messages from before the end of the rest are read, also if this process was not running."""
 _LONG = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShareOverdue:
-    """A share was asked for its GPU at ``since`` (by the clock of the server) and has not given it back in time."""
+    """Notice that a share, asked for its GPU at ``since`` (by the server's clock), has not given it back in time."""
 
     gpu: str
     pod: str
@@ -185,7 +185,7 @@ class GpuServer:
         self._act(self.manager.tick(now))
 
     def came(self, connection: Connection) -> None:
-        """Add a process that connected to the share of that door."""
+        """Add a process that connected to the socket of its share."""
         client, out = self.manager.join(connection.share_socket.pod, self._clock())
         self._connections[client] = connection
         self._clients[connection] = client
@@ -218,7 +218,7 @@ class GpuServer:
             self._act(self.manager.leave(client, self._clock()))
 
     def _act(self, outs: Iterable[Action]) -> None:
-        """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
+        """Send everything. A client that cannot be sent to is removed, and what follows from that is sent as well."""
         queue = deque(outs)
         while queue:
             match queue.popleft():
@@ -246,17 +246,17 @@ class GpuServer:
             self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
             connection.close()
 
-    # --- memory, as the driver says it --------------------------------------------------------------------------------
+    # --- memory, as the driver reports it -----------------------------------------------------------------------------
 
     def told(self) -> dict[ShareClient, int]:
-        """Return the bytes of memory that each client has told."""
+        """Return the bytes of memory that each client has reported."""
         return {client: client.share.pool.size(client) for client in self._connections}
 
     def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[ShareClient, int]) -> int:
-        """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
+        """Record the bytes that the share's processes hold; return how many above its limit were never granted.
 
-        ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;
-        who came later is not measured yet. Raises `KeyError` if there is no such share.
+        ``context``: bytes that the contexts of one process may take. ``told``: the clients' reports when the driver was
+        asked; later clients are not measured yet. Raises `KeyError` if there is no such share.
         """
         by_client, rest = measured_memory.by_client(
             {
@@ -275,7 +275,7 @@ class GpuServer:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the alarm ring in time. One that rings too early is left as it is: it looks again."""
+        """Have the alarm ring in time. One that is set too early is left as it is, and set again when it rings."""
         wake = self.manager.wake
         if wake is not None and (self._rings is None or wake < self._rings):
             self._rings = wake
@@ -290,7 +290,7 @@ class GpuServer:
             self._arm()
 
     def _look_later(self, *, rests: bool) -> None:
-        """Look at the books after a period; at rest, when no pod shares the GPU now, only now and then."""
+        """Update the books after a period; rarely while no pod shares the GPU."""
         if self._looker is not None:
             self._looker.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
@@ -298,7 +298,7 @@ class GpuServer:
         self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
 
     def _look(self) -> None:
-        """Adjust shares to their use, once a period, and have written what is new."""
+        """Adjust shares to their use, once a period, and have changed files written."""
         rested, self._rests, self._looker = self._rests, False, None
         now, holder = self._clock(), self.manager.holder
         effective = self._books.look(self.manager, now)

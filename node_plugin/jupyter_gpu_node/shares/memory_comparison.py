@@ -1,4 +1,4 @@
-"""Looks at the memory of shared GPUs: once a second, what the driver says that processes hold is charged to shares."""
+"""Charges shares, once a second, for the GPU memory that the driver says their processes hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryComparison:
-    """The looks of one node. ``thread`` does what blocks; ``pod_of`` says there which pod a process is of."""
+    """Compares the driver's figures on one node. ``thread`` runs what blocks, such as ``pod_of``: the pod of a pid."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class MemoryComparison:
         """GPUs of which it was said that the driver does not tell."""
 
     async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
-        """Charge what processes hold, and return the bytes above each limit that nobody was granted.
+        """Charge what processes hold, and return, by share, the bytes above its limit that were never granted.
 
-        None: there is nothing to look at, as one share without a limit has the GPU, or no program of any has it.
+        None: there is nothing to compare: one share without a limit has the GPU, or no program uses it.
         """
         gpu_server = self._server.gpu_server(gpu)
         shares = gpu_server.manager.shares if gpu_server else {}

@@ -1,4 +1,4 @@
-"""The GPUs of one node as `gangs` sees them: which pods have a program on several, and what follows from that.
+"""Coordinates the GPUs of one node: finds the pods with a program on several of them, and applies the `gangs` rules.
 
 A program is a process, or several (`programs`). It is on a GPU from its first launch or allocation there on, as
 its gate connects then: before anything that it has on one can wait for another.
@@ -20,7 +20,7 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from .peer import Peer
 
 MOST = 8
-"""Looks at a time: more follow a moment later, so that others are heard meanwhile."""
+"""Passes at a time: more follow a moment later, so that other events are handled in between."""
 NO_RULE = Rule()
 
 
@@ -48,7 +48,7 @@ class ServerProcess(Protocol):
 
 
 class MultiGpuCoordinator:
-    """The coordination of one node's GPUs, which may become more. Where no pod is on several of them, it does nothing.
+    """Coordinates one node's GPUs, also later ones. While no pod is on several of them, it does nothing.
 
     ``servers``: those that start notebooks and terminals.
     """
@@ -67,9 +67,9 @@ class MultiGpuCoordinator:
         self._connected: dict[str, dict[Peer, Counter[str]]] = {}
         """Connections of each pod and process, by GPU."""
         self._wide: set[str] = set()
-        """Pods whose processes are on several GPUs, each of them or not."""
+        """Pods with processes on several GPUs, whether or not one process is."""
         self._ancestry: dict[Peer, tuple[programs.PidAndStart, ...]] = {}
-        """Parents of their processes, as first read: a process that loses them later stays what it is."""
+        """Ancestors of their processes, as first read: a process that loses them later still belongs to its program."""
         self._known: frozenset[programs.PidAndStart] = frozenset()
         """The servers at that moment."""
         self._several: tuple[str, ...] = ()

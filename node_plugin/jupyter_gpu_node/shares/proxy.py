@@ -1,7 +1,7 @@
-"""Speaks for a share whose processes are stopped: they can neither ask for the GPU nor give it back.
+"""Acts for a share whose processes are stopped: they can neither ask for the GPU nor give it back.
 
-A proxy is one more client of the share, by a connection like any other, whose other end is here. It asks, tells of the
-turn when it comes, and gives back when it is asked to or the time is over.
+A proxy is one more client of the share, with a connection like any other whose other end is here. It asks for the GPU,
+reports its turn, and gives the GPU back when asked to or when the time is over.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
 
 
 def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process], *, shut: bool = False) -> None:
-    """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use.
+    """Give the GPU back for those of ``processes`` that have it: all the time that they had it counts as use.
 
-    ``shut``: only for those that can launch nothing more by that lease, whenever they run again.
+    ``shut``: only for those that can launch nothing more under that lease, whenever they run again.
     """
     gpu_server = server.gpu_server(gpu)
     for client, connection in list(gpu_server.processes.items()) if gpu_server else ():
@@ -151,7 +151,7 @@ class Proxy:
             self._end()
 
     def _end(self) -> None:
-        """End by the server's word, or as there is no server any more."""
+        """End because the server said so, or is gone."""
         if not self.ended:
             self.close()
             self._ends()

@@ -1,11 +1,11 @@
-"""The watchdog of stopped processes: none stays stopped because this process was killed and never comes back.
+"""Continues stopped processes if this process is killed and never comes back.
 
-Before a process is stopped, a `Deputy` learns its pid and start. It learns them from
-messages, not from the file of stopped processes: a successor of this process writes that file too, and the processes
-that the successor stops must stay so. To continue the others at once frees no offender: a successor begins with just
-that, and while there is none no share has a turn that could be disturbed.
+Before a process is stopped, the cleanup process (`Deputy`) is told its pid and start time. It gets them as messages,
+not from the file of stopped processes: a successor of this process writes that file too, and the processes that the
+successor stops must stay stopped. Continuing the others at once helps no violator: a successor begins with that anyway,
+and while there is none, no share has a turn that could be disturbed.
 
-A deputy that is killed together with this process, with its whole container, can do nothing: then the next start does.
+If the cleanup process is killed together with this process, as with its whole container, the next start continues them.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _log = logging.getLogger(__name__)
 
 
 class ResumeGuard:
-    """The watchdog: stops and continues processes as `signals` does, watched. It blocks: for one thread."""
+    """Stops and continues processes as `signals` does, and guards that they resume. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self.cleanup_process = Deputy(_ACT, python)
         self._warned = False
 
     def stop(self, processes: Iterable[Process]) -> None:
-        """Stop processes, even if no deputy can be started.
+        """Stop processes, even if no cleanup process can be started.
 
-        Else a process that uses up its user's processes or memory could not be stopped any more. The file says which
-        processes the next start is to continue.
+        Otherwise a process that exhausts its user's processes or memory could not be stopped. The file lists the
+        processes that the next start is to continue.
         """
         wanted = sorted(processes)
         try:
@@ -58,13 +58,13 @@ class ResumeGuard:
         signals.stop(wanted)
 
     def resume(self, processes: Iterable[Process]) -> None:
-        """Let them run again, whichever process had stopped them."""
+        """Continue processes, whichever process stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
         self.cleanup_process.release(*map(_named, wanted))
 
     def close(self) -> None:
-        """End the watch. Processes that are still stopped run again."""
+        """End the cleanup process. Processes that are still stopped run again."""
         self.cleanup_process.close()
 
 

@@ -58,7 +58,7 @@ class ConnectedProcess:
 
 
 def microseconds() -> int:
-    """Return the time by which GPUs are shared: it never goes back, whatever is done to the time of day."""
+    """Return the time by which GPUs are shared, which never goes back, whatever happens to the time of day."""
     return time.monotonic_ns() // 1000
 
 
@@ -152,7 +152,7 @@ class ArbiterServer:
         return self._gpu_servers[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
-        """Return the pod whose share of that GPU has it now; None: no pod's."""
+        """Return the pod whose share has that GPU now; None: none has."""
         share = self._gpu_servers[gpu].manager.holder if gpu in self._gpu_servers else None
         return share.name if share else None
 
@@ -162,11 +162,11 @@ class ArbiterServer:
         return (share.name, share.patient) if share and share.patient is not None else None
 
     def gpu_server(self, gpu: str) -> GpuServer | None:
-        """Return the station that hands out that GPU's turns, if it was ever shared here."""
+        """Return the server of that GPU's turns, if it was ever shared here."""
         return self._gpu_servers.get(gpu)
 
     def share_socket(self, gpu: str, pod: str) -> ShareSocket:
-        """Return the door of one share; `KeyError` if there is none."""
+        """Return the socket of one share; `KeyError` if there is none."""
         return self._share_sockets[gpu, pod]
 
     def connected(self) -> tuple[ConnectedProcess, ...]:
@@ -199,7 +199,7 @@ class ArbiterServer:
         return self._gpu_servers[gpu]
 
     def _shut(self, before: Mapping[ShareKey, PlacedShare]) -> list[asyncio.Future[None]]:
-        """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
+        """Close the sockets of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
         for key, placed in before.items():
@@ -223,8 +223,8 @@ class ArbiterServer:
     def _open(self) -> OSError | None:
         """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
 
-        Some system calls, in the loop as those of asyncio's own servers: a thread would get its turn later than they
-        take, and a program waits for this one.
+        It makes its few system calls in the loop, as asyncio's own servers do: starting them in a thread would take
+        longer, and a program is waiting.
         """
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
@@ -243,7 +243,7 @@ class ArbiterServer:
         return problem
 
     def _link_siblings(self) -> None:
-        """Tell each door which others its pod has, and how often its programs may connect."""
+        """Link each socket with the others of its pod, and give all of them one pace of connections."""
         now = self._loop.time()
         of_pod: dict[str, list[ShareSocket]] = {}
         for share_socket in self._share_sockets.values():

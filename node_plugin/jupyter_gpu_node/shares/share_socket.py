@@ -1,8 +1,8 @@
-"""One share's socket and the connections that came by it: bytes in, messages out. Turns are decided elsewhere.
+"""One share's socket and its connections: bytes in, messages out. Turns are decided elsewhere.
 
-Nothing here waits. What a client does not read fills the kernel's buffer of its connection, and when that is full the
-connection is closed: there is no other queue. A client that sends much is read a little at a time, so that others come
-to their turn.
+Nothing here waits. If a client does not read, the kernel's buffer of its connection fills, and when that is full the
+connection is closed: there is no other queue. A client that sends much is read a little at a time, so that other
+clients are served as well.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ACCEPTS = 8
 PAUSE = 0.1
 """Seconds without new connections when the process can open no more files."""
 MESSAGES, SLICE = 64, 0.01
-"""So many messages of one share in so many seconds are heard; more wait in the kernel's buffers meanwhile. A lease
-takes two or three of each process."""
+"""Messages of one share that are read in so many seconds; more wait in the kernel's buffers. A lease takes two or
+three messages of each process."""
 QUIET = 1.0
 """Seconds between two lines in the log about one share: a flood is reported once."""
 
@@ -129,9 +129,9 @@ class ShareSocket:
         self.most = 1
         """Connections at a time."""
         self.siblings: Collection[ShareSocket] = ()
-        """The doors of the same pod's shares of other GPUs."""
+        """The sockets of the same pod's shares of other GPUs."""
         self.pace = Pace()
-        """The pace of connections to all doors of the pod."""
+        """The pace of connections to all sockets of the pod."""
         self.connections: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
@@ -159,7 +159,7 @@ class ShareSocket:
             self._listening = None
 
     def lost(self, connection: Connection, reason: str) -> None:
-        """Close a useless ``connection``, and have everything that it had given back."""
+        """Close a useless ``connection``, and give back everything that it had."""
         if connection.closed:
             return
         connection.close()
@@ -168,7 +168,7 @@ class ShareSocket:
         self.handler.left(connection)
 
     def heard(self, messages: int) -> None:
-        """Count ``messages``: a client that floods makes its whole share wait a little, so that others do not."""
+        """Count ``messages``: if a client floods the server, its whole share waits a little instead of the others."""
         now = self.loop.time()
         if now >= self._since + SLICE:
             self._heard, self._since = 0, now
@@ -195,15 +195,15 @@ class ShareSocket:
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 
     def accept_on_siblings(self) -> None:
-        """Take the connections that the pod's programs made to its other GPUs, before a message sent after is handled.
+        """Accept the connections that the pod's programs made to its other GPUs, before a later message is handled.
 
-        A program on several GPUs has to be known as one before it has any of them.
+        A program on several GPUs must be known as one before it gets any of them.
         """
         for share_socket in self.siblings:
             share_socket.take()
 
     def take(self) -> list[Connection]:
-        """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
+        """Accept the connections made by now, and return those admitted; nothing that they sent is read yet."""
         admitted: list[Connection] = []
         if (pause := self.pace.until - self.loop.time()) > 0:
             self._pause(pause)
@@ -229,7 +229,7 @@ class ShareSocket:
         return admitted
 
     def _pause(self, seconds: float) -> None:
-        """Take nothing for a while: what comes waits in the socket."""
+        """Accept nothing for a while: new connections wait in the socket."""
         if self._listening and self._timer is None:
             self.loop.remove_reader(self._listening.fileno())
             self._timer = self.loop.call_later(seconds, self._resume)

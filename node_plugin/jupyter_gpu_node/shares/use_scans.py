@@ -1,4 +1,4 @@
-"""Looks at the use of one GPU: which processes used it in which turns, and which holders of it rest or wait."""
+"""Scans of the use of one GPU: which processes used it in which turns, and which of its holders rest or wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .usage_by_process import UsageReader
 from .watched import WatchedGpu
 
 IDLE_LOOKS = 2
-"""Looks that must see nothing run on a GPU that a share says it still needs."""
+"""Scans that must see nothing run on a GPU that a share says it still needs."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,9 +40,9 @@ def attributed(
     known: Mapping[Process, str],
     pod_of: Callable[[int], str | None],
 ) -> dict[str, dict[Process, T]]:
-    """Return what the driver says of pids by share and process; those outside these shares are not ours to judge.
+    """Return the driver's figures by share and process, without processes outside these shares.
 
-    It looks at processes: for a thread.
+    It reads ``/proc``: for a thread.
     """
     found: dict[str, dict[Process, T]] = {}
     for pid, value in by_pid.items():
@@ -54,7 +54,7 @@ def attributed(
 
 
 class UseScanner:
-    """The looks at the GPUs of one node. ``see`` is called with what was seen, ``thread`` does what blocks."""
+    """Scans the GPUs of one node. ``see`` is called with what was seen, ``thread`` runs what blocks."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class UseScanner:
         self._clock = clock
 
     async def scan(self, gpu: str, watched: WatchedGpu) -> None:
-        """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
+        """Find the processes that used it since the last scan, and in which turns. An idle GPU is not scanned."""
         now = self._clock()
         begin, watched.scanned_at = watched.scanned_at, now
         turns = self.turns(gpu, watched.pods)
@@ -98,7 +98,7 @@ class UseScanner:
             self._see(gpu, UseScanned(outside, now - begin, over, apis))
         if uses is None:  # without a reading, their work may not have ended
             return
-        self._look_idle(gpu, watched, begin, now, sum(uses.values()))
+        self._check_idle(gpu, watched, begin, now, sum(uses.values()))
 
         def quiet(share: str, processes: Processes) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
@@ -113,10 +113,10 @@ class UseScanner:
             if self._server and ready and processes == await self._in_thread(signals.resting, processes):
                 give_back(self._server, gpu, share, processes, shut=True)
 
-    def _look_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
+    def _check_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
         """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
 
-        It is no offence: a stream can wait for the program itself.
+        It is no violation: a stream can wait for the program itself.
         """
         holder = self._server.patient(gpu) if self._server else None
         if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):

@@ -1,9 +1,9 @@
-"""Time shares of this node's GPUs: the arbiter's server and the enforcer, fed from what the agent has in its hands.
+"""Time shares of this node's GPUs: the arbiter's server and the enforcer, fed with the holdings of the agent's pods.
 
-`Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
-pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
-the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
-long; till then programs wait, and nothing is forgotten that an earlier process kept.
+`Sharing.update` serves all pods at once. A step that opens a GPU calls it first, so that the terms of all other pods
+match their holdings by then. A failure for one pod is a problem of that pod alone. If the API server takes long to
+report this node's pods, the shares that an earlier process served are served again; until then programs wait, and
+nothing that an earlier process saved is forgotten.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Sharing:
             servers=servers,
         )
 
-    # -- as the node plugin lives --------------------------------------------------------------------------------------
+    # -- start, run and end --------------------------------------------------------------------------------------------
 
     @property
     def remembers(self) -> bool:
@@ -159,7 +159,7 @@ class Sharing:
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
     async def update(self, uid: str = "") -> None:
-        """Serve what all pods have in their hands now.
+        """Serve the present holdings of all pods.
 
         Raises `OSError` if no pod can be served, or not that pod. A step that opens a GPU waits until all
         holdings are known.
@@ -176,7 +176,7 @@ class Sharing:
             raise OSError(problem)
 
     def changed(self) -> None:
-        """Note that something changed whose consequences no caller waits for."""
+        """Note a change whose consequences no caller waits for."""
         self._again.set()
 
     async def serve(self, slot: str, uid: str) -> None:
@@ -282,7 +282,7 @@ class Sharing:
                 alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
                 if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
                     self._shown[uid] = (names, gpus)
-            if forgiven := self.taken.known - in_force:  # their offences are forgotten with them
+            if forgiven := self.taken.known - in_force:  # their violations are forgotten with them
                 await self._enforcer.set(_pods(wanted, (), forgiven))
                 self.taken.forgive(forgiven)
             await self._enforcer.set(_pods(wanted, in_force, ()))
@@ -359,13 +359,13 @@ class Sharing:
 
 
 def _heard(done: asyncio.Future[None]) -> None:
-    """Retrieve the error of work that ended after our patience: no other caller does."""
+    """Retrieve the error of work that ended after the deadline, which no caller awaits any more."""
     if not done.cancelled():
         done.exception()
 
 
 def _pods(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
-    """Return, by GPU, the pods that the enforcer looks after."""
+    """Return, by GPU, the pods that the enforcer watches."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
         if (gpu, uid) not in less:

@@ -1,4 +1,4 @@
-"""Shares that were taken away: whose, why, and whether their users have asked anew."""
+"""Shares that were taken away: from which pods, why, and whether their users have asked anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of processes by the driver's word, made comparable with what they told. Pure."""
+"""The memory of processes according to the driver, made comparable with what they reported. Pure."""
 
 from __future__ import annotations
 

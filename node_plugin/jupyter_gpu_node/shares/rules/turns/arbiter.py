@@ -80,13 +80,13 @@ LONG = 5
 LEAVES = 3
 """Leases of long bursts to one of the others."""
 MORE = 1.1
-"""The cost that a change of hands may have for one share, against what it costs its neighbours."""
+"""How much more a change of hands may cost one share than its neighbours: a factor."""
 REMEMBERED = 16
 """Turns over which that is averaged."""
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
-"""Grace of one that says, when it is asked for the GPU, that its work takes longer: a kernel cannot be interrupted."""
+"""Grace of a share that says, when asked for the GPU, that its work takes longer: a kernel cannot be interrupted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +104,7 @@ class _Share:
     ended: int = 0
     """Time when its demand ended."""
     shown: float | None = None
-    """The cost of its changes of hands lately, in the mean, by its programs' word; None: they have said nothing."""
+    """The recent mean cost of its changes of hands as its programs report it; None: they have reported none."""
     credit: float = 0
     """The sum that may be refunded of its turns."""
     counted: int = 0
@@ -281,7 +281,7 @@ class Arbiter:
             self._turn.grace = max(self._turn.grace, grace)
 
     def ask(self, share: str, now: int, want: int = 0) -> tuple[TurnOrder, ...]:
-        """Record that ``share`` has demand, for ``want`` microseconds if known. Asked again, the last word counts."""
+        """Record that ``share`` has demand, for ``want`` microseconds if known. The last request counts."""
         self._pass(now)
         one = self._shares[share]
         if one.want is None:
@@ -293,16 +293,16 @@ class Arbiter:
     def _rest_of(self, one: _Share) -> int:
         """Return the pause after which a share's demand counts as a new one: what it had, from a lease to a period.
 
-        Training that waits for its results now and then is what it was, and no burst.
+        Training that waits for its results now and then is no new burst.
         """
         return max(self.timing.lease, min(one.had, self.timing.period))
 
     def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[TurnOrder, ...]:
         """Return the GPU from ``share``, or withdraw its demand; ``want``: it has demand all the same.
 
-        ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
-        this is their word, only a small part of a turn can be, and in the mean little more than neighbours say of
-        theirs.
+        ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay. As
+        the programs could lie, only a small part of a turn counts as that, and on average little more than for the
+        neighbours.
         """
         self._pass(now)
         if self._turn and self._turn.share.name == share:
@@ -322,7 +322,7 @@ class Arbiter:
         """Charge ``share`` for ``work`` microseconds that its programs say they used without a turn.
 
         At most the time that passed since its last turn and was not charged yet, of one period: one GPU does no more,
-        and nobody is barred for long by a wrong word. Nothing in a turn: that is charged by the clock.
+        and a false report bars no share for long. Use in a turn is charged by the clock, not here.
         """
         self._pass(now)
         one, holder = self._shares[share], self._turn.share if self._turn else None

@@ -43,7 +43,7 @@ class ShareFigures:
     clients: int
     """Number of connected processes."""
     busy: float | None
-    """The part of the last period in which the GPU worked, for whichever share; None: there was none yet."""
+    """The part of the last period in which the GPU worked, for any share; None: there was none yet."""
 
 
 class Books:
@@ -151,5 +151,5 @@ class Books:
 
 
 def _worked(account: TimeAccount | None) -> int:
-    """Return for how long the GPU worked for that share, whichever account paid."""
+    """Return for how long the GPU worked for that share, out of all its accounts."""
     return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

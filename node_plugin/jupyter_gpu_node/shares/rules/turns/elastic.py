@@ -50,7 +50,7 @@ class PeriodUse:
 
 
 def _totals(account: TimeAccount) -> tuple[int, int]:
-    """Return what it used, whichever account paid, and how long it had nothing left to pay with."""
+    """Return what it used, out of all accounts, and for how long it had nothing left to pay with."""
     used = account.guaranteed + account.borrowed + account.idle + account.overrun + account.switching
     return used, account.throttled
 
@@ -82,7 +82,7 @@ class ElasticState:
 
     @classmethod
     def first(cls, allocated: int, effective: int | None = None) -> ElasticState:
-        """Return the standing of a share that is new or known from its file only: assumed to use all it has."""
+        """Return the state of a share that is new or known from its file only: assumed to use all it has."""
         now = min(max(1, effective or allocated), MILLI_PER_GPU)
         return cls(allocated, now, max(allocated, now))
 
@@ -97,7 +97,7 @@ class PreviousState:
 
 
 def resume(allocated: Mapping[str, int], left: Mapping[str, PreviousState], rules: Elastic) -> dict[str, ElasticState]:
-    """Return the first standings of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
+    """Return the first states of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
 
     Its record of one share may be newer than of another. If the sum is more than the GPU, those that have more than
     their own have less of that, in proportion to it.
@@ -156,7 +156,7 @@ def adjust(states: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], ru
 
 
 def _look(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
-    """Return the standing of a share after the last period; its effective milli is as it was."""
+    """Return the state of a share after the last period; its effective milli is as it was."""
     if before is None:
         return ElasticState.first(now.allocated)
     if before.allocated != now.allocated:

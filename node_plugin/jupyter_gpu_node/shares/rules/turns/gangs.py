@@ -32,7 +32,7 @@ LOOK = 1_000
 """Microseconds between two looks where time alone changes which pod may begin."""
 
 Demands = Mapping[str, Mapping[str, Demand]]
-"""Seats by pod and GPU."""
+"""Demands by pod and GPU."""
 
 
 class GangGpu(Protocol):

@@ -1,4 +1,4 @@
-"""One GPU: joins its arbiter, which knows shares, with the clients, which are processes of these shares. Pure.
+"""Leases of one GPU: joins its arbiter, which knows shares, with their clients, which are processes. Pure.
 
 Each event returns what is to be sent. All processes of a share run in the lease of their share, also beside each other:
 it asks while any of them has work, a grant goes to all that asked, and it gives back when the last one has. At most one
@@ -33,7 +33,7 @@ from .ledger import Debt, TimeAccount
 from .memory import MeasuredMemory, Pool
 
 REST = 10_000_000
-"""Microseconds between two looks at the books of a GPU that one share has for itself."""
+"""Microseconds between two ticks of a GPU that one share has for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ServedShare:
     told: int | None = None
     """The demand that the arbiter knows."""
     work: int | None = 0
-    """Microseconds that its clients measured in this turn, None if one left without a word: then all of it counts."""
+    """Microseconds that its clients measured in this turn; None if one left without a report: then all of it counts."""
 
     @property
     def exclusive(self) -> bool:
@@ -150,7 +150,7 @@ Action = Send | Close | LeaseOverdue
 
 
 class LeaseManager:
-    """The desk of one GPU, between its clients and its arbiter. As with ``arbiter``, ``now`` never goes back."""
+    """The manager of one GPU's leases, between its clients and its arbiter. As there, ``now`` never goes back."""
 
     def __init__(self, arbiter: Arbiter, now: int) -> None:
         self.arbiter = arbiter
@@ -341,7 +341,7 @@ class LeaseManager:
         keys = [self._shares[name].key for name in members if name in self._shares]
         return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
 
-    # --- the server before this one -----------------------------------------------------------------------------------
+    # --- after a restart ----------------------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
         """Give the GPU to no other share until then: the share that had it by the previous server may still have it."""
@@ -388,14 +388,14 @@ class LeaseManager:
         elif isinstance(message, Done):
             self._done(client, message, now)
         else:
-            client.old, client.ahead = not message.steps, message.ahead  # a gate says it first of all
+            client.old, client.ahead = not message.steps, message.ahead  # a gate sends this first
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
         return self._sent()
 
     def measured(self, name: str, held: Mapping[ShareClient, MeasuredMemory], outside: int) -> list[Action]:
-        """Take what the driver says that the clients of that share hold, and its processes that are no clients."""
+        """Record what, according to the driver, the clients of that share hold, and its other processes."""
         share = self._shares[name]
         if share.pool.measured(held, outside):
             self._say_memory(share)
@@ -408,9 +408,9 @@ class LeaseManager:
         return self._sent()
 
     def _kept(self, client: ShareClient, now: int) -> None:
-        """Continue the turn of a client that has the GPU by the previous server: all of it, or work that has not ended.
+        """Continue the turn of a client that has the GPU from the previous server: all of it, or unfinished work.
 
-        Where it has a share now, all of that drains first. Only one can have it: others that claim it have a wish.
+        If it has a share now, all of that drains first. Only one share can have it: others that claim it just want it.
         """
         share = client.share
         if self._holder is None:
@@ -422,9 +422,9 @@ class LeaseManager:
             self._out.append(Send(client, Revoke(client.number)))
 
     def _step(self, client: ShareClient, now: int) -> None:
-        """Give one launch more to a client whose work waits for that: nobody gets the GPU before.
+        """Give one more launch to a client whose work waits for that: no other share gets the GPU before.
 
-        One whose lease was given back in its name has none: it asks for a new one.
+        A client whose lease was given back on its behalf has none, and asks for a new one.
         """
         if client.holds and not client.share.gone:
             self._until = max(self._until, now + self.lease)

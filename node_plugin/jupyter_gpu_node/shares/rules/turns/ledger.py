@@ -18,7 +18,7 @@ from .timing import Timing
 MOST_BEHIND = 6
 """Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
-"""Standings of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+"""Precedence of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TimeAccount:
     expires: int | None
     """Time when the next deposit is lost."""
     beside: int
-    """The part of what it used that its programs told of, without a turn."""
+    """The part of its use that its programs reported outside of turns."""
 
 
 class Ledger:
@@ -136,7 +136,7 @@ class Ledger:
     def ahead(self, rest: int) -> int:
         """Return how far it is ahead of what it has earned, ``rest`` microseconds before the end of the period.
 
-        Each period's quantum is its own from the start. Who closes its share and opens it again must not have two.
+        Each period's quantum is its own from the start. Closing a share and opening it again must not give it two.
         """
         return self._earns * rest // self._timing.period - self.quantum
 

@@ -1,12 +1,12 @@
 """Bytes of GPU memory of one share over all its processes. Pure.
 
-What a process says that it has is believed when it comes, for nothing can be taken from it; what it wants besides is
-granted as long as the share stays within its limit. Above the limit, after the server or a connection came back or the
-limit went down, everything more is refused until enough is freed.
+What a process reports when it connects is believed, for nothing can be taken from it; what it wants besides is granted
+as long as the share stays within its limit. Above the limit (after the server or a connection came back, or the limit
+went down) everything more is refused until enough is freed.
 
-The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not tell
-counts as well: so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
-use it again later: so a process counts as the larger one of the two, never as their sum.
+The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not report
+counts as well, so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
+use it again later: so a process counts as the larger of the two figures, never as their sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class MeasuredMemory(NamedTuple):
-    """The memory that a process holds by the driver's word, beyond what its contexts may take."""
+    """The memory that a process holds according to the driver, beyond what its contexts may take."""
 
     size: int
     told: int
@@ -84,7 +84,7 @@ class Pool:
             self.used -= known.size
 
     def measured(self, held: Mapping[Any, MeasuredMemory], outside: int) -> bool:
-        """Take what the driver says that processes hold, and tell whether that changes what is used.
+        """Record what processes hold according to the driver, and tell whether that changes what is used.
 
         ``outside``: bytes of processes of this share that never told anything. A process that told less while the
         driver was asked may have freed it before or after the answer: it is believed, but not twice in a row.
@@ -102,7 +102,7 @@ class Pool:
 
     @property
     def untold(self) -> int:
-        """Bytes above the limit that no process was ever granted: what is held within the limit harms nobody."""
+        """Bytes above the limit that no process was ever granted: what is held within the limit does no harm."""
         if self.limit is None:
             return 0
         never = self._outside + sum(max(0, one.size - one.most) for one in self._processes.values())

@@ -1,4 +1,4 @@
-"""The events by which offences are judged (`violations`), and the orders that follow. Pure."""
+"""The events that violations are judged by (`violations`), and the orders that follow. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 
 @dataclass(frozen=True, slots=True)
 class EnforcerStarted:
-    """The start of the node plugin; nothing of what was stopped stays so."""
+    """The start of the enforcer: no process stays stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Late:
     share: str
     since: int
     again: bool = False
-    """Whether this is the turn of which it was said before."""
+    """Whether it was reported late for this turn before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The end of a share's turn that was asked for in the name of its stopped processes."""
+    """The end of a share's turn that was requested on behalf of its stopped processes."""
 
     share: str
     there: Processes
@@ -58,12 +58,12 @@ class UseScanned:
     beyond: Mapping[str, int] = field(default_factory=dict)
     """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
     apis: Mapping[str, str] = field(default_factory=dict)
-    """Ways to the GPU that cannot ask for turns (`other_apis`) of the processes that used it so, by share, in words."""
+    """The APIs (`other_apis`) that those processes used and that cannot ask for turns, by share, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryScanned:
-    """Bytes above the limit of each share that none of its processes was granted, by the driver's word."""
+    """Bytes above the limit of each share that none of its processes was granted, according to the driver."""
 
     untold: Mapping[str, int]
 
@@ -93,7 +93,7 @@ class Stop:
     share: str
     processes: Processes
     reason: str
-    """Empty: it was told before."""
+    """Empty: the user was told before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
 """Penalties for programs that break the order of turns on one GPU: stop, continue, take the share away. Pure.
 
-Three offences: to keep the GPU after being asked for it (`Late`); to use it in turns of others
-(`UseScanned`), as a program does that avoids the gate; and to hold memory above the limit of its share that it was
-never granted (`MemoryScanned`). Each has its processes stopped until their share's next
-turn. A process that never asks is detected at once, and kept to the turns of its share for a while: stopped at the end
-of each, continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long
-that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a
+There are three violations: keeping the GPU after being asked for it (`Late`); using it in turns of others
+(`UseScanned`), as a program that avoids the gate does; and holding memory above the share's limit that was never
+granted (`MemoryScanned`). For each, the share's processes are stopped until its next turn. A process that never asks is
+detected at once, and kept to the turns of its share for a while: stopped at the end of each, continued in the next. A
+process that asks, and launches around the gate as well, is detected only by its total use over a time so long that the
+driver's few samples cannot be wrong by as much (a sequential test, Page 1954). A stop for a violation counts as a
 strike, strikes are forgotten with time, and too many of them cost the share.
 
 For the code that carries out the orders:
 
-- Keep the state before doing what is ordered, so that what is stopped is known after a restart (`EnforcerStarted`).
-- A stopped process can neither ask nor give back: do both for it, the latter when its queued work has ended.
+- Save the state before carrying out orders, so that stopped processes are known after a restart (`EnforcerStarted`).
+- A stopped process can neither ask nor give back. Do both for it; give back when its queued work has ended.
 - A process is identified by its pid *and* its start. To continue one that has ended has no effect.
 """
 
@@ -50,7 +50,7 @@ SLOW_DOUBT, SLOW_PROOF = 50, 12_000_000
 becomes less with the root of their number. What is a tenth of a GPU more than its turns is seen after four minutes."""
 MIB = 2**20
 RESTS = 10
-"""Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
+"""Scans in a row without use by processes kept to their turns, after which they are no longer restricted."""
 
 
 # --- what is present -------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def wake(state: State, penalties: Penalties) -> int | None:
 def _count(
     records: dict[str, ViolationRecord], event: UseScanned | MemoryScanned, now: int, penalties: Penalties
 ) -> None:
-    """Count what a look saw, and what it did not see any more."""
+    """Count what a scan saw, and what it no longer saw."""
     if isinstance(event, MemoryScanned):
         for share in sorted({*records, *event.untold}):
             records[share] = _count_memory(records.get(share, ViolationRecord()), event.untold.get(share, 0), penalties)
@@ -150,14 +150,14 @@ def _continued(share: str, one: ViolationRecord, orders: list[EnforcementOrder])
 
 
 def _let_be(one: ViolationRecord) -> ViolationRecord:
-    """Return the record with no process kept to its turns any more, and none seen."""
+    """Return the record with no process kept to its turns, and none seen."""
     return replace(one, avoiders=frozenset(), kept=0, looks=0)
 
 
 def _between_turns(
     share: str, one: ViolationRecord, there: Processes, now: int, orders: list[EnforcementOrder]
 ) -> ViolationRecord:
-    """Stop its avoiders, which have had their turn."""
+    """Stop the avoiders of a share whose turn is over."""
     if one.stopped or one.taken or not one.kept:
         return one
     avoiders = one.avoiders & there
@@ -170,7 +170,7 @@ def _between_turns(
 def _count_use(
     one: ViolationRecord, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties
 ) -> ViolationRecord:
-    """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
+    """Count what a scan saw. Work that was queued before a stop runs on: it is no new violation."""
     if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0, slowly=0)
     used = sum(foreign.values())
@@ -186,7 +186,7 @@ def _count_use(
 
 
 def _count_memory(one: ViolationRecord, untold: int, penalties: Penalties) -> ViolationRecord:
-    """Count what a look at memory saw. What is stopped can free nothing: that is no new offence."""
+    """Count what a memory comparison saw. A stopped process can free nothing: that is no new violation."""
     hoards = one.hoards + 1 if untold > penalties.untold * MIB and (one.between or not one.stopped) else 0
     return replace(one, untold=untold, hoards=hoards)
 
@@ -212,7 +212,7 @@ def _judged(
     used = avoided or one.beyond >= PROOF or one.slowly >= SLOW_PROOF
     if not late and not used and not hoards:
         return one
-    innocent = bool(avoided and not late and not hoards and one.api and penalties.kept)  # it gets its turns, no more
+    innocent = bool(avoided and not late and not hoards and one.api and penalties.kept)  # it gets just its turns
     what = _violation(one, late=late, hoards=hoards)
     strikes = one.counts(now, penalties) + (0 if innocent else 1)
     one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0, hoards=0)
@@ -245,7 +245,7 @@ def _violation(one: ViolationRecord, *, late: bool, hoards: bool) -> str:
 def _excused(
     share: str, one: ViolationRecord, now: int, present: Present, penalties: Penalties, *, late: bool
 ) -> ViolationRecord:
-    """Excuse a share that its user stopped for being late, though not for as long as it likes: its work may run on."""
+    """Excuse lateness while the share's user has stopped it, for a limited time: its work may run on."""
     if share not in present.excused:
         return replace(one, rested=None)
     if not late:
