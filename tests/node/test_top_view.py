@@ -165,7 +165,7 @@ def later(file: ShareFile, written: int, **more: int) -> ShareFile:
 
 
 def rates_of(history: History, file: ShareFile, now: int) -> Rates | None:
-    (seen,) = history.look({(file.share.uuid, "a"): file}, now)
+    (seen,) = history.update({(file.share.uuid, "a"): file}, now)
     return seen.rates
 
 
@@ -199,20 +199,20 @@ def test_a_whole_gpu_is_written_seldom() -> None:
 def test_shares_come_and_go() -> None:
     """By GPU and pod; one that was away is a new one."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
-    history.look({("GPU-2", "b"): file, KEY: file}, 1_000)
-    assert [(one.gpu, one.pod) for one in history.look({("GPU-2", "b"): file, KEY: file}, 2_000)] == [
+    history.update({("GPU-2", "b"): file, KEY: file}, 1_000)
+    assert [(one.gpu, one.pod) for one in history.update({("GPU-2", "b"): file, KEY: file}, 2_000)] == [
         KEY,
         ("GPU-2", "b"),
     ]
-    assert history.look({}, 3_000) == ()
+    assert history.update({}, 3_000) == ()
     assert rates_of(history, file, 4_000) is None
 
 
 def test_for_programs() -> None:
     """All that a share's file says, as of now, and the rates."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
-    history.look({KEY: file}, 1_000)
-    (seen,) = history.look({KEY: later(file, 2_000, idle=250_000)}, 2_500)
+    history.update({KEY: file}, 1_000)
+    (seen,) = history.update({KEY: later(file, 2_000, idle=250_000)}, 2_500)
     body = to_json(seen)
     assert (body["pod"], body["uuid"], body["expires"], body["use"], body["written"]) == (
         "a", "GPU-1", 16_500_000, 0.5, 2_000,

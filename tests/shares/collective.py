@@ -238,7 +238,7 @@ class Machine:
         if self.gangs is None or not (self.several or any(rule != Rule() for rule in self.rules.values())):
             return
         for _ in range(2):
-            rules = self.gangs.look(self.managers, sorted(self.several), self.now)
+            rules = self.gangs.rules_for(self.managers, sorted(self.several), self.now)
             for gpu, manager in self.managers.items():
                 if rules.get(gpu, Rule()) != self.rules.get(gpu, Rule()):
                     self.rules[gpu] = rules.get(gpu, Rule())

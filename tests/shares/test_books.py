@@ -5,7 +5,7 @@ import pytest
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Need
 from jupyter_gpu_node.shares.rules.share_file import decode, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.books import Books
+from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
 from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, ShareClient, Terms
@@ -26,17 +26,17 @@ def hog(manager: LeaseManager, name: str) -> ShareClient:
     return client
 
 
-def passes(manager: LeaseManager, books: Books, first: int, last: int) -> None:
+def passes(manager: LeaseManager, books: GpuBooks, first: int, last: int) -> None:
     """So many periods, with a look at the end of each; what should be lent is lent."""
     for number in range(first, last):
         while (wake := manager.wake) is not None and wake <= number * PERIOD:
             manager.tick(wake)
-        manager.adjust(books.look(manager, number * PERIOD), number * PERIOD)
+        manager.adjust(books.end_period(manager, number * PERIOD), number * PERIOD)
 
 
 def test_use_is_of_what_a_share_earns() -> None:
     """And smoothed; who does nothing comes to nothing at all."""
-    manager, books = a_manager(a=500, b=500), Books(None, 0)
+    manager, books = a_manager(a=500, b=500), GpuBooks(None, 0)
     client = hog(manager, "a")
     passes(manager, books, 1, 30)
     assert books.usage(manager, "a", 30 * PERIOD).use == pytest.approx(2, rel=0.01)
@@ -44,12 +44,12 @@ def test_use_is_of_what_a_share_earns() -> None:
     manager.receive(client, Done(None, 0, 1), 30 * PERIOD)
     passes(manager, books, 31, 80)
     assert books.usage(manager, "a", 80 * PERIOD).use == 0
-    assert books.look(manager, 79 * PERIOD) == {}, "no time passed"
+    assert books.end_period(manager, 79 * PERIOD) == {}, "no time passed"
 
 
 def test_what_one_does_not_use_another_is_lent_and_told() -> None:
     """The sum stays; with new shares all have their own again."""
-    manager, books = a_manager(a=500, b=500), Books(Elastic(), 0)
+    manager, books = a_manager(a=500, b=500), GpuBooks(Elastic(), 0)
     hog(manager, "a")
     passes(manager, books, 1, 100)
     a, b = (books.usage(manager, name, 100 * PERIOD) for name in "ab")
@@ -60,20 +60,20 @@ def test_what_one_does_not_use_another_is_lent_and_told() -> None:
     manager.set({"a": Terms(500), "b": Terms(400)}, 100 * PERIOD)
     books.reset()
     assert [books.usage(manager, name, 100 * PERIOD).effective for name in "ab"] == [500, 400]
-    assert books.look(manager, 101 * PERIOD) == {"a": 500, "b": 400}
+    assert books.end_period(manager, 101 * PERIOD) == {"a": 500, "b": 400}
 
 
 def test_a_whole_gpu_lends_nothing() -> None:
     """It is not asked how it uses it."""
-    manager, books = a_manager(a=1000), Books(Elastic(), 0)
+    manager, books = a_manager(a=1000), GpuBooks(Elastic(), 0)
     manager.join("a", 0)
-    assert books.look(manager, PERIOD) == {}
+    assert books.end_period(manager, PERIOD) == {}
     assert books.usage(manager, "a", PERIOD).use > 0
 
 
 def test_what_a_file_says() -> None:
     """Times are from the moment of writing."""
-    manager, books = a_manager(a=500, b=300), Books(None, 0)
+    manager, books = a_manager(a=500, b=300), GpuBooks(None, 0)
     client, _ = manager.join("a", 0)
     manager.receive(client, Need(70), 0)
     passes(manager, books, 1, 3)
@@ -87,12 +87,12 @@ def test_what_a_file_says() -> None:
     assert (usage.memory, usage.limit, usage.clients, usage.sharing) == (70, 100, 1, 2)
     fresh = books.file(a_manager(a=500), "GPU-1", "a", 0, 0).share
     assert fresh.expires is None
-    assert Books(None, 0).share(a_manager(a=500), "GPU-1", "a", 0).busy is None, "no period has passed"
+    assert GpuBooks(None, 0).share(a_manager(a=500), "GPU-1", "a", 0).busy is None, "no period has passed"
 
 
 def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
     """Its file can still be read: it would be the user's loss alone, but nobody should have to look for the reason."""
-    manager, books = a_manager(a=500), Books(None, 0)
+    manager, books = a_manager(a=500), GpuBooks(None, 0)
     manager.set({"a": Terms(500, 2**63)}, 0)
     client, _ = manager.join("a", 0)
     manager.receive(client, Need(2**64 - 1), 0)
@@ -102,7 +102,7 @@ def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
 
 def test_busy_is_of_the_whole_gpu() -> None:
     """Whoever has it: two hogs and one that rests are told the same, and so is who looks when all have ended."""
-    manager, books = a_manager(a=500, b=300, c=200), Books(None, 0)
+    manager, books = a_manager(a=500, b=300, c=200), GpuBooks(None, 0)
     first, second = hog(manager, "a"), hog(manager, "b")
     passes(manager, books, 1, 31)
     assert {books.usage(manager, name, 30 * PERIOD).busy for name in "abc"} == {1}
@@ -120,8 +120,8 @@ def test_busy_is_of_the_whole_gpu() -> None:
 def test_shares_go_on_where_an_earlier_server_left_them() -> None:
     """Only where shares are co-adjusted, and some of these are known from before."""
     manager, left = a_manager(a=500, b=500), {"a": PreviousState(500, 800, "Because."), "b": PreviousState(500, 150)}
-    assert Books(None, 0).resume(manager, left) == {}
-    books = Books(Elastic(), 0)
+    assert GpuBooks(None, 0).resume(manager, left) == {}
+    books = GpuBooks(Elastic(), 0)
     assert books.resume(manager, {"c": PreviousState(500, 800)}) == {}
     manager.adjust(books.resume(manager, left), 0)
     assert {name: books.usage(manager, name, 0).effective for name in "ab"} == {"a": 800, "b": 150}

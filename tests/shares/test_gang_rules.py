@@ -57,7 +57,7 @@ class Node:
         self.now += time
         for place in self.places.values():
             place.demands |= {pod: one for pod, one in demands.items() if pod in place.demands}
-        return self.gangs.look(self.places, self.pods, self.now)
+        return self.gangs.rules_for(self.places, self.pods, self.now)
 
 
 def two(a: Demand = WANTS, b: Demand = WANTS) -> Node:

@@ -350,7 +350,7 @@ class Enforcer:
                 try:
                     await self._scanner.scan(gpu, self._watched(gpu))
                 except Exception:  # such as a reader that fails: the next scan may succeed
-                    _log.exception("Who uses %s could not be looked at", gpu)
+                    _log.exception("The use of %s could not be scanned", gpu)
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
         """Give the GPU back for stopped ``processes``; without ``processes``, for all of a share that refuses to."""
@@ -366,7 +366,7 @@ class Enforcer:
                 try:
                     untold = await comparison.compare(gpu, watched)
                 except Exception:  # as above
-                    _log.exception("How much memory programs have on %s could not be looked at", gpu)
+                    _log.exception("The memory of programs on %s could not be compared", gpu)
                     continue
                 if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
                     self._see(gpu, events.MemoryScanned(untold))
@@ -390,7 +390,7 @@ class Enforcer:
                 stopped_processes.save, self._path, {gpu: one.state for gpu, one in self._gpus.items()}
             )
         except OSError as error:
-            _log.warning("What became of offences cannot be kept, so nobody is stopped: %s", error)
+            _log.warning("What became of offences cannot be kept, so no process is stopped: %s", error)
             return False
         return True
 

@@ -14,7 +14,7 @@ from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.books import Books, ShareFigures
+from jupyter_gpu_node.shares.rules.turns.books import GpuBooks, ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import (
@@ -77,7 +77,7 @@ class GpuServer:
         self.gpu = gpu
         self.timing = timing
         self.manager = LeaseManager(arbiter(timing, now), now)
-        self._books = Books(rules, now)
+        self._books = GpuBooks(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
         self._rested = False
@@ -96,7 +96,7 @@ class GpuServer:
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
         """Time that the alarm is set for."""
-        self._looker: asyncio.TimerHandle | None = None
+        self._books_timer: asyncio.TimerHandle | None = None
         self._rests = False
 
     @property
@@ -154,7 +154,7 @@ class GpuServer:
     def stop(self) -> None:
         """End all turns and connections."""
         self._alarm.close()
-        for timer in (self._looker, self._opens):
+        for timer in (self._books_timer, self._opens):
             if timer:
                 timer.cancel()
         for connection in self._clients:
@@ -235,8 +235,8 @@ class GpuServer:
                     )
                     self._overdue(ShareOverdue(self.gpu, pod, since, processes))
         self._arm()
-        if self._looker is None or self._rests:
-            self._look_later(rests=False)
+        if self._books_timer is None or self._rests:
+            self._update_books_later(rests=False)
         self._coordinator.changed()
 
     def _close(self, client: ShareClient) -> None:
@@ -268,7 +268,7 @@ class GpuServer:
         )  # fmt: skip
         pool = self.manager.shares[pod].pool
         before, out = pool.used, self.manager.measured(pod, by_client, rest)
-        if pool.used != before:  # else the books of a GPU at rest would be looked at for nothing
+        if pool.used != before:  # else the books of an idle GPU would be updated for nothing
             self._act(out)
         return pool.untold
 
@@ -289,19 +289,21 @@ class GpuServer:
         else:
             self._arm()
 
-    def _look_later(self, *, rests: bool) -> None:
+    def _update_books_later(self, *, rests: bool) -> None:
         """Update the books after a period; rarely while no pod shares the GPU."""
-        if self._looker is not None:
-            self._looker.cancel()
+        if self._books_timer is not None:
+            self._books_timer.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
         self._rests = rests
-        self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
+        self._books_timer = self._loop.call_later(
+            max(pause, self.timing.expiry / 4e6) if rests else pause, self._update_books
+        )
 
-    def _look(self) -> None:
+    def _update_books(self) -> None:
         """Adjust shares to their use, once a period, and have changed files written."""
-        rested, self._rests, self._looker = self._rests, False, None
+        rested, self._rests, self._books_timer = self._rests, False, None
         now, holder = self._clock(), self.manager.holder
-        effective = self._books.look(self.manager, now)
+        effective = self._books.end_period(self.manager, now)
         if any(self.manager.shares[pod].effective != milli for pod, milli in effective.items()):
             self._act(self.manager.adjust(effective, now))
         still = {pod: self.file(pod, 0)[0].steady for pod in self.manager.shares}
@@ -315,7 +317,7 @@ class GpuServer:
         if still:
             news = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
             busy = news or (holder is not None and not holder.exclusive)
-            self._look_later(rests=not busy)
+            self._update_books_later(rests=not busy)
 
     def _closed(self) -> list[str]:
         """Return the closed shares whose own copies are to be written or removed: one may have the GPU still."""

@@ -131,7 +131,7 @@ class MultiGpuCoordinator:
         if self._looking:
             self._again = True
         elif self._rules or self._several:
-            self._look()
+            self._update_rules()
 
     def stop(self) -> None:
         """Stop: apply no more rules."""
@@ -139,7 +139,7 @@ class MultiGpuCoordinator:
         if self._timer:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _update_rules(self) -> None:
         self._looking = True
         try:
             for _ in range(MOST):
@@ -155,7 +155,7 @@ class MultiGpuCoordinator:
         if self._wide and (servers := self._now_known()) != self._known:
             self._find(servers)
         managers = {gpu: gpu_server.manager for gpu, gpu_server in self._gpu_servers.items()}
-        before, self._rules = self._rules, self._gangs.look(managers, self._several, self._clock())
+        before, self._rules = self._rules, self._gangs.rules_for(managers, self._several, self._clock())
         for gpu in sorted({*before, *self._rules}):
             if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
                 self._gpu_servers[gpu].apply_rule(self._rules.get(gpu, NO_RULE))
@@ -166,4 +166,4 @@ class MultiGpuCoordinator:
             self._timer = None
         if self._again or wake is not None:
             pause = 0 if self._again or wake is None else max(0, wake - self._clock())
-            self._timer = self._loop.call_later(pause / 1e6, self._look)
+            self._timer = self._loop.call_later(pause / 1e6, self._update_rules)

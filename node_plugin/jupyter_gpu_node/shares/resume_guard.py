@@ -18,7 +18,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.cleanup_process import Deputy
 from jupyter_gpu_node.processes.rules.process_id import Process
 
-# pidfd first, then the look which process that is: as proc.meant does it
+# the pidfd first, then the check which process it is, as proc.meant does
 _ACT = """
 import os, signal
 def act(process):
@@ -53,7 +53,7 @@ class ResumeGuard:
             self.cleanup_process.hold(*map(_named, wanted))
         except OSError as error:
             if not self._warned:
-                _log.warning("If this process is killed, whom it stopped runs again at its next start only: %s", error)
+                _log.warning("If this process is killed, what it stopped runs again only at its next start: %s", error)
             self._warned = True
         signals.stop(wanted)
 

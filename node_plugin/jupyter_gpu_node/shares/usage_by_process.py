@@ -76,7 +76,7 @@ class NvmlUsageReader:
     async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """Return each process's use, by the driver's samples: five a second, each of one process (an H100, driver 580).
 
-        Right on average, and off by a fifth of a GPU for a look of a second.
+        Right on average, and off by a fifth of a GPU over one second.
         """
         since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
         answer = await self._answer({"gpu": gpu, "since": since}, _read_uses)

@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     show = _json if options.json else _screen(out) if live else _text(out)
     try:
         with screen.taken(out) if live else contextlib.nullcontext():
-            for text in _looks(options.state or files.DEFAULTS, options.interval, show, once=options.once):
+            for text in _screens(options.state or files.DEFAULTS, options.interval, show, once=options.once):
                 out.write(text)
                 out.flush()
     except KeyboardInterrupt:
@@ -81,15 +81,15 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.2 to 3600")
 
 
-def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
-    """Yield the text to write, look by look.
+def _screens(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
+    """Yield the text to write, one reading of the files after the other.
 
     The first one knows no use yet: it is left out where only one is wanted.
     """
     history, due, first = History(), time.monotonic(), True
     while True:
         now = time.time_ns() // 1_000_000
-        seen = history.look(files.read(states), now)
+        seen = history.update(files.read(states), now)
         if not (once and first and seen):
             yield show(seen, files.names(states, (one.pod for one in seen)), now)
             if once:

@@ -46,7 +46,7 @@ class ShareFigures:
     """The part of the last period in which the GPU worked, for any share; None: there was none yet."""
 
 
-class Books:
+class GpuBooks:
     """The books of one GPU. ``rules`` None: shares keep what they were given."""
 
     def __init__(self, rules: Elastic | None, now: int) -> None:
@@ -57,7 +57,7 @@ class Books:
         self._uses: dict[str, float] = {}
         self._busy: float | None = None
 
-    def look(self, manager: LeaseManager, now: int) -> dict[str, int]:
+    def end_period(self, manager: LeaseManager, now: int) -> dict[str, int]:
         """Return, at the end of a period, what each time share should earn from now on."""
         passed, self._looked = now - self._looked, now
         if passed <= 0:

@@ -1,6 +1,6 @@
 """Co-adjustment: the shares of one GPU are one whole; one that is used up grows by what others do not use. Pure.
 
-One pass a period looks at all shares of a GPU and moves them together, so that their sum is at most 1000 at every
+One pass each period takes all shares of a GPU and moves them together, so that their sum is at most 1000 at every
 instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
 has it back in the same pass, before any other keeps more than its own.
 
@@ -25,7 +25,7 @@ _NOTHING_FREE = "Wants more, and nothing is free."
 
 @dataclass(frozen=True, slots=True)
 class PeriodUse:
-    """The activity of one share in the last period."""
+    """The use of one share in the last period."""
 
     allocated: int
     used: int

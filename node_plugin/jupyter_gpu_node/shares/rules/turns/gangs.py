@@ -29,7 +29,7 @@ PAUSE = 2_000
 SAVED = 200_000
 """Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
 LOOK = 1_000
-"""Microseconds between two looks where time alone changes which pod may begin."""
+"""Microseconds between two updates where time alone changes which pod may begin."""
 
 Demands = Mapping[str, Mapping[str, Demand]]
 """Demands by pod and GPU."""
@@ -54,7 +54,7 @@ class Gangs:
 
     def __init__(self) -> None:
         self.wake: int | None = None
-        """Time to look again if nothing else happens; None: never."""
+        """Time to update the rules if nothing else happens; None: never."""
         self._open: dict[str, int] = {}
         """Start times of the pods that have turns: one of each group."""
         self._since: dict[str, int] = {}
@@ -65,9 +65,9 @@ class Gangs:
         """GPU time of each pod in its turns, as if it had all milli: the one with least comes first."""
         self._now = 0
         self._active: set[str] = set()
-        """Pods that had or wanted turns at the last look."""
+        """Pods that had or wanted turns at the last update."""
 
-    def look(self, by_gpu: Mapping[str, GangGpu], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
+    def rules_for(self, by_gpu: Mapping[str, GangGpu], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
         """Return the rules from now on, by GPU; others have none. ``pods``: those with a program on several GPUs."""
         every_demand = {
             pod: {gpu: demand for gpu, one in by_gpu.items() if (demand := one.demand(pod))} for pod in pods
@@ -88,23 +88,23 @@ class Gangs:
 
     def _rule(self, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> Rule:
         """Return the rule for all GPUs of one group."""
-        everybody = frozenset(group)
+        group_pods = frozenset(group)
         fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, by_gpu, now)]
         first = min(fit, key=lambda pod: self._had[pod], default=None)
-        now_open = sorted(everybody & self._open.keys())
+        now_open = sorted(group_pods & self._open.keys())
         for pod in now_open:
             if len(now_open) > 1 or self._ends(pod, first, group, by_gpu, now):  # several: two groups became one
                 del self._open[pod]
-        free = not everybody & self._open.keys() and not any(holds(found) for found in group.values())
+        free = not group_pods & self._open.keys() and not any(holds(found) for found in group.values())
         if first is not None and free:
             self._open[first] = now
             fit.remove(first)
-        if any(wants(group[pod]) for pod in everybody - self._open.keys()):
+        if any(wants(group[pod]) for pod in group_pods - self._open.keys()):
             self.wake = now + LOOK
-        for pod in everybody & self._open.keys():
-            return Rule(pod, barred=everybody - {pod}, contesting=frozenset(fit))
+        for pod in group_pods & self._open.keys():
+            return Rule(pod, barred=group_pods - {pod}, contesting=frozenset(fit))
         entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, by_gpu, now, strictly=False)]
-        return Rule(barred=everybody, contesting=frozenset(entitled))
+        return Rule(barred=group_pods, contesting=frozenset(entitled))
 
     def _ends(self, pod: str, other: str | None, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> bool:
         """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
@@ -116,16 +116,16 @@ class Gangs:
 
     def _steps(self, group: Demands, now: int) -> Mapping[str, Rule]:
         """Return the rules of GPUs on which a pod that gives back has a launch to make, or is making it."""
-        everybody = frozenset(group)
+        group_pods = frozenset(group)
         rules: dict[str, Rule] = {}
         for pod in sorted(group.keys() - self._open.keys()):
             found = group[pod]
             stuck = holds(found) and now >= self._seen[pod][1] + PAUSE
             for gpu, demand in found.items():
                 if demand.wants and stuck and gpu not in rules:
-                    rules[gpu] = Rule(pod, once=True, barred=everybody - {pod})
+                    rules[gpu] = Rule(pod, once=True, barred=group_pods - {pod})
                 elif demand.once and sum(other.holds for other in found.values()) > 1:
-                    rules[gpu] = Rule(once=True, barred=everybody)
+                    rules[gpu] = Rule(once=True, barred=group_pods)
         return rules
 
     def _comes_first(self, pod: str, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> bool:
@@ -136,7 +136,7 @@ class Gangs:
         return all(by_gpu[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
     def _charge(self, demands: Demands, now: int) -> None:
-        """Charge the time since the last look to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
+        """Charge the time since the last update to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
         for group in groups(demands):
             for pod, found in group.items():
                 if pod in self._active and (pod in self._open or holds(found)):
