@@ -183,7 +183,7 @@ class Program:
 
 
 def uses(log: Path, killed: int | None = None) -> list[tuple[int, int]]:
-    """What a program wrote down; `killed`: when that was, if it was."""
+    """The log of a program; `killed`: the time when it was killed, if it was."""
     found = []
     for line in log.read_text().splitlines():
         begin, *end = (int(part) for part in line.split())

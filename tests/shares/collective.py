@@ -35,7 +35,7 @@ LATE = 5_000
 
 @dataclass(frozen=True)
 class Kind:
-    """What a program does: ``kernels``, by turns, each µs on every GPU; which of them wait for their peers."""
+    """A kind of program: ``kernels``, in turn, each in µs on every GPU; which of them wait for their peers."""
 
     kernels: Sequence[int] = (1_000,)
     meets: Sequence[bool] = (True,)
@@ -47,7 +47,7 @@ class Kind:
 
 @dataclass(eq=False)
 class Gate:
-    """Of one program on one GPU."""
+    """The gate of one program on one GPU."""
 
     client: ShareClient
     to: deque[FromClient] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class Gate:
     queue: deque[int] = field(default_factory=deque)
     """Numbers of launches in flight."""
     left: int = 0
-    """Of the first of them."""
+    """Time left of the first of them."""
     launched: int = 0
     ended: int = 0
     waits: bool = False
@@ -85,7 +85,7 @@ class Gate:
         return False
 
     def tick(self, now: int) -> None:
-        """What the gate's thread does."""
+        """Act as the gate's thread does."""
         while self.fro:
             self.hear(self.fro.popleft(), now)
         if self.stage == "free" and self.waits:
@@ -178,7 +178,7 @@ class Machine:
         self.late: list[tuple[str, str]] = []
         self.several: set[str] = set()
         self.held: set[str] = set()
-        """Who had turns at the last look."""
+        """Programs that had turns at the last update."""
         self.gangs = Gangs() if gangs else None
         self.rules: dict[str, Rule] = {}
         self.by_client: dict[ShareClient, Gate] = {}

@@ -1,4 +1,4 @@
-"""What several tests of sharing need."""
+"""Fixtures that several tests of sharing need."""
 
 import tempfile
 from collections.abc import Iterator

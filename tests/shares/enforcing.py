@@ -78,7 +78,7 @@ class Boards:
         """Whether the driver does not tell memory, as in WSL 2."""
 
     async def memory(self, gpu: str) -> MemoryByPid | None:
-        """Of each process that has the GPU open."""
+        """Return the memory of each process that has the GPU open."""
         self.asked += 1
         try:
             board = await asyncio.to_thread(Board, self._folder, gpu)
@@ -178,7 +178,7 @@ class EnforcingServer:
         await self.enforcer.set({gpu: list(of) for gpu, of in shares.items()})
 
     def socket(self, gpu: str, pod: str) -> Path:
-        """Of that share."""
+        """Return the path of that share's socket."""
         return self.folder / pod / "shares" / f"{gpu}.sock"
 
 
@@ -221,7 +221,7 @@ def state(pid: int) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """Of all its threads; those that have ended but were not asked for are not among them."""
+    """Return the children of all its threads, without zombies."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):

@@ -110,7 +110,7 @@ class Serving:
         return found
 
     def members(self) -> list[dict[str, Any]]:
-        """Who is connected."""
+        """Return the connected processes."""
         found: list[dict[str, Any]] = self.call(members=True)
         return found
 
@@ -120,16 +120,16 @@ class Serving:
         self._end()
 
     def socket(self, gpu: str, pod: str) -> Path:
-        """Of that share."""
+        """Return the path of that share's socket."""
         return self.folder / pod / "shares" / f"{gpu}.sock"
 
     def file(self, gpu: str, pod: str) -> Path:
-        """Of that share, as the pod sees it."""
+        """Return the path of that share's file as the pod sees it."""
         return self.socket(gpu, pod).with_suffix(".json")
 
     @property
     def log(self) -> str:
-        """What it logged, over all starts."""
+        """Return its log over all starts."""
         return (self.folder / "server.log").read_text()
 
     def call(self, **command: Any) -> Any:

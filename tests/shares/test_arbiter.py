@@ -1,4 +1,4 @@
-"""Whose turn it is: each rule by a case, and what must hold whatever happens."""
+"""The order of turns: each rule by a case, and what must hold whatever happens."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +82,7 @@ def test_alone_the_turn_is_extended() -> None:
 
 
 def test_a_gpu_that_rests_is_given_to_nobody() -> None:
-    """Whoever asks waits until then, and it wakes up for them."""
+    """Shares that ask wait until then, and it wakes up for them."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.rest(200 * MS)
     assert (arbiter.rests(199 * MS), arbiter.rests(200 * MS), arbiter.wake) == (True, False, None)
@@ -111,7 +111,7 @@ def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
 
 
 def test_who_may_drain_for_long_is_not_overdue() -> None:
-    """What a whole GPU's program has queued was not limited; the next turn has the usual grace again."""
+    """The queue of a whole GPU's program was not limited; the next turn has the usual grace again."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.drains()
     arbiter.ask("a", 0)
@@ -144,7 +144,7 @@ def test_equals_take_turns_of_one_lease() -> None:
 
 
 def test_idle_time_is_handed_back_at_the_next_claim() -> None:
-    """Who has used up its quantum runs on while nobody else wants it, and stops when somebody with a claim does."""
+    """A share without quantum runs on while no other share wants the GPU, and stops when one with a claim does."""
     arbiter = an_arbiter(a=100, b=100)
     arbiter.ask("a", 0)
     arbiter.tick(15 * MS)  # beyond its 10 ms
@@ -234,7 +234,7 @@ def test_who_gives_up_waiting_has_demand_until_then() -> None:
 
 
 def test_savings_that_expire_give_no_right() -> None:
-    """What is left of them when they do is lost, in the middle of a turn, too."""
+    """The rest of them is lost when they do, in the middle of a turn, too."""
     arbiter = an_arbiter(Timing(expiry=100 * MS, lease=100 * MS), hog=500)
     saved(arbiter, "notebook", 100, 80 * MS)
     arbiter.ask("notebook", 40 * MS)
@@ -245,7 +245,7 @@ def test_savings_that_expire_give_no_right() -> None:
 
 
 def test_a_short_wish_is_a_short_turn() -> None:
-    """Who says for how long it needs the GPU is asked back then, if it does not give it back by itself."""
+    """A share that says for how long it needs the GPU is asked for it then, unless it gives it back by itself."""
     arbiter = an_arbiter(a=500, b=500)
     assert arbiter.ask("a", 0, want=3 * MS) == (granted("a", 3 * MS),)
     arbiter.ask("b", 0)
@@ -346,7 +346,7 @@ def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
 
 
 def test_a_new_share_earns_from_its_first_moment_on() -> None:
-    """What is left of the period, not a whole quantum."""
+    """It gets its part of the rest of the period, not a whole quantum."""
     arbiter = an_arbiter(a=500)
     arbiter.put({"b": 500}, 75 * MS)
     assert [arbiter.account(share, 75 * MS).quantum for share in ("a", "b")] == [50 * MS, 12_500]

@@ -1,4 +1,4 @@
-"""What is looked at once a period: use, what is lent, and what the files say."""
+"""The books once a period: use, what is lent, and what the files say."""
 
 import pytest
 
@@ -101,7 +101,7 @@ def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
 
 
 def test_busy_is_of_the_whole_gpu() -> None:
-    """Whoever has it: two hogs and one that rests are told the same, and so is who looks when all have ended."""
+    """All shares are told the same: two hogs and one that rests, also when all have ended."""
     manager, books = a_manager(a=500, b=300, c=200), GpuBooks(None, 0)
     first, second = hog(manager, "a"), hog(manager, "b")
     passes(manager, books, 1, 31)

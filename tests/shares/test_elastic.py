@@ -23,7 +23,7 @@ from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 RULES = Elastic()
 QUICK = Elastic(fade=1, smooth=1)
-"""What happened before the last periods hardly counts: cases are short then."""
+"""Use before the last periods hardly counts, so cases can be short."""
 Standings = Mapping[str, ElasticState]
 
 
@@ -38,7 +38,7 @@ def rested(allocated: int, effective: int | None = None, peak: float = 0.0) -> E
 def steady(
     states: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
 ) -> Adjustment:
-    """What so many periods of the same demand make of it; ``idle``: time that nobody claims goes to who wants it."""
+    """Return the result of so many periods of the same demand; ``idle``: unclaimed time goes to those that want it."""
     outcome = Adjustment(states, {})
     for _ in range(passes):
         outcome = adjust(outcome.states, served(outcome.states, demand, idle=idle), rules)
@@ -46,7 +46,7 @@ def steady(
 
 
 def served(states: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, PeriodUse]:
-    """What each used of its demand in one period: what it has, and perhaps a part of what others leave."""
+    """Return each share's use in one period: what it has, and perhaps a part of what others leave."""
     used = {name: min(one.effective, demand[name]) for name, one in states.items()}
     left = MILLI_PER_GPU - sum(used.values())
     for name in sorted(used) if idle else ():
@@ -102,7 +102,7 @@ def test_a_donor_keeps_twice_its_use() -> None:
 
 
 def test_several_grow_alike() -> None:
-    """What little there is goes to all of them."""
+    """The little that there is goes to all of them."""
     before = {"a": rested(200, peak=200), "b": rested(200, peak=200), "c": rested(580, peak=580)}
     outcome = adjust(before, served(before, {"a": 900, "b": 900, "c": 580}), Elastic(step=10))
     assert outcome.effective == {"a": 207, "b": 207, "c": 586}
@@ -117,7 +117,7 @@ def test_who_came_first_does_not_keep_all() -> None:
 
 
 def test_to_be_level_takes_steps_too() -> None:
-    """What one had for long is not gone at once for somebody who has its own."""
+    """A share does not at once lose what it had for long to one that has its own."""
     before = {"a": rested(250, 750, peak=750), "b": rested(250, peak=250)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 1000}), RULES)
     assert outcome.effective == {"a": 700, "b": 300}
@@ -138,7 +138,7 @@ def test_to_be_level_is_one_step_for_each() -> None:
 
 
 def test_to_be_level_needs_no_demand_for_more() -> None:
-    """Who has enough, but more than its own, goes towards the level as well."""
+    """A share that has enough, but more than its own, goes towards the level as well."""
     before = {"a": rested(250, 750, peak=525), "b": rested(250, peak=250)}
     assert adjust(before, served(before, {"a": 525, "b": 1000}), RULES).effective == {"a": 700, "b": 300}
     assert steady(before, {"a": 525, "b": 1000}, 200).effective == {"a": 500, "b": 500}
@@ -172,7 +172,7 @@ def test_nothing_is_free() -> None:
 
 
 def test_that_nothing_is_free_does_not_hide_what_was_done() -> None:
-    """Who gave back and wants more is told both: the first explains what it has."""
+    """A share that gave back and wants more is told both: the first explains what it has."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
     states = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES).states
     for _ in range(4):
@@ -231,7 +231,7 @@ def test_who_waits_does_not_give() -> None:
 
 @pytest.mark.parametrize("now", [PeriodUse(500, 90), PeriodUse(500, 900), PeriodUse(500, 3, short=True)])
 def test_a_donor_has_its_own_back_in_one_pass(now: PeriodUse) -> None:
-    """Whoever had grown pays for it, and does not grow again in that pass."""
+    """The share that had grown pays for it, and does not grow again in that pass."""
     before = {"a": rested(250, 600, peak=600), "b": rested(250, 300, peak=300), "c": rested(500, 100, peak=50)}
     outcome = adjust(before, {"a": PeriodUse(250, 600), "b": PeriodUse(250, 300), "c": now}, RULES)
     assert outcome.effective == {"a": 250, "b": 250, "c": 500}
@@ -285,7 +285,7 @@ def test_who_was_asked_for_its_own_is_left_alone_for_a_while() -> None:
 
 
 def test_a_new_share_has_its_own_at_once() -> None:
-    """What others were lent makes room for it."""
+    """The loans of others make room for it."""
     before = {"a": rested(500, 1000, peak=1000)}
     outcome = adjust(before, {"a": PeriodUse(500, 1000), "b": PeriodUse(500, 0)}, RULES)
     assert outcome.effective == {"a": 500, "b": 500}
@@ -301,14 +301,14 @@ def test_another_allocation_counts_at_once() -> None:
 
 
 def test_a_share_that_is_gone_is_forgotten() -> None:
-    """What it had is free."""
+    """Its milli is free."""
     before = {"a": rested(300, peak=300), "b": rested(700, peak=700)}
     outcome = adjust(before, {"a": PeriodUse(300, 300)}, RULES)
     assert outcome.effective == {"a": 350}
 
 
 def test_after_a_restart_nobody_is_taken_for_idle() -> None:
-    """What is known from a file says what a share had, and not what it does."""
+    """A file says what a share had, and not what it does."""
     kept = {"a": ElasticState.first(500, 700), "b": ElasticState.first(500, 300)}
     outcome = adjust(kept, {"a": PeriodUse(500, 0), "b": PeriodUse(500, 0)}, RULES)
     assert outcome.effective == {"a": 700, "b": 300}
@@ -426,7 +426,7 @@ def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], l
 
 
 def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment, rules: Elastic) -> None:
-    """What holds after each pass."""
+    """Check what must hold after each pass."""
     after = outcome.effective
     assert sum(after.values()) <= MILLI_PER_GPU
     assert set(after) == set(seen)
@@ -510,7 +510,7 @@ def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted
 @pytest.mark.uncounted
 @given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
 def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
-    """Of a share that wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
+    """One share wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
     states: Standings = {"hog": ElasticState.first(500), "bursts": ElasticState.first(500)}
     found = set()
     for number in range(600):

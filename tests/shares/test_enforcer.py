@@ -284,7 +284,7 @@ def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running:
 
 
 def kept(folder: Path) -> object:
-    """What is remembered of offences."""
+    """Return the saved record of violations."""
     return json.loads((folder / "offences.json").read_text())["gpus"]
 
 
@@ -382,7 +382,7 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
 
 @pytest.mark.parametrize("end", ["close", "share"])
 def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
-    """Of the enforcer, or of the share."""
+    """The end of the enforcer, or of the share."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -1,4 +1,4 @@
-"""Who of those on several GPUs may have turns: rule by rule, without programs."""
+"""The pods on several GPUs that may have turns: rule by rule, without programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Place:
     def __init__(self, **demands: Demand) -> None:
         self.demands = demands
         self.behind: Collection[str] = ()
-        """Who does not come first."""
+        """Pods that do not come first."""
         self.without: Collection[str] = ()
         """Nor by right."""
 
@@ -163,7 +163,7 @@ def test_one_that_cannot_begin_is_given_way_to_by_nobody() -> None:
 
 
 def test_who_has_more_of_its_gpus_has_more_turns() -> None:
-    """What each had counts for its milli, the least of them."""
+    """The time of each counts in proportion to its milli, the least on any GPU."""
     node = Node(x=Place(a=WANTS, b=WANTS), y=Place(a=WANTS, b=WANTS))
     few, many = 200, 800
     had = {"a": 0, "b": 0}

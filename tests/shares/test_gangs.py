@@ -39,7 +39,7 @@ def progress(one: Machine, time: int) -> dict[str, int]:
 
 
 def part(one: Machine, pod: str, gpu: str) -> float:
-    """Of all the time, how much its kernels ran there, without waiting for each other."""
+    """Return the part of all time in which its kernels ran there without waiting for each other."""
     return one.programs[pod].gates[gpu].busy / one.now
 
 
@@ -64,7 +64,7 @@ def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
 @pytest.mark.parametrize("kind", [MEETS, FREE, TRAINS], ids=["one thread", "threads", "trains"])
 @pytest.mark.parametrize("gangs", [False, True])
 def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
-    """Of whom no two have two GPUs in common."""
+    """No two of them have two GPUs in common."""
     one = machine(RING, dict.fromkeys("abc", kind), gangs=gangs)
     one.run(SECOND)
     done = progress(one, SECOND)
@@ -249,7 +249,7 @@ def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
 
 
 def test_none_begins_while_a_gpu_rests() -> None:
-    """Who had it by the server before this one may have it still."""
+    """A pod that had it from the server before this one may have it still."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500}, 0)
     arbiter.rest(100 * MS)

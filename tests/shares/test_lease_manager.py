@@ -199,7 +199,7 @@ def test_an_answer_that_crossed_with_a_new_lease() -> None:
 
 
 def test_a_lease_that_was_never_given_cannot_be_given_back() -> None:
-    """Who says so is no client: the connection is closed."""
+    """Such a message ends the connection."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     with pytest.raises(Malformed, match="lease 1 back, and was given 0"):
@@ -207,7 +207,7 @@ def test_a_lease_that_was_never_given_cannot_be_given_back() -> None:
 
 
 def test_a_wish_can_be_taken_back() -> None:
-    """Who wants nothing any more gets nothing."""
+    """A client that wants nothing any more gets nothing."""
     manager = a_manager(a=500, b=500)
     a, b = joined(manager, "a"), joined(manager, "b")
     manager.receive(a, Ask(), 0)
@@ -218,7 +218,7 @@ def test_a_wish_can_be_taken_back() -> None:
 
 
 def test_the_change_of_hands_is_not_charged_where_programs_measured() -> None:
-    """What they measured comes to the arbiter; of who dies it takes the time by the clock."""
+    """Their measurements reach the arbiter; for a client that dies it takes the time by the clock."""
     manager = a_manager(a=500, b=500)
     a, other = joined(manager, "a"), joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -265,7 +265,7 @@ def test_who_does_not_give_back_is_told_of_once() -> None:
 
 
 def test_processes_of_one_share_run_beside_each_other() -> None:
-    """Who comes during the lease gets the rest of it; the last one gives it back."""
+    """A client that comes during the lease gets the rest of it; the last one gives it back."""
     manager = a_manager(a=500, b=500)
     first, second, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
     manager.receive(first, Ask(), 0)
@@ -353,7 +353,7 @@ def test_a_whole_gpu_becomes_a_share_and_back() -> None:
 
 
 def test_a_share_that_becomes_whole_while_it_runs() -> None:
-    """Who has the lease keeps it for ever, and who is only connected gets it."""
+    """The client with the lease keeps it for ever, and one that is only connected gets it."""
     manager = a_manager(a=500)
     a, idle = joined(manager, "a"), joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -368,7 +368,7 @@ def test_a_share_that_becomes_whole_while_nobody_runs() -> None:
 
 
 def test_whole_again_before_it_was_drained() -> None:
-    """What was asked back is given back first; then it is for ever again."""
+    """A revoked lease is given back first; then it is for ever again."""
     manager = a_manager(a=1000)
     a, _ = manager.join("a", 0)
     assert sent(manager.set({"a": Terms(500)}, MS)) == [(a, Revoke(1))]
@@ -534,7 +534,7 @@ def knowing(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
 
 
 def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
-    """Who comes has not asked for anything yet when that ends, and need not have."""
+    """A new client has not asked for anything yet when that ends, and need not have."""
     manager = a_manager(a=500, b=500)
     a, old = knowing(manager, "a"), joined(manager, "a")
     assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]
@@ -551,7 +551,7 @@ def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
 
 
 def test_a_second_process_of_the_same_share_is_nobody_else() -> None:
-    """What its own programs queue is what they wait for."""
+    """A share waits only for the queues of its own programs."""
     manager = a_manager(a=500, b=500)
     a = knowing(manager, "a")
     manager.receive(a, Ask(), 0)

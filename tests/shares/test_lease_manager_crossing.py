@@ -45,7 +45,7 @@ class Process:
     """None: the connection is closed."""
     given_back: int = 0
     number: int = 0
-    """Of the lease that it believes to have; 0: none."""
+    """The number of the lease that it believes to have; 0: none."""
     work: bool = False
     asked_back: bool = False
     alive: bool = True
@@ -153,7 +153,7 @@ class World:
                     by_client[client].fro.append(None)
 
     def check(self) -> None:
-        """Of all programs that believe to have a lease, all are of one share: it may be one that only drains."""
+        """All programs that believe to have a lease are of one share, which may be one that only drains."""
         believing = {one.client.share for one in self.processes if one.number or one.free_until > self.now}
         assert len(believing) <= 1, [(one.client.share.key, one.number) for one in self.processes]
         for share in self.manager.shares.values():

@@ -67,7 +67,7 @@ def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
 
 
 def test_waiting_counts_in_its_own_period() -> None:
-    """Who waited before, and could have run since, has saved what it did not use since."""
+    """A share that waited before, and could have run since, has saved what it did not use since."""
     books = a_ledger()
     books.wait(90_000, 100_000)
     books.turn(100_000)
@@ -96,7 +96,7 @@ def test_what_was_earned_on_loan_goes_back() -> None:
 
 
 def test_debts_are_paid_before_anything_else() -> None:
-    """Who owes has no claim, whatever it has saved."""
+    """A share that owes has no claim, whatever it has saved."""
     books = a_ledger(1_000)
     books.run(0, 31_000, contested=True, claimed=True)
     assert (books.quantum, books.claim(31_000), books.saved(31_000)) == (-30_000, 0, False)

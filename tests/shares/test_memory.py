@@ -13,7 +13,7 @@ GIB = 2**30
 
 
 def test_processes_share_one_limit() -> None:
-    """What one frees another may have."""
+    """Memory that one process frees is free for another."""
     pool = Pool(10 * GIB)
     assert [pool.need("a", 0), pool.need("b", 0)] == [0, 0]
     assert pool.need("a", 6 * GIB) == 6 * GIB
@@ -122,7 +122,7 @@ def test_what_was_freed_since_the_driver_was_asked_is_free() -> None:
 
 
 def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling() -> None:
-    """What is held above the limit is not granted afterwards. Without a limit there is nothing to break."""
+    """Memory held above the limit is not granted afterwards. Without a limit there is nothing to break."""
     pool = Pool(4)
     pool.need("liar", 0)
     pool.measured({"liar": MeasuredMemory(9, 0)}, 0)

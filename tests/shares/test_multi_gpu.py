@@ -166,7 +166,7 @@ def test_a_process_on_both_gpus_gives_both_back(both: Serving) -> None:
 
 
 class Side:
-    """What such a program has on one GPU."""
+    """The side of such a program on one GPU."""
 
     def __init__(self, path: Path) -> None:
         self.client = Client(path)

@@ -151,7 +151,7 @@ def test_nobody_is_closed_for_what_others_do(own: list[tuple[int, float]], other
 
 
 def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
-    """Whoever takes ever new names for itself."""
+    """A user that takes ever new names gains no more than that."""
     pace, taken = Pace(), 0
     for user in range(3 * USERS):
         taken += sum(pace.takes(user, user / 100) for _ in range(RESERVE))

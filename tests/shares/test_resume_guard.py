@@ -1,4 +1,4 @@
-"""Whoever is stopped runs again though his enforcer was killed for ever: real processes, real signals."""
+"""Stopped processes run again though their enforcer was killed for ever: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def stopped(resume_guard: ResumeGuard, *processes: Process) -> None:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What it has open; it may close some of it while we read."""
+    """Return the files that it has open; it may close some of them while we read."""
     found = []
     for entry in sorted(Path(f"/proc/{pid}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -62,7 +62,7 @@ def descriptors(pid: int) -> list[str]:
 
 
 def kinds(pid: int) -> list[str]:
-    """What that is, without the numbers of pipes."""
+    """Return the kinds of files, without the numbers of pipes."""
     return [each.partition(":")[0] for each in descriptors(pid)]
 
 
@@ -167,7 +167,7 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, resume
 
 @pytest.mark.parametrize("sign", ["+", "-"])
 def test_half_a_message_is_none(running: Running, resume_guard: ResumeGuard, sign: str) -> None:
-    """Whoever died while he wrote it has not done what it says."""
+    """The sender died while it wrote: the half message has no effect."""
 
     async def check() -> None:
         ours, other = [await spinning(running) for _ in range(2)]

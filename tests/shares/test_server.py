@@ -47,7 +47,7 @@ def test_alone_a_lease_is_extended(server: Serving) -> None:
 
 
 def test_processes_of_one_share(server: Serving) -> None:
-    """Who comes during the lease has it at once; both are asked back, and the last one gives it."""
+    """A client that comes during the lease has it at once; both are asked for it, and the last one gives it back."""
     with connect(server, "a") as one, connect(server, "a") as two, connect(server, "b") as b:
         one.grant()
         two.grant()

@@ -1,4 +1,4 @@
-"""What is done to the server, its clients, its sockets and its files: each has a clear outcome."""
+"""Faults of the server, its clients, its sockets and its files: each has a clear outcome."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_clients_that_die_when_they_are_granted(server: Serving) -> None:
 
 
 def test_clients_killed_in_a_lease_and_while_they_wait(server: Serving, tmp_path: Path) -> None:
-    """Whoever is left goes on, and two shares never have the GPU at one time."""
+    """The remaining programs go on, and two shares never have the GPU at one time."""
     kills: dict[Path, int] = {}
     chance = random.Random(7)
     with programs(server, tmp_path, *"aabbab") as running:
@@ -327,7 +327,7 @@ def test_a_server_that_stands_still(server: Serving, tmp_path: Path) -> None:
 
 
 def test_the_checker_sees_an_overlap() -> None:
-    """Of different shares, not of processes of one."""
+    """It reports overlaps of different shares, not of processes of one."""
     assert overlaps({"a": [(0, 10), (5, 15)], "b": [(15, 20)]}) == []
     assert overlaps({"a": [(0, 10), (2, 3)], "b": [(9, 20)]}) == [("a", 10, "b", 9)]
     assert overlaps({"a": [(0, 10)], "b": [(2, 3)]}) == [("a", 10, "b", 2)]

@@ -76,7 +76,7 @@ def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
 
 
 def test_the_copy_of_the_pod() -> None:
-    """What the user sees of the share, and two fields: users of that file rely on them."""
+    """The public file has the fields of `ShareUse` and two more: users of that file rely on them."""
     body = json.loads(encode(FILE, public=True))
     assert body == {**SHARE.to_json(), "use": 0.93, "written": 1_700_000_000_000}
     assert ShareUse.from_json(body) == SHARE
@@ -265,7 +265,7 @@ def test_many_deposits_are_merged(count: int, gap: int) -> None:
 
 
 def test_the_largest_file_can_be_read() -> None:
-    """What one server writes the next one reads."""
+    """The next server reads what one server writes."""
     file = replace(FILE, deposits=((MAX_TIME, MAX_TIME),) * MAX_DEPOSITS)
     assert len(encode(file, public=False)) <= MAX_BYTES
     assert decode(encode(file, public=False)) == file

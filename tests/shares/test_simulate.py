@@ -80,7 +80,7 @@ def test_shares_are_exact() -> None:
 
 @pytest.mark.parametrize("milli", [100, 250, 500])
 def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
-    """Who has spent its savings gets what it earns from then on, and its neighbour as much as without the burst."""
+    """A share without savings gets what it earns from then on, and its neighbour as much as without the burst."""
     start, end = 10 * SECOND, 30 * SECOND
     programs = {"burst": SimulatedProgram(milli, ((start, end),), silent=True), "hog": hog(1000 - milli, 30)}
     uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
@@ -141,7 +141,7 @@ def test_shares_follow_while_programs_run() -> None:
 
 
 def within(turns: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """Of this window, how long somebody had the GPU."""
+    """Return for how long a program had the GPU in this window."""
     return sum(max(0, min(stop, end) - max(begin, start)) for begin, stop in turns)
 
 

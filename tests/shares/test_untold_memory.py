@@ -35,7 +35,7 @@ def test_who_goes_on_with_it_loses_its_share() -> None:
 
 
 def test_a_look_at_memory_forgets_what_is_over() -> None:
-    """Who freed it is not remembered, and others never were."""
+    """A share that freed it is forgotten, and others were never recorded."""
     world = World()
     world.see(HOARDED)
     assert world.state["a"].hoards == 1

@@ -1,4 +1,4 @@
-"""Who used a GPU: what of it was in turns of others, and NVML in its process, with a played driver and without one."""
+"""Use of a GPU by process: the part in turns of others, and NVML in its process, with a fake driver and with none."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
 
 
 def test_the_driver_says_how_much_memory_each_process_has(played: dict[str, str]) -> None:
-    """Of those that compute and those that draw; what it does not tell is not known, and breaks nothing else."""
+    """Memory of programs that compute and that draw; missing figures are unknown, and break nothing else."""
 
     async def check() -> None:
         reader = NvmlUsageReader(deadline=60, environment=played)

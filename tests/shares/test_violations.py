@@ -39,7 +39,7 @@ AVOIDED = f"{IN_TURNS}. For 60 s, what does not ask for the GPU runs in turns of
 
 @dataclass
 class World:
-    """What one GPU's programs do, and what they were told."""
+    """One GPU's programs, what they do, and the orders about them."""
 
     present: Present = field(default_factory=lambda: Present({"a": frozenset({HOG, JUPYTER})}, frozenset({JUPYTER})))
     penalties: Penalties = PENALTIES
@@ -124,7 +124,7 @@ def test_what_it_kept_before_its_turn_is_over_then() -> None:
 
 
 def test_a_stop_ends_without_a_turn() -> None:
-    """Whoever is stopped is not forgotten because nobody gives it a turn."""
+    """A stopped process is not forgotten because its share gets no turn."""
     world = World()
     world.late()
     assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
@@ -242,7 +242,7 @@ def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
 
 
 def test_whom_else_it_starts_is_kept_so_too() -> None:
-    """Who was seen meanwhile; not who has ended, nor who must never be stopped."""
+    """Processes seen meanwhile are stopped; not those that have ended, or must never be stopped."""
     world = avoider()
     world.see(UseScanned({"a": {OTHER: 100, JUPYTER: 100}}, SECOND))
     world.present = replace(world.present, never=group(JUPYTER))
@@ -295,7 +295,7 @@ def test_nobody_is_kept_to_turns_where_the_administrator_does_not_want_that() ->
 
 
 def test_an_avoider_is_free_after_a_restart() -> None:
-    """What it does is seen again."""
+    """Its use is seen again."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert world.see(EnforcerStarted()) == (Continue("a", group(HOG)),)
@@ -353,7 +353,7 @@ def test_what_is_seen_of_members_is_forgotten_with_a_stop() -> None:
 
 
 def test_a_turn_does_not_break_the_row() -> None:
-    """Who avoids the gate has turns too, and more of them than looks."""
+    """A share that avoids the gate has turns too, and more of them than scans."""
     world = World()
     for look in (foreign(900_000), TurnBegan("a"), foreign(900_000), TurnBegan("a"), GaveBack("a")):
         assert world.see(look) == ()
@@ -408,7 +408,7 @@ def test_what_must_not_be_stopped_runs_at_once() -> None:
 
 
 def test_a_process_that_is_not_seen_is_not_forgotten() -> None:
-    """Whoever stops a process continues it, whatever a look at the GPU misses meanwhile."""
+    """A stopped process is continued in the next turn, whatever a scan of the GPU misses meanwhile."""
     world = World()
     world.late()
     world.present = Present()
@@ -508,7 +508,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 60_000), GROUPS), max_size=40), st.frozensets(st.just(JUPYTER)))
 def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]], never: frozenset[Process]) -> None:
-    """Who is stopped is known, for as long as allowed, and runs again in its turn, and when its share is gone."""
+    """Stopped processes are known, for as long as allowed, and run again in their turn and when their share is gone."""
     world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2, kept=200_000))
     stopped: dict[str, frozenset[Process]] = {}
     since: dict[str, int] = {}
@@ -535,7 +535,7 @@ def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]]
 def apply_rule(
     orders: tuple[EnforcementOrder, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
 ) -> None:
-    """What becomes of the processes: nobody is stopped twice, or continued that runs."""
+    """Carry out the orders: no process is stopped twice, or continued while it runs."""
     for order in orders:
         before = stopped.get(order.share, frozenset())
         match order:

@@ -88,7 +88,7 @@ def test_in_a_turn_it_is_charged_by_the_clock() -> None:
 
 
 def test_a_demand_stays() -> None:
-    """Who waits for a turn tells of other work meanwhile."""
+    """A program that waits for a turn reports other work meanwhile."""
     manager = _manager()
     (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
     manager.receive(b, Ask(), 0)

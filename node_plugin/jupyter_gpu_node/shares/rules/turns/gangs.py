@@ -136,7 +136,7 @@ class Gangs:
         return all(by_gpu[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
     def _charge(self, demands: Demands, now: int) -> None:
-        """Charge the time since the last update to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
+        """Charge the time since the last update to the pods that had turns. A pod at rest saves at most ``SAVED``."""
         for group in groups(demands):
             for pod, found in group.items():
                 if pod in self._active and (pod in self._open or holds(found)):
