@@ -1,4 +1,4 @@
-"""Programs on several GPUs whose kernels wait for each other, with a desk for each GPU, in simulated time. Pure.
+"""Programs on several GPUs whose kernels wait for each other, with a manager for each GPU, in simulated time. Pure.
 
 A program launches the same on each of its GPUs: kernels, and now and then one that ends only when its peers run on all
 of its GPUs. One thread launches for all, or each GPU has its own. Gates are as the real one: two launches in flight,

@@ -99,7 +99,7 @@ class Boards:
     def _read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         try:
             board = Board(self._folder, gpu)
-        except OSError:  # nobody used it yet
+        except OSError:  # not used yet
             return {}
         found: dict[int, int] = {}
         for work in board.log():

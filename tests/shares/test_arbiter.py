@@ -58,7 +58,7 @@ def saved(arbiter: Arbiter, share: str, milli: int, amount: int) -> None:
 
 
 def passes(arbiter: Arbiter, moment: int) -> None:
-    """Time, up to then; nobody does anything."""
+    """Pass the time up to then without any event."""
     while arbiter.wake is not None and arbiter.wake < moment:
         arbiter.tick(arbiter.wake)
 
@@ -127,7 +127,7 @@ def test_who_may_drain_for_long_is_not_overdue() -> None:
 
 
 def test_equals_take_turns_of_one_lease() -> None:
-    """Nobody is asked back before, and the GPU is never given before it is given back."""
+    """No share is asked for it before, and the GPU is never given before it is given back."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     assert arbiter.ask("b", 1 * MS) == ()
@@ -268,7 +268,7 @@ def test_who_does_not_give_back_is_overdue_and_pays() -> None:
 
 
 def test_a_share_that_is_taken_away_while_it_runs() -> None:
-    """It is asked for the GPU, and nobody gets it before; its milli are free at once, its name can come again."""
+    """It is asked for the GPU, and no other gets it before; its milli are free at once, its name can come again."""
     arbiter = an_arbiter(a=600, b=400)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
@@ -328,7 +328,7 @@ def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
 
 
 def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
-    """The lower one in the middle of several; who says nothing shows nothing, and gets nothing back."""
+    """The lower one in the middle of several; a share that reports nothing gets nothing back."""
     arbiter, now = an_arbiter(a=250, b=250, c=250, d=250), 0
     for share in "abcd":
         arbiter.ask(share, 0)
@@ -368,7 +368,7 @@ EVENTS = st.lists(
 
 @dataclass
 class Checked:
-    """An arbiter, and what somebody who only sees its orders knows of it."""
+    """An arbiter, and what an observer that only sees its orders knows of it."""
 
     arbiter: Arbiter
     now: int = 0
@@ -376,7 +376,7 @@ class Checked:
     asked: bool = False
     turn: int = 0
     held: int = 0
-    """Time for which somebody had the GPU."""
+    """Time for which any share had the GPU."""
     wants: set[str] = field(default_factory=set)
     gone: int = 0
     """Charged to shares that were taken away."""
@@ -416,7 +416,7 @@ def charged(arbiter: Arbiter, share: str, now: int) -> int:
 @given(EVENTS)
 def test_whatever_happens(events: list[tuple[str, str, int, int]]) -> None:
     """One holder at most; all that passed is charged, once; no bank above its cap; never more than one GPU; and while
-    somebody wants it, somebody has it."""
+    any share wants it, one has it."""
     arbiter = Arbiter(TIMING, 0)
     world, milli = Checked(arbiter), dict[str, int]()
     for what, name, pause, number in events:

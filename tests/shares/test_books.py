@@ -35,7 +35,7 @@ def passes(manager: LeaseManager, books: GpuBooks, first: int, last: int) -> Non
 
 
 def test_use_is_of_what_a_share_earns() -> None:
-    """And smoothed; who does nothing comes to nothing at all."""
+    """And smoothed; the use of an idle share reaches exactly nothing."""
     manager, books = a_manager(a=500, b=500), GpuBooks(None, 0)
     client = hog(manager, "a")
     passes(manager, books, 1, 30)

@@ -72,7 +72,7 @@ def test_one_grows_while_another_gives() -> None:
 
 
 def test_what_is_free_comes_before_what_others_have() -> None:
-    """Nobody gives while nobody has to."""
+    """No share gives while none has to."""
     before = {"a": rested(300, peak=300), "b": rested(500, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
     assert outcome.effective == {"a": 350, "b": 500}
@@ -84,7 +84,7 @@ def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
     outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 50}), Elastic(step=30, shrink=0))
     assert outcome.effective == {"a": 430, "b": 290, "c": 280}  # spare: 100 and 200
     outcome = adjust(before, served(before, {"a": 1000, "b": 50, "c": 100}), Elastic(step=50, shrink=0, fade=1))
-    assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded to who gives a part more
+    assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded for the share that gives a part more
 
 
 def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
@@ -209,7 +209,7 @@ def test_who_uses_hardly_anything_shrinks_alone() -> None:
 
 
 def test_between_two_thresholds_it_gives_but_does_not_shrink() -> None:
-    """Nobody wants it, so it stays."""
+    """No other share wants it, so it stays."""
     assert steady({"a": rested(500)}, {"a": 200}, 200).changes == {}
 
 
@@ -371,7 +371,7 @@ def an_account(used: int, throttled: int) -> TimeAccount:
 
 
 def test_what_was_seen_between_two_accounts() -> None:
-    """All that it used counts, whoever paid for it; and whether it waited with nothing left."""
+    """All that it used counts, out of every account; and whether it waited with nothing left."""
     before = an_account(1_000, 70)
     assert PeriodUse.between(250, before, an_account(5_000, 70), 100_000) == PeriodUse(250, 200)
     assert PeriodUse.between(250, before, an_account(1_000, 71), 100_000) == PeriodUse(250, 0, short=True)
@@ -453,7 +453,7 @@ def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment,
 def test_shares_begin_where_an_earlier_server_left_them(
     rules: Elastic, allocated: dict[str, int], written: list[tuple[bool, int]]
 ) -> None:
-    """Never more than the GPU, nobody below its least; what fits together is taken as it was."""
+    """Never more than the GPU, no share below its least; what fits together is taken as it was."""
     left = {
         name: PreviousState(amount if same else amount % MILLI_PER_GPU + 1, effective, "Because.")
         for (name, amount), (same, effective) in zip(allocated.items(), written, strict=False)
@@ -496,7 +496,7 @@ def test_nothing_oscillates(
 @pytest.mark.uncounted
 @given(allocations(), demands())
 def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
-    """In the end nobody is short of time while others have twice what they use, or while something is free."""
+    """In the end no share is short of time while others have twice what they use, or while something is free."""
     states = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     demand = dict(zip(NAMES, wanted, strict=True))
     outcome = steady(states, demand, 600)

@@ -157,7 +157,7 @@ def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
     assert not path.exists()
 
 
-# --- who keeps the GPU ------------------------------------------------------------------------------------------------
+# --- keeping the GPU --------------------------------------------------------------------------------------------------
 
 
 def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, running: Running) -> None:
@@ -377,7 +377,7 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
     asyncio.run(check())
 
 
-# --- everybody runs again ---------------------------------------------------------------------------------------------
+# --- all processes run again ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["close", "share"])
@@ -405,7 +405,7 @@ async def hog_waiting(running: Running, world: EnforcingServer) -> subprocess.Po
 
 
 def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, running: Running) -> None:
-    """All of the killed one was killed, with its watchdog, as a container is."""
+    """Its whole process group was killed, with its cleanup process, as a container is."""
 
     async def check() -> None:
         async with killable(short, {GPU: TWO}) as first:
@@ -450,7 +450,7 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
     asyncio.run(check())
 
 
-# --- who avoids the gate ----------------------------------------------------------------------------------------------
+# --- avoiding the gate ------------------------------------------------------------------------------------------------
 
 
 def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, running: Running, driver: Path) -> None:
@@ -503,7 +503,7 @@ def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: R
 
 
 def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Running, driver: Path) -> None:
-    """After its first offence it is stopped at the end of each, by itself and without a word, and harms nobody."""
+    """After its first offence it is stopped at the end of each, by itself and without a message, and does no harm."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"looks": 10}) as world:  # time enough to see it before
@@ -546,7 +546,7 @@ def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Run
 def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
     short: Path, running: Running, driver: Path
 ) -> None:
-    """It harms nobody."""
+    """It does no harm."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"looks": 1}) as world:

@@ -76,7 +76,7 @@ def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:
 
 
 def test_who_is_alone_has_no_others() -> None:
-    """Nobody is barred, and there is nothing to look at again."""
+    """No pod is barred, and nothing is to be updated later."""
     node = two(b=NOTHING)
     del node.places["y"].demands["b"]
     assert node.after() == dict.fromkeys("xy", Rule("a"))
@@ -104,7 +104,7 @@ def test_gates_that_know_no_lease_for_one_launch() -> None:
 
 
 def test_it_begins_when_it_comes_first_everywhere() -> None:
-    """Until then nobody of the group has turns, and those that have a right to theirs are paid against."""
+    """Until then no pod of the group has turns, and time counts against those with a right to theirs."""
     node = two()
     node.places["x"].behind = "ab"
     assert node.after() == dict.fromkeys("xy", Rule(barred=BOTH, contesting=BOTH))
@@ -141,7 +141,7 @@ def test_the_time_of_waiting_begins_anew() -> None:
 
 
 def test_it_gives_way_after_a_lease_to_one_that_had_less() -> None:
-    """Not before, and to nobody that had more."""
+    """Not before, and to no pod that had more."""
     node = two()
     node.after()
     node.places["x"].demands["a"] = HOLDS  # and waits for the other one
@@ -180,7 +180,7 @@ def test_who_has_more_of_its_gpus_has_more_turns() -> None:
 
 
 def test_asked_for_one_of_its_turns_it_ends() -> None:
-    """On all its GPUs; and nobody begins before it has given all back."""
+    """On all its GPUs; and no other begins before it has given all back."""
     node = two()
     node.after()
     node.after(MS, a=HOLDS)
@@ -211,7 +211,7 @@ def test_groups_that_become_one() -> None:
 
 
 def test_who_is_no_member_any_more() -> None:
-    """Its program ended: it is under no rule, and holds nobody up."""
+    """Its program ended: it is under no rule, and delays no other pod."""
     node = two()
     node.after()
     node.pods = "b"

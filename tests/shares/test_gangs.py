@@ -1,4 +1,4 @@
-"""Programs that use several GPUs at once, in simulated time: none waits for another in a circle, nobody starves."""
+"""Programs that use several GPUs at once, in simulated time: none waits for another in a circle, none starves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -89,7 +89,7 @@ def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind,
 @pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
-    """They wait for nobody elsewhere, and get what is theirs."""
+    """They wait for no other GPU, and get what is theirs."""
     one = machine(BESIDE, {"a": kind, "b": kind, "x": ALONE, "y": ALONE})
     one.run(5 * SECOND)
     for pod, gpu, milli in (("a", "0", 300), ("b", "1", 300), ("x", "0", 400), ("y", "1", 400)):
@@ -99,7 +99,7 @@ def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
 @pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
-    """Nobody else needs several: it has all of its GPUs together, and each share what it should."""
+    """No other pod needs several: it has all of its GPUs together, and each share what it should."""
     one = machine({"0": {"a": 300, "x": 700}, "1": {"a": 300, "y": 700}}, {"a": kind, "x": ALONE, "y": ALONE})
     one.run(5 * SECOND)
     for pod, gpu, milli in (("a", "0", 300), ("x", "0", 700), ("y", "1", 700)):
@@ -182,7 +182,7 @@ PROGRAMS = st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.int
 @EXAMPLES
 @given(st.lists(PROGRAMS, min_size=2, max_size=5))
 def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
-    """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and everybody goes on."""
+    """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and every program goes on."""
     shares = {
         gpu: {str(number): 1000 // len(programs) for number, (gpus, _, _) in enumerate(programs) if gpu in gpus}
         for gpu in "0123"
@@ -201,7 +201,7 @@ def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from("012"), st.sampled_from("abc"), st.integers(0, 4))))
 def test_shares_come_go_and_change(changes: Sequence[tuple[int, str, str, int]]) -> None:
-    """While programs run on them: never two of a group, and who has all of its shares still goes on."""
+    """While programs run on them: never two of a group, and a pod that still has all of its shares goes on."""
     one = machine(RING, dict.fromkeys("abc", FREE))
     shares = {gpu: dict(pods) for gpu, pods in RING.items()}
     for later, gpu, pod, amount in changes:

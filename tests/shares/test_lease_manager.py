@@ -1,4 +1,4 @@
-"""The desk of one GPU: rules by cases."""
+"""The leases of one GPU: rules by cases."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_share_that_is_removed_launches_nothing_more() -> None:
 
 
 def test_who_has_the_whole_gpu_still_goes_on() -> None:
-    """The server is new, and asks nobody to wait: not that process, and not another one of its share."""
+    """The server is new, and has no client wait: not that process, and not another one of its share."""
     manager = a_manager(a=1000)
     manager.rest(200 * MS)
     a, out = manager.join("a", MS)
@@ -153,7 +153,7 @@ def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
 
 
 def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
-    """A kernel cannot be interrupted. Who says so of what it was not asked for, or does not have, gains nothing."""
+    """A kernel cannot be interrupted. To say so without having been asked, or without a lease, gains nothing."""
     manager = a_manager(a=500, b=500)
     a, b = joined(manager, "a"), joined(manager, "b")
     manager.receive(a, Ask(), 0)
@@ -178,7 +178,7 @@ def test_who_says_so_later_has_nothing_of_it() -> None:
 
 
 def test_an_extension_has_the_number_of_its_lease() -> None:
-    """So nobody takes it for another one."""
+    """So it is not taken for another one."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -233,7 +233,7 @@ def test_the_change_of_hands_is_not_charged_where_programs_measured() -> None:
 
 
 def test_who_leaves_in_a_lease_gives_back_at_once() -> None:
-    """And who leaves again, or while it waits, changes nothing."""
+    """And a client that leaves again, or while it waits, changes nothing."""
     manager = a_manager(a=500, b=500)
     a, b, c = joined(manager, "a"), joined(manager, "b"), joined(manager, "b")
     for one in (a, b, c):
@@ -273,7 +273,7 @@ def test_processes_of_one_share_run_beside_each_other() -> None:
     assert sent(manager.receive(second, Ask(), 5 * MS)) == [(second, Grant(15 * MS, 1))]
     assert sent(manager.tick(20 * MS)) == [(first, Revoke(1)), (second, Revoke(1))]
     assert manager.receive(first, Done(0, 0, 1), 21 * MS) == []
-    assert manager.receive(first, Ask(), 21 * MS) == [], "asked back: who is done waits"
+    assert manager.receive(first, Ask(), 21 * MS) == [], "asked back: a client that is done waits"
     assert sent(manager.receive(second, Done(None, 0, 1), 22 * MS)) == [(b, Grant(20 * MS, 1))]
     assert sent(manager.receive(b, Done(None, 0, 1), 42 * MS)) == [(first, Grant(20 * MS, 2))]
 
@@ -291,7 +291,7 @@ def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
 
 
 def test_a_grant_goes_to_all_who_asked() -> None:
-    """And to nobody else; what they want is added up."""
+    """And to no other client; what they want is added up."""
     manager = a_manager(a=500, b=500)
     one, two, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
     manager.receive(b, Ask(), 0)
@@ -303,7 +303,7 @@ def test_a_grant_goes_to_all_who_asked() -> None:
 
 
 def test_who_is_done_early_and_wants_more_goes_on() -> None:
-    """While the share has the GPU and nobody asked for it."""
+    """While the share has the GPU and no other asked for it."""
     manager = a_manager(a=500)
     one, two = joined(manager, "a"), joined(manager, "a")
     manager.receive(one, Ask(), 0)
@@ -334,7 +334,7 @@ def test_a_whole_gpu_is_granted_for_ever_to_whoever_connects() -> None:
 
 
 def test_a_whole_gpu_becomes_a_share_and_back() -> None:
-    """First what runs is drained, for nobody counted it; then it takes turns."""
+    """First what runs is drained, for it was not counted; then it takes turns."""
     manager = a_manager(a=1000)
     a, _ = manager.join("a", 0)
     assert sent(manager.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
@@ -361,7 +361,7 @@ def test_a_share_that_becomes_whole_while_it_runs() -> None:
 
 
 def test_a_share_that_becomes_whole_while_nobody_runs() -> None:
-    """All who are connected get it."""
+    """All connected clients get it."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     assert sent(manager.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1))]
@@ -377,7 +377,7 @@ def test_whole_again_before_it_was_drained() -> None:
 
 
 def test_who_keeps_a_whole_gpu_that_is_a_share_now_is_overdue() -> None:
-    """As soon as somebody else wants it."""
+    """As soon as another share wants it."""
     manager = a_manager(a=1000)
     a, _ = manager.join("a", 0)
     manager.set({"a": Terms(500), "b": Terms(500)}, MS)
@@ -523,7 +523,7 @@ def test_a_removed_share_gets_no_more_memory() -> None:
     assert sent(manager.receive(a, Need(9), 0)) == [(a, Memory(5, NO_LIMIT, 5))]
 
 
-# --- nobody else is there ---------------------------------------------------------------------------------------------
+# --- no other share --------------------------------------------------------------------------------------------------
 
 
 def knowing(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
@@ -560,7 +560,7 @@ def test_a_second_process_of_the_same_share_is_nobody_else() -> None:
 
 
 def test_a_lease_for_one_launch_is_for_one_launch() -> None:
-    """Also where nobody else is there; and of a whole GPU nothing is limited."""
+    """Also without another share; and of a whole GPU nothing is limited."""
     manager = a_manager(a=500)
     a = knowing(manager, "a")
     manager.apply_rule(Rule("a", once=True), 0)

@@ -1,4 +1,4 @@
-"""The desk of one GPU with clients whose messages cross: what must hold whatever happens."""
+"""The leases of one GPU with clients whose messages cross: what must hold whatever happens."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Process:
 
 
 class World:
-    """A desk and processes, of which many connect, end, die, and some never answer."""
+    """A lease manager and processes: many connect, end or die, and some never answer."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -162,7 +162,7 @@ class World:
                 assert self.manager.holder is share
 
     def settle(self) -> None:
-        """Everything that is under way arrives, and everybody answers."""
+        """Deliver everything that is under way, and have every client answer."""
         for _ in range(10_000):
             busy = False
             for one in [one for one in self.processes if one.alive]:
@@ -187,7 +187,7 @@ events = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(
 @settings(max_examples=400)
 @given(events)
 def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:
-    """However messages cross, shares change and processes die; and afterwards everybody with work comes to its turn."""
+    """However messages cross, shares change and processes die; and afterwards every client with work gets its turn."""
     world = World()
     world.resize("a", 3)
     world.resize("b", 3)

@@ -141,7 +141,7 @@ def test_waiting_without_a_claim_is_throttled() -> None:
 
 @given(st.integers(-300_000, 100_000), st.integers(1, 400), st.integers(0, 3), st.integers(1, 1000))
 def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, savings: int, milli: int) -> None:
-    """However long nobody wanted the GPU, the books are those of one period after another."""
+    """However long no share wanted the GPU, the books are those of one period after another."""
     timing = Timing(savings=savings, expiry=500_000)
     slept, lived = (Ledger(milli, timing, min(quantum, timing.quantum(milli))) for _ in range(2))
     end = 100_000 * periods

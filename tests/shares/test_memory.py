@@ -25,7 +25,7 @@ def test_processes_share_one_limit() -> None:
 
 
 def test_who_leaves_frees_all() -> None:
-    """Also twice, and who was never there."""
+    """Also twice, and one that was never there."""
     pool = Pool(GIB)
     pool.need("a", GIB)
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_what_a_process_has_is_believed_when_it_comes() -> None:
 
 
 def test_a_share_without_a_limit_has_what_there_is() -> None:
-    """Nobody counts but for showing."""
+    """Use is counted only to be shown."""
     pool = Pool()
     assert [pool.need("a", 0), pool.need("a", 2**60)] == [0, 2**60]
     assert pool.used == 2**60
@@ -108,7 +108,7 @@ def test_who_keeps_what_it_has_freed_can_use_it_again() -> None:
 
 
 def test_what_was_freed_since_the_driver_was_asked_is_free() -> None:
-    """Before the answer too, but not in two looks in a row: else who tells more and less by turns would have it all."""
+    """Before the answer too, but not twice in a row: else one that tells more and less by turns would get it all."""
     pool = Pool(10)
     pool.need("a", 8)
     pool.measured({"a": MeasuredMemory(8, 8)}, 0)
@@ -132,7 +132,7 @@ def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling()
 
 
 def test_a_process_counts_once_however_often_it_is_connected() -> None:
-    """Less its contexts; who connected while the driver was asked is not measured yet."""
+    """Less its contexts; a client that connected while the driver was asked is not measured yet."""
     one, two, outside = Process(1, 1), Process(2, 2), Process(3, 3)
     held = {one: 100, two: 50, outside: 30, Process(4, 4): 5}
     found = by_client({"a": one, "b": one, "new": two}, held, 10, {"a": 20, "b": 40})

@@ -95,7 +95,7 @@ def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, thr
 
 
 def test_who_holds_memory_without_the_gate_is_stopped(place: Place) -> None:
-    """Though it never used the GPU; beside a program that is connected, so that somebody looks."""
+    """Though it never used the GPU; beside a program that is connected, so that a comparison is made."""
 
     async def check() -> None:
         async with EnforcingServer(place.folder, penalties=QUICK) as world:
@@ -126,7 +126,7 @@ def test_a_context_and_fragments_are_no_offence(place: Place) -> None:
 
 
 def test_a_new_server_charges_the_same(place: Place) -> None:
-    """It learns from the driver what no program tells, and who told all is no offender."""
+    """It learns from the driver what no program tells, and a program that told all is no violator."""
 
     async def check() -> None:
         async with AsyncExitStack() as programs:

@@ -1,4 +1,4 @@
-"""Ways to a GPU that cannot ask for turns: which libraries tell them, and whom they excuse."""
+"""APIs that cannot ask for turns: the libraries that reveal them, and the processes that they excuse."""
 
 import mmap
 import os

@@ -89,7 +89,7 @@ def test_whoever_was_stopped_runs_again_though_no_other_enforcer_comes(short: Pa
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, deaf: bool) -> None:
-    """Not even one that hears nothing; nor is there one before somebody is stopped."""
+    """Not even one that hears nothing; nor is there one before a process is stopped."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:
@@ -203,12 +203,12 @@ def test_what_its_user_stopped_too_is_left_so(running: Running, resume_guard: Re
     asyncio.run(check())
 
 
-# --- the watchdog itself fails ----------------------------------------------------------------------------------------
+# --- the cleanup process itself fails ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["killed", "deaf"])
 def test_another_one_is_started_at_the_next_stop(running: Running, resume_guard: ResumeGuard, end: str) -> None:
-    """It knows of those before, too; one that does not read is killed, and holds nobody up."""
+    """It knows of those before, too; one that does not read is killed, and delays nothing."""
 
     async def check() -> None:
         before, after, released = [await spinning(running) for _ in range(3)]

@@ -246,7 +246,7 @@ def test_an_alarm_rings_once_and_not_too_early() -> None:
     assert 3_000 <= first <= second
 
 
-# --- who it is --------------------------------------------------------------------------------------------------------
+# --- identity ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_connection_is_of_the_process_that_made_it(server: Serving) -> None:
-    """Not of the one that uses it: the kernel tells who that was."""
+    """Not of the one that uses it: the kernel tells which process that was."""
     with connect(server, "a") as client:
         client.grant()
         (member,) = server.members()

@@ -9,7 +9,7 @@ HOARDED = MemoryScanned({"a": 256 * MIB + 1})
 
 
 def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_why() -> None:
-    """Not who frees it before, nor for what may be an error; a look that sees less begins anew."""
+    """Not if it frees it before, nor for a possible error; a comparison that sees less begins anew."""
     world = World()
     assert [world.see(one, SECOND) for one in (HOARDED, HOARDED, TOLERATED, HOARDED, HOARDED)] == [()] * 5
     (stop,) = world.see(HOARDED, SECOND)
@@ -19,7 +19,7 @@ def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_wh
         "Stopped until its next turn: its programs hold 257 MiB of GPU memory above its limit, which they took without "
         "asking for it. End the program that goes around the gate, or have the limit raised.",
     )
-    assert [world.see(HOARDED, SECOND) for _ in range(4)] == [()] * 4  # who is stopped can free nothing
+    assert [world.see(HOARDED, SECOND) for _ in range(4)] == [()] * 4  # a stopped process can free nothing
 
 
 def test_who_goes_on_with_it_loses_its_share() -> None:

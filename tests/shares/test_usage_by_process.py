@@ -105,7 +105,7 @@ def played(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
-    """The mean of its samples that are new; a GPU that rests was used by nobody."""
+    """The mean of its samples that are new; an idle GPU was used by no process."""
 
     async def check() -> None:
         left: list[int] = []

@@ -278,7 +278,7 @@ def test_who_is_kept_to_turns_and_gets_none_runs_again() -> None:
 
 
 def test_the_others_of_an_avoiders_share_can_be_late() -> None:
-    """That it is stopped between its turns excuses nobody."""
+    """That it is stopped between its turns is no excuse."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert world.late() == (stop(CHILD, OTHER),)
@@ -304,7 +304,7 @@ def test_an_avoider_is_free_after_a_restart() -> None:
 
 @pytest.mark.parametrize("milli", [100, 250, 500, 900])
 def test_the_drivers_few_samples_accuse_nobody(milli: int) -> None:
-    """Hours of looks at shares that keep to their turns: five times a second it says who runs, and no more."""
+    """Hours of scans of shares that keep to their turns: the driver samples five times a second which process runs."""
     world, draw = World(), random.Random(milli)
     for _ in range(20_000):
         seen = sum(draw.random() < milli / 1000 for _ in range(5))

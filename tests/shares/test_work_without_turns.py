@@ -31,7 +31,7 @@ def _manager() -> LeaseManager:
 
 @given(st.lists(st.tuples(st.integers(1, 300 * MS), st.integers(1, 2**64 - 1)), min_size=1, max_size=40), st.booleans())
 def test_no_more_than_the_time_that_passed(words: list[tuple[int, int]], contested: bool) -> None:
-    """Whatever is said: a share pays what it tells, up to the time of the clock, and nobody else pays anything."""
+    """Whatever is said: a share pays what it tells, up to the time of the clock, and no other share pays anything."""
     manager, now = _manager(), 0
     (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
     if contested:
