@@ -25,8 +25,8 @@ from pathlib import Path
 from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.protocol import DONE, GRANT, Ask, Done, Grant, encode
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
 
 from .figures import Figure
 
@@ -106,9 +106,9 @@ def _server(kind: str, folder: str, shares: int) -> Iterator[int]:
 
 
 async def _serve(folder: Path, shares: int) -> None:
-    server = ArbiterServer(Store(folder / "state"), beside_us)
+    server = ArbiterServer(ShareStore(folder / "state"), beside_us)
     pods = [f"pod-{number}" for number in range(shares)]
-    await server.set({GPU: {pod: Placed(Terms(1000 // shares), folder / pod) for pod in pods}})
+    await server.set({GPU: {pod: PlacedShare(Terms(1000 // shares), folder / pod) for pod in pods}})
     print("ready", flush=True)
     await asyncio.Event().wait()
 

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Order
-from jupyter_gpu_node.shares.rules.turns.elastic import Seen, Standing, adjust
+from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnOrder
+from jupyter_gpu_node.shares.rules.turns.elastic import ElasticState, PeriodUse, adjust
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.ledger import Account
+from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from ._day import DAY, Gpu, Notebook, drawn, facts, placed, recorded
@@ -166,7 +166,7 @@ class _Fluid:
         self._milli, self._way, self._day = milli, way, day
         self._coming = {f"{number:03}": _Running(one, day) for number, one in enumerate(gpu)}
         self._here: dict[str, _Running] = {}
-        self._standings: Mapping[str, Standing] = {}
+        self._states: Mapping[str, ElasticState] = {}
         day.wanted += sum(cell.work for one in gpu for cell in one.cells) * _MINUTE / _HOUR
 
     def run(self) -> None:
@@ -174,12 +174,12 @@ class _Fluid:
         now, end = 0, DAY * _MINUTE
         while now < end:
             if self._come_and_go(now):
-                self._pass({name: Seen(self._milli, 0) for name in self._here})
+                self._pass({name: PeriodUse(self._milli, 0) for name in self._here})
             wants = {name: one.want(now) for name, one in self._here.items()}
             claims = {name: self._claim(name) for name in self._here}
             got = rates(claims, wants, idle=self._way.idle)
             seen = {
-                name: Seen(self._milli, round(got[name]), wants[name] > max(claims[name], got[name] + 1e-6))
+                name: PeriodUse(self._milli, round(got[name]), wants[name] > max(claims[name], got[name] + 1e-6))
                 for name in got
             }
             periods = 1 if self._pass(seen) else self._until(now, got, end) - now
@@ -191,14 +191,14 @@ class _Fluid:
             one.leave()
 
     def _claim(self, name: str) -> int:
-        return self._standings[name].effective if self._way.elastic else self._milli
+        return self._states[name].effective if self._way.elastic else self._milli
 
-    def _pass(self, seen: Mapping[str, Seen]) -> bool:
+    def _pass(self, seen: Mapping[str, PeriodUse]) -> bool:
         """Whether it changed anything."""
         if not self._way.elastic:
             return False
-        before, self._standings = self._standings, adjust(self._standings, seen, _RULES).standings
-        return before != self._standings
+        before, self._states = self._states, adjust(self._states, seen, _RULES).states
+        return before != self._states
 
     def _come_and_go(self, now: int) -> bool:
         gone = [name for name, one in self._here.items() if one.stop <= now]
@@ -225,7 +225,7 @@ class _Fluid:
 # --- the same event by event ------------------------------------------------------------------------------------------
 
 
-def events(programs: Mapping[str, Program], seconds: int, *, elastic: bool) -> Mapping[str, Use]:
+def events(programs: Mapping[str, SimulatedProgram], seconds: int, *, elastic: bool) -> Mapping[str, ProgramUse]:
     """Programs on one GPU with the arbiter; with ``elastic`` one pass of co-adjustment a period."""
     simulation = Simulation(programs, _TIMING, handover=200)
     if elastic:
@@ -240,17 +240,17 @@ class _Adjuster:
 
     def __init__(self, allocated: Mapping[str, int]) -> None:
         self.allocated = dict(allocated)
-        self._standings: Mapping[str, Standing] = {}
-        self._books: Mapping[str, Account] = {}
+        self._states: Mapping[str, ElasticState] = {}
+        self._books: Mapping[str, TimeAccount] = {}
 
-    def __call__(self, arbiter: Arbiter, now: int) -> Sequence[Order]:
+    def __call__(self, arbiter: Arbiter, now: int) -> Sequence[TurnOrder]:
         before, self._books = self._books, {name: arbiter.account(name, now) for name in self.allocated}
         seen = {
-            name: Seen.between(milli, before.get(name), self._books[name], _TIMING.period)
+            name: PeriodUse.between(milli, before.get(name), self._books[name], _TIMING.period)
             for name, milli in self.allocated.items()
         }
-        outcome = adjust(self._standings, seen, _RULES)
-        self._standings = outcome.standings
+        outcome = adjust(self._states, seen, _RULES)
+        self._states = outcome.states
         return arbiter.put(outcome.effective, now, savings=self.allocated) if outcome.changes else ()
 
 
@@ -266,17 +266,17 @@ def fluid_error(*, elastic: bool) -> float:
         name: bursty(250, range(0, 2 * half, period), milli * period // 1000, silent=False)
         for name, milli in steady.items()
     }
-    programs |= {"training": hog(250, _PIECE), "away": Program(250, ((half, 2 * half),), silent=True)}
+    programs |= {"training": hog(250, _PIECE), "away": SimulatedProgram(250, ((half, 2 * half),), silent=True)}
     found = events(programs, _PIECE, elastic=elastic)
-    standings: Mapping[str, Standing] = {name: Standing.first(250) for name in programs}
+    states: Mapping[str, ElasticState] = {name: ElasticState.first(250) for name in programs}
     total = dict.fromkeys(programs, 0.0)
     for moment in range(0, 2 * half, period):
         wants = {**steady, "training": 1000, "away": 1000 if moment >= half else 0}
-        claims = {name: one.effective for name, one in standings.items()}
+        claims = {name: one.effective for name, one in states.items()}
         got = rates(claims, {name: float(want) for name, want in wants.items()}, idle=True)
         total = {name: total[name] + got[name] * period / 1000 for name in total}
-        seen = {name: Seen(250, round(got[name]), wants[name] > max(claims[name], got[name])) for name in wants}
-        standings = adjust(standings, seen, _RULES).standings if elastic else standings
+        seen = {name: PeriodUse(250, round(got[name]), wants[name] > max(claims[name], got[name])) for name in wants}
+        states = adjust(states, seen, _RULES).states if elastic else states
     return max(100 * abs(total[name] - found[name].work) / (2 * half) for name in total)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
+from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
@@ -81,7 +81,7 @@ def _beside(hogs: int) -> list[Figure]:
     ]
 
 
-def _notebook(hogs: int, order: Callable[[Timing, int], Arbiter]) -> Mapping[str, Use]:
+def _notebook(hogs: int, order: Callable[[Timing, int], Arbiter]) -> Mapping[str, ProgramUse]:
     draw = random.Random(hogs)
     milli = 1000 // (hogs + 1)
     moments = [200 * _MS * number + draw.randrange(50 * _MS) for number in range(5 * _SECONDS)]
@@ -90,12 +90,12 @@ def _notebook(hogs: int, order: Callable[[Timing, int], Arbiter]) -> Mapping[str
     return Simulation(programs, Timing(), handover=_HANDOVER, arbiter=order).run(_SECONDS * _SECOND)
 
 
-def _waits(uses: Mapping[str, Use], name: str = "notebook") -> list[float]:
+def _waits(uses: Mapping[str, ProgramUse], name: str = "notebook") -> list[float]:
     waits = uses[name].waits
     return [wait / _MS for wait in waits[len(waits) // _WARM :]]
 
 
-def _busy(uses: Mapping[str, Use]) -> float:
+def _busy(uses: Mapping[str, ProgramUse]) -> float:
     return sum(use.work for use in uses.values()) / (_SECONDS * _SECOND)
 
 
@@ -113,7 +113,7 @@ def _liar() -> Figure:
     """One that says that the GPU did nothing in its turns, beside one that tells the truth, in shares of many sizes."""
     gains = []
     for milli in (100, 300, 500, 900):
-        liar = Program(milli, ((0, 2 * _SECONDS * _SECOND),), silent=True, lies=True)
+        liar = SimulatedProgram(milli, ((0, 2 * _SECONDS * _SECOND),), silent=True, lies=True)
         programs = {"liar": liar, "hog": hog(1000 - milli, _SECONDS)}
         uses = Simulation(programs, Timing(), handover=_HANDOVER).run(_SECONDS * _SECOND)
         gains.append(uses["liar"].work / sum(use.work for use in uses.values()) * 1000 / milli - 1)
@@ -145,10 +145,10 @@ def _bank() -> list[Figure]:
     return figures
 
 
-def _bursts(expiry: int = Timing().expiry, *, banked: bool = True) -> Mapping[str, Use]:
+def _bursts(expiry: int = Timing().expiry, *, banked: bool = True) -> Mapping[str, ProgramUse]:
     programs = {
-        "burst": Program(200, _jobs(1, 0.71 * 20 * _MS, 2, 60 * _MS), 250, silent=True),
-        "neighbour": Program(100, _jobs(2, 5 * _MS, 4, 30 * _MS), 250, silent=True),
+        "burst": SimulatedProgram(200, _jobs(1, 0.71 * 20 * _MS, 2, 60 * _MS), 250, silent=True),
+        "neighbour": SimulatedProgram(100, _jobs(2, 5 * _MS, 4, 30 * _MS), 250, silent=True),
         "hog": hog(700, _SECONDS, 250),
     }
     simulation = Simulation(programs, Timing(expiry=expiry), handover=100)

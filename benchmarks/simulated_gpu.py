@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Grant, Order, Revoke
-from jupyter_gpu_node.shares.rules.turns.ledger import Account
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnGrant, TurnOrder, TurnRevoke
+from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SimulatedProgram:
     """A simulated program. ``jobs`` are (moment, GPU time), by moment; microseconds."""
 
     milli: int
@@ -36,7 +36,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProgramUse:
     """The result of one program."""
 
     turns: tuple[tuple[int, int], ...]
@@ -47,12 +47,12 @@ class Use:
     """Duration of each job that ended: from its moment until its last kernel ended."""
     work: int
     """GPU time in kernels."""
-    account: Account
+    account: TimeAccount
 
 
 @dataclass(slots=True)
-class _State:
-    program: Program
+class _ProgramState:
+    program: SimulatedProgram
     queue: deque[tuple[int, int]] = field(default_factory=deque)
     """Moment of each job in hand, and the time that it still needs."""
     begun: bool = False
@@ -78,7 +78,7 @@ class Simulation:
 
     def __init__(
         self,
-        programs: Mapping[str, Program],
+        programs: Mapping[str, SimulatedProgram],
         timing: Timing,
         *,
         handover: int = 0,
@@ -86,7 +86,7 @@ class Simulation:
     ) -> None:
         self.arbiter = arbiter(timing, 0)
         self._handover = handover
-        self._states = {name: _State(program) for name, program in programs.items()}
+        self._states = {name: _ProgramState(program) for name, program in programs.items()}
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._number = count()
         self._holder: str | None = None
@@ -98,7 +98,7 @@ class Simulation:
         for name, program in programs.items():
             self._arrive(name, iter(program.jobs))
 
-    def run(self, end: int) -> Mapping[str, Use]:
+    def run(self, end: int) -> Mapping[str, ProgramUse]:
         """Run everything up to ``end``; return what became of each program."""
         while self._events and self._events[0][0] <= end:
             now, _, act = heapq.heappop(self._events)
@@ -108,11 +108,13 @@ class Simulation:
             last = self._states[self._holder]
             last.turns[-1] = (last.turns[-1][0], end)
         return {
-            name: Use(tuple(one.turns), tuple(one.waits), tuple(one.times), one.work, self.arbiter.account(name, end))
+            name: ProgramUse(
+                tuple(one.turns), tuple(one.waits), tuple(one.times), one.work, self.arbiter.account(name, end)
+            )
             for name, one in self._states.items()
         }
 
-    def at(self, moment: int, act: Callable[[Arbiter, int], Iterable[Order]]) -> None:
+    def at(self, moment: int, act: Callable[[Arbiter, int], Iterable[TurnOrder]]) -> None:
         """Do something to the arbiter at that moment: resize a share, say."""
         self._plan(moment, lambda now: self._follow(act(self.arbiter, now), now))
 
@@ -153,14 +155,14 @@ class Simulation:
             self._work(one, now)
             self._give_back_at(name, self._last(one))
 
-    def _follow(self, orders: Iterable[Order], now: int) -> None:
+    def _follow(self, orders: Iterable[TurnOrder], now: int) -> None:
         for order in orders:
-            if isinstance(order, Grant):
+            if isinstance(order, TurnGrant):
                 self._plan(now + self._handover, lambda at, order=order: self._granted(order, at))  # type: ignore[misc]
-            elif isinstance(order, Revoke):
+            elif isinstance(order, TurnRevoke):
                 self._plan(now + self._handover, lambda at, order=order: self._revoked(order, at))  # type: ignore[misc]
 
-    def _granted(self, order: Grant, now: int) -> None:
+    def _granted(self, order: TurnGrant, now: int) -> None:
         if order.turn <= self._ended:
             return
         one = self._states[order.share]
@@ -173,14 +175,14 @@ class Simulation:
             self._work(one, now)
         self._give_back_at(order.share, self._last(one))
 
-    def _revoked(self, order: Revoke, now: int) -> None:
+    def _revoked(self, order: TurnRevoke, now: int) -> None:
         one = self._states[order.share]
         if order.turn > self._ended:
             kernel = one.program.kernel
             in_flight = ((now - one.start) // kernel + one.program.depth) * kernel
             self._give_back_at(order.share, max(now, one.start + min(one.backlog, in_flight)))
 
-    def _last(self, one: _State) -> int:
+    def _last(self, one: _ProgramState) -> int:
         """Return when what fits into the turn has run out: whole kernels, one at least."""
         kernel = one.program.kernel
         fits = max(1, (self._until - one.start) // kernel) * kernel
@@ -204,10 +206,10 @@ class Simulation:
 
         self._plan(moment, give)
 
-    def _want(self, one: _State) -> int:
+    def _want(self, one: _ProgramState) -> int:
         return 0 if one.program.silent else one.backlog
 
-    def _work(self, one: _State, now: int) -> None:
+    def _work(self, one: _ProgramState, now: int) -> None:
         """Account for what ran since ``start``."""
         while one.queue and one.start < now:
             moment, left = one.queue[0]
@@ -225,13 +227,13 @@ class Simulation:
         one.start = max(one.start, now) if not one.queue else one.start
 
 
-def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2) -> Program:
+def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2) -> SimulatedProgram:
     """Return a program that always has work."""
-    return Program(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True)
+    return SimulatedProgram(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True)
 
 
 def bursty(
     milli: int, moments: Iterable[int], work: int, kernel: int = 1_000, depth: int = 2, *, silent: bool = True
-) -> Program:
+) -> SimulatedProgram:
     """Return a program that wants ``work`` at each of these moments."""
-    return Program(milli, tuple((moment, work) for moment in moments), kernel, depth, silent)
+    return SimulatedProgram(milli, tuple((moment, work) for moment in moments), kernel, depth, silent)

@@ -70,7 +70,7 @@ from jupyter_gpu_node.kubelet.rules.slots import Claim, Reconciled, Unresolved
 from jupyter_gpu_node.kubelet.slot_owners import Claims
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares import origin
-from jupyter_gpu_node.shares.usage_by_process import NvmlReader
+from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
 
 from . import settings as settings_module
 from . import supervision
@@ -146,7 +146,7 @@ class Plugin:
             gated=lambda: self.claims.gated,
             heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
             servers=lambda: self.sockets.servers,
-            reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
+            reader=NvmlUsageReader(self._note_asker) if settings.simulated is None else None,
         )
         self.metrics.shares.source = self.sharing.figures
         self.tools = Tools(

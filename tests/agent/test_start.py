@@ -27,7 +27,7 @@ from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.signals import identified
 from jupyter_gpu_node.shares import stopped_processes
-from jupyter_gpu_node.shares.rules.violations.violation_records import Record
+from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
 
@@ -341,7 +341,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
     stopped = identified(child.pid)
     assert stopped
-    stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
+    stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: ViolationRecord(stopped=frozenset({stopped}))}})
     signals.stop([stopped])
     assert "1 stopped programs run again." in uninstall.uninstall(settings)
     assert child.run("1 + 1") == 2

@@ -16,7 +16,7 @@ from jupyter_gpu.backends import share_files
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
-from jupyter_gpu_node.shares.store import Entry, Store
+from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
 
 GPU, OTHER = "GPU-1", "GPU-2"
 WRITTEN = 1_700_000_000_000
@@ -32,9 +32,10 @@ SHARE = ShareUse(
 def folder(tmp_path: Path) -> Path:
     """With the files of two shares, as the node writes them."""
     entries = [
-        Entry(gpu, "pod", tmp_path, ShareFile(replace(SHARE, uuid=gpu), 0.5, WRITTEN), (), 0) for gpu in (GPU, OTHER)
+        ShareEntry(gpu, "pod", tmp_path, ShareFile(replace(SHARE, uuid=gpu), 0.5, WRITTEN), (), 0)
+        for gpu in (GPU, OTHER)
     ]
-    assert Store(tmp_path / "state").write(entries)
+    assert ShareStore(tmp_path / "state").write(entries)
     return tmp_path / "shares"
 
 

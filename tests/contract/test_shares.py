@@ -21,8 +21,8 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.share import MAX_SHARES, ShareUse
 from jupyter_gpu.model.view import Sample
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
 
 from .conftest import Beside, Make
 from .playing import PATIENCE, running
@@ -61,7 +61,7 @@ def serving(stage: Stage) -> Iterator[None]:
 async def follow(stage: Stage) -> None:
     """Serve what is attached, until cancelled."""
     with tempfile.TemporaryDirectory(prefix="jg-") as own:
-        server = ArbiterServer(Store(Path(own)), lambda peer, _: f"process {peer.pid} has no business here")
+        server = ArbiterServer(ShareStore(Path(own)), lambda peer, _: f"process {peer.pid} has no business here")
         try:
             while True:
                 await server.set(attached(stage))
@@ -70,12 +70,12 @@ async def follow(stage: Stage) -> None:
             await server.close()
 
 
-def attached(stage: Stage) -> Mapping[str, Mapping[str, Placed]]:
+def attached(stage: Stage) -> Mapping[str, Mapping[str, PlacedShare]]:
     """By GPU and pod."""
-    found: dict[str, dict[str, Placed]] = {}
+    found: dict[str, dict[str, PlacedShare]] = {}
     for uid, has in stage.attached.items():
         for share in has.shares:
-            found.setdefault(share.uuid, {})[uid] = Placed(Terms(share.milli), stage.sockets[uid].path.parent)
+            found.setdefault(share.uuid, {})[uid] = PlacedShare(Terms(share.milli), stage.sockets[uid].path.parent)
     return found
 
 

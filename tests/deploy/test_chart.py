@@ -11,7 +11,7 @@ import yaml
 
 from jupyter_gpu.common import settings_file
 from jupyter_gpu_node import settings as node_settings
-from jupyter_gpu_node.shares.rules.gpu_settings import Rules, of
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
 from jupyter_gpu_scheduler.settings import SchedulerSettings
@@ -202,7 +202,7 @@ def test_settings_of_shares_have_the_program_s_own_defaults_and_bounds(tmp_path:
     file = tmp_path / "settings.json"
     file.write_text(chart.find(chart.render(), "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
     shares = node_settings.load(file, {"NODE_NAME": "node1"}).shares
-    assert of(shares, "node1", "GPU-1") == Rules()
+    assert of(shares, "node1", "GPU-1") == GpuRules()
     assert {name: len(section) for name, section in shares.base.items()} == {
         "timing": len(timing.LIMITS),
         "elastic": len(elasticity.LIMITS) + 1,

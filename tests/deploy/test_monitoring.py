@@ -20,7 +20,7 @@ from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.agent.metrics import Metrics as NodeMetrics
-from jupyter_gpu_node.agent.sharing.share_metrics import Figures
+from jupyter_gpu_node.agent.sharing.share_metrics import ShareSample
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.settings import SchedulerSettings
@@ -79,7 +79,7 @@ def told() -> dict[str, frozenset[str]]:
     node = NodeMetrics(lambda: tuple(inventory(1)))
     where = PodRef("uid", "people", "notebook")
     node.attached(where, Attached(1, (GpuShare("GPU-1", 500),), (DrainingShare("GPU-2", 1000),)))
-    node.shares.source = lambda: (Figures(where, replace(SHARE, memory_limit=1), 1),)
+    node.shares.source = lambda: (ShareSample(where, replace(SHARE, memory_limit=1), 1),)
     node.orphans.labels("slot").inc()
     found: dict[str, set[str]] = {"up": {"job", "instance"}}
     for text in (scheduler.text().decode(), generate_latest(node.registry).decode()):

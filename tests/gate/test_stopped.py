@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Revoke
-from tests.shares.bouncing import Bouncing, process, state, until
+from tests.shares.enforcing import EnforcingServer, process, state, until
 from tests.shares.world import until as wait_until
 
 from .building import GATE, Built, build_gate, command
@@ -47,7 +47,7 @@ def _stopped(pid: int, how: str) -> Iterator[None]:
         yield
 
 
-def _run(place: Place, world: Bouncing, pod: str, *arguments: str) -> Program:
+def _run(place: Place, world: EnforcingServer, pod: str, *arguments: str) -> Program:
     return place.run("dlsym", *arguments, owner=pod, sockets=world.socket(GPU, pod).parent)
 
 
@@ -65,7 +65,7 @@ def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, ho
     """Again and again, in the midst of its turns; nobody continues it, and its neighbour does not wait for long."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: {"a": 500, "b": 500}})
             with _run(place, world, "a", ALWAYS), _run(place, world, "b", ALWAYS) as one:
                 await until(lambda: place.board.exists())
@@ -113,7 +113,7 @@ def test_a_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path)
     """A kernel without an end: the GPU is not free, whoever stopped its program, and who stopped it continues it."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"longest": 1_000_000, "strikes": 2}) as world:
+        async with EnforcingServer(short, penalties={"longest": 1_000_000, "strikes": 2}) as world:
             await world.set({GPU: {"a": 500, "b": 500}})
             with _run(place, world, "b", "kernels:1:60000000", "sync") as one:
                 await until(lambda: place.launches() == 1)
@@ -130,15 +130,15 @@ def test_whom_its_user_stopped_as_well_is_not_continued(place: Place, short: Pat
     """Though its turn has come; when its user continues it, it runs."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: {"a": 500, "b": 500}})
             with _run(place, world, "b", ALWAYS) as one:
                 await until(lambda: place.board.exists() and place.launches() > 20)
                 who = frozenset({process(one.process.pid)})
-                world.bouncer._watchdog.stop(who)
+                world.enforcer._resume_guard.stop(who)
                 await until(lambda: state(one.process.pid) == "T")
                 os.kill(one.process.pid, signal.SIGSTOP)
-                world.bouncer._watchdog.resume(who)
+                world.enforcer._resume_guard.resume(who)
                 assert state(one.process.pid) == "T"
                 os.kill(one.process.pid, signal.SIGCONT)
                 await _goes_on(place, "b")

@@ -25,7 +25,7 @@ from jupyter_gpu_node.shares import origin
 from jupyter_gpu_node.shares.rules import jupyter_server
 from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 from tests.node.conftest import Child
-from tests.shares.bouncing import until
+from tests.shares.enforcing import until
 
 processes = st.builds(Process, st.integers(1, 9), st.integers(0, 9))
 ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())

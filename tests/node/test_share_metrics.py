@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node.agent.sharing.share_metrics import Figures, ShareMetrics
+from jupyter_gpu_node.agent.sharing.share_metrics import ShareMetrics, ShareSample
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 SHARE = ShareUse(
@@ -35,7 +35,7 @@ class Shown(ShareMetrics, Collector):
 def test_every_share_has_its_figures() -> None:
     """In seconds and bytes; a limit that there is not is not told."""
     shown = Shown()
-    shown.source = lambda: [Figures(POD, SHARE, 3)]
+    shown.source = lambda: [ShareSample(POD, SHARE, 3)]
     assert [shown.value(name) for name in ("milli", "effective_milli", "programs")] == [250, 400, 3]
     assert [shown.value(name) for name in ("bank_seconds", "bank_most_seconds")] == [1.2, 2]
     assert [shown.value(name) for name in ("memory_bytes", "memory_limit_bytes")] == [2**30, None]
@@ -53,9 +53,9 @@ def test_totals_never_fall() -> None:
     shown = Shown()
     labels = LABELS.replace("namespace", 'kind="guaranteed",namespace')
     for guaranteed, seconds in ((9_000_000, 9), (8_900_000, 9), (9_500_000, 9.5)):
-        shown.source = lambda guaranteed=guaranteed: [Figures(POD, replace(SHARE, guaranteed=guaranteed), 1)]  # type: ignore[misc]
+        shown.source = lambda guaranteed=guaranteed: [ShareSample(POD, replace(SHARE, guaranteed=guaranteed), 1)]  # type: ignore[misc]
         assert shown.value("used_seconds_total", labels) == seconds
     shown.source = tuple
     assert shown.value("used_seconds_total", labels) is None
-    shown.source = lambda: [Figures(POD, replace(SHARE, guaranteed=100_000), 1)]
+    shown.source = lambda: [ShareSample(POD, replace(SHARE, guaranteed=100_000), 1)]
     assert shown.value("used_seconds_total", labels) == 0.1

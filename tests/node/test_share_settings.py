@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.shares.rules.gpu_settings import Rules, of, read
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of, read
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
@@ -15,7 +15,7 @@ from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 
 def test_nothing_said_is_the_default_everywhere() -> None:
     """Of code and of files."""
-    assert of(read({}, "shares"), "node1", "GPU-1") == Rules(Timing(), Elastic(), Penalties())
+    assert of(read({}, "shares"), "node1", "GPU-1") == GpuRules(Timing(), Elastic(), Penalties())
 
 
 def test_the_gpu_s_own_come_before_its_node_s_and_these_before_all() -> None:
@@ -29,8 +29,8 @@ def test_the_gpu_s_own_come_before_its_node_s_and_these_before_all() -> None:
         "shares",
     )
     assert of(settings, "node1", "GPU-1").timing == Timing(lease=10_000, least=1_000)
-    assert of(settings, "node2", "GPU-1") == Rules(Timing(lease=5_000, least=1_000), None)
-    assert of(settings, "node2", "GPU-7") == Rules(Timing(lease=5_000, least=4_000), Elastic(), Penalties(strikes=2))
+    assert of(settings, "node2", "GPU-1") == GpuRules(Timing(lease=5_000, least=1_000), None)
+    assert of(settings, "node2", "GPU-7") == GpuRules(Timing(lease=5_000, least=4_000), Elastic(), Penalties(strikes=2))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.rules.holdings import Holding
-from jupyter_gpu_node.agent.sharing.rules.served import Taken, limit, served
+from jupyter_gpu_node.agent.sharing.rules.served import TakenShare, limit, served
 
 GPUS = ("GPU-0", "GPU-1")
 PODS = ("a", "b", "c")
@@ -96,7 +96,7 @@ def test_what_was_taken_away_comes_back_by_a_new_decision(
     generation: int | None, milli: int | None, allocated: Allocated | None, stands: bool
 ) -> None:
     """Another wish, another amount, or none of that GPU any more."""
-    assert Taken("It was late.", generation, milli).stands("GPU-0", allocated) == stands
+    assert TakenShare("It was late.", generation, milli).is_in_force("GPU-0", allocated) == stands
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from jupyter_gpu_node.kubelet import slot_records
 from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.store import Entry, Store
+from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
 from jupyter_gpu_node.top import files
 from tests.node.test_top_view import SHARE
 from tests.shares.serve import Serving
@@ -61,8 +61,8 @@ def write(state: Path, gpu: str, pod: str, *, written: int | None = None, **chan
     """As a server writes it, with the copy for the pod elsewhere."""
     share = replace(SHARE, uuid=gpu, **changes)  # type: ignore[arg-type]
     now = time.time_ns() // 1_000_000 if written is None else written
-    entry = Entry(gpu, pod, state / "slots" / pod, ShareFile(share, 0.5, now), (Deposit(9, 0),), 0)
-    assert Store(state).write([entry])
+    entry = ShareEntry(gpu, pod, state / "slots" / pod, ShareFile(share, 0.5, now), (Deposit(9, 0),), 0)
+    assert ShareStore(state).write([entry])
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A client of a share, as the gate is one, over a real socket; and a program that uses a share and writes down when.
 
 `python -m tests.shares.client SOCKET LOG SECONDS WORK PAUSE`: works for WORK µs, rests for PAUSE µs, again and again.
-Each use of the GPU is a line in LOG: when it began and ended, by CLOCK_MONOTONIC in µs. Whoever is killed leaves a line
+Each use of the GPU is a line in LOG: when it began and ended, by CLOCK_MONOTONIC in µs. A killed program leaves a line
 without an end.
 """
 
@@ -183,7 +183,7 @@ class Program:
 
 
 def uses(log: Path, killed: int | None = None) -> list[tuple[int, int]]:
-    """What a program wrote down; `killed`: when that was, if it was."""
+    """The log of a program; `killed`: the time when it was killed, if it was."""
     found = []
     for line in log.read_text().splitlines():
         begin, *end = (int(part) for part in line.split())

@@ -1,4 +1,4 @@
-"""Programs on several GPUs whose kernels wait for each other, with a desk for each GPU, in simulated time. Pure.
+"""Programs on several GPUs whose kernels wait for each other, with a manager for each GPU, in simulated time. Pure.
 
 A program launches the same on each of its GPUs: kernels, and now and then one that ends only when its peers run on all
 of its GPUs. One thread launches for all, or each GPU has its own. Gates are as the real one: two launches in flight,
@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs, groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
@@ -27,7 +35,7 @@ LATE = 5_000
 
 @dataclass(frozen=True)
 class Kind:
-    """What a program does: ``kernels``, by turns, each µs on every GPU; which of them wait for their peers."""
+    """A kind of program: ``kernels``, in turn, each in µs on every GPU; which of them wait for their peers."""
 
     kernels: Sequence[int] = (1_000,)
     meets: Sequence[bool] = (True,)
@@ -39,15 +47,15 @@ class Kind:
 
 @dataclass(eq=False)
 class Gate:
-    """Of one program on one GPU."""
+    """The gate of one program on one GPU."""
 
-    client: Client
+    client: ShareClient
     to: deque[FromClient] = field(default_factory=deque)
     fro: deque[FromServer] = field(default_factory=deque)
     queue: deque[int] = field(default_factory=deque)
     """Numbers of launches in flight."""
     left: int = 0
-    """Of the first of them."""
+    """Time left of the first of them."""
     launched: int = 0
     ended: int = 0
     waits: bool = False
@@ -77,7 +85,7 @@ class Gate:
         return False
 
     def tick(self, now: int) -> None:
-        """What the gate's thread does."""
+        """Act as the gate's thread does."""
         while self.fro:
             self.hear(self.fro.popleft(), now)
         if self.stage == "free" and self.waits:
@@ -165,24 +173,24 @@ class Machine:
     def __init__(self, shares: Mapping[str, Mapping[str, int]], timing: Timing = TIMING, *, gangs: bool = True) -> None:
         self.now = 0
         self.timing = timing
-        self.desks = {gpu: Desk(Arbiter(self.timing, 0), 0) for gpu in shares}
+        self.managers = {gpu: LeaseManager(Arbiter(self.timing, 0), 0) for gpu in shares}
         self.programs: dict[str, Program] = {}
         self.late: list[tuple[str, str]] = []
         self.several: set[str] = set()
         self.held: set[str] = set()
-        """Who had turns at the last look."""
+        """Programs that had turns at the last update."""
         self.gangs = Gangs() if gangs else None
         self.rules: dict[str, Rule] = {}
-        self.by_client: dict[Client, Gate] = {}
+        self.by_client: dict[ShareClient, Gate] = {}
         for gpu, pods in shares.items():
-            self.act(self.desks[gpu].set({pod: Terms(milli) for pod, milli in pods.items()}, 0))
+            self.act(self.managers[gpu].set({pod: Terms(milli) for pod, milli in pods.items()}, 0))
 
     def start(self, pod: str, kind: Kind, name: str = "", only: Sequence[str] = ()) -> Program:
         """A program of that pod, on all its GPUs."""
         gates = {}
-        for gpu, desk in self.desks.items():
-            if pod in desk.shares and (not only or gpu in only):
-                client, out = desk.join(pod, self.now)
+        for gpu, manager in self.managers.items():
+            if pod in manager.shares and (not only or gpu in only):
+                client, out = manager.join(pod, self.now)
                 gates[gpu] = self.by_client[client] = Gate(client)
                 self.act(out)
         if len(gates) > 1:
@@ -196,12 +204,12 @@ class Machine:
         program = self.programs.pop(pod)
         self.several.discard(pod)
         for gpu, gate in program.gates.items():
-            self.act(self.desks[gpu].leave(gate.client, self.now))
+            self.act(self.managers[gpu].leave(gate.client, self.now))
             self.look()
 
     def set(self, gpu: str, shares: Mapping[str, int]) -> None:
         """The shares of that GPU from now on."""
-        self.act(self.desks[gpu].set({pod: Terms(milli) for pod, milli in shares.items()}, self.now))
+        self.act(self.managers[gpu].set({pod: Terms(milli) for pod, milli in shares.items()}, self.now))
         self.look()
 
     def run(self, time: int) -> None:
@@ -212,15 +220,15 @@ class Machine:
                 program.launch(self.now)
                 for gpu, gate in program.gates.items():
                     while gate.to:
-                        self.act(self.desks[gpu].receive(gate.client, gate.to.popleft(), self.now))
+                        self.act(self.managers[gpu].receive(gate.client, gate.to.popleft(), self.now))
                         self.look()
             for program in self.programs.values():
                 program.run()
                 for gate in program.gates.values():
                     gate.tick(self.now)
-            for desk in self.desks.values():
-                if (wake := desk.wake) is not None and wake <= self.now:
-                    self.act(desk.tick(self.now))
+            for manager in self.managers.values():
+                if (wake := manager.wake) is not None and wake <= self.now:
+                    self.act(manager.tick(self.now))
                     self.look()
             if self.gangs and self.gangs.wake is not None and self.gangs.wake <= self.now:
                 self.look()
@@ -230,29 +238,32 @@ class Machine:
         if self.gangs is None or not (self.several or any(rule != Rule() for rule in self.rules.values())):
             return
         for _ in range(2):
-            rules = self.gangs.look(self.desks, sorted(self.several), self.now)
-            for gpu, desk in self.desks.items():
+            rules = self.gangs.rules_for(self.managers, sorted(self.several), self.now)
+            for gpu, manager in self.managers.items():
                 if rules.get(gpu, Rule()) != self.rules.get(gpu, Rule()):
                     self.rules[gpu] = rules.get(gpu, Rule())
-                    self.act(desk.obey(self.rules[gpu], self.now))
+                    self.act(manager.apply_rule(self.rules[gpu], self.now))
         self.check()
 
     def check(self) -> None:
         """Two of a group have turns only where they had them before they became one: none begins, all are asked."""
-        held, self.held = self.held, {desk.holder.name for desk in self.desks.values() if desk.holder}
-        seats = {pod: {gpu: s for gpu, desk in self.desks.items() if (s := desk.seat(pod))} for pod in self.several}
-        for group in groups({pod: found for pod, found in seats.items() if len(found) > 1}):
+        held, self.held = self.held, {manager.holder.name for manager in self.managers.values() if manager.holder}
+        demands = {
+            pod: {gpu: s for gpu, manager in self.managers.items() if (s := manager.demand(pod))}
+            for pod in self.several
+        }
+        for group in groups({pod: found for pod, found in demands.items() if len(found) > 1}):
             turns = {pod for pod, found in group.items() if any(s.holds for s in found.values())}
             if len(turns) > 1:
                 assert turns <= held, f"{turns} have turns at {self.now}"
                 assert all(s.asked or s.once for pod in turns for s in group[pod].values() if s.holds)
 
-    def act(self, outs: list[Out]) -> None:
+    def act(self, outs: list[Action]) -> None:
         for out in outs:
             match out:
                 case Send(client, message):
                     self.by_client[client].fro.append(message)
-                case Late(share, since, _):
+                case LeaseOverdue(share, since, _):
                     self.late.append((share, str(since)))
                 case Close(client):
                     self.by_client[client].alive = False

@@ -1,4 +1,4 @@
-"""What several tests of sharing need."""
+"""Fixtures that several tests of sharing need."""
 
 import tempfile
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shares.bouncing import Running
+from tests.shares.enforcing import Running
 from tests.shares.serve import Serving
 from tests.shares.world import GPU
 

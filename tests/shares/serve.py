@@ -21,14 +21,14 @@ from typing import Any, Self
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares import share_socket
-from jupyter_gpu_node.shares.gpu_server import Overdue
+from jupyter_gpu_node.shares.gpu_server import ShareOverdue
 from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +110,7 @@ class Serving:
         return found
 
     def members(self) -> list[dict[str, Any]]:
-        """Who is connected."""
+        """Return the connected processes."""
         found: list[dict[str, Any]] = self.call(members=True)
         return found
 
@@ -120,16 +120,16 @@ class Serving:
         self._end()
 
     def socket(self, gpu: str, pod: str) -> Path:
-        """Of that share."""
+        """Return the path of that share's socket."""
         return self.folder / pod / "shares" / f"{gpu}.sock"
 
     def file(self, gpu: str, pod: str) -> Path:
-        """Of that share, as the pod sees it."""
+        """Return the path of that share's file as the pod sees it."""
         return self.socket(gpu, pod).with_suffix(".json")
 
     @property
     def log(self) -> str:
-        """What it logged, over all starts."""
+        """Return its log over all starts."""
         return (self.folder / "server.log").read_text()
 
     def call(self, **command: Any) -> Any:
@@ -145,14 +145,14 @@ class Serving:
         return answer["answer"]
 
 
-def _placed(command: Mapping[str, Any]) -> dict[str, dict[str, Placed]]:
+def _placed(command: Mapping[str, Any]) -> dict[str, dict[str, PlacedShare]]:
     folder = Path(command["folder"])
 
     def terms(one: int | list[int]) -> Terms:
         return Terms(one) if isinstance(one, int) else Terms(*one)
 
     return {
-        gpu: {pod: Placed(terms(one), folder / command["folders"].get(pod, pod)) for pod, one in shares.items()}
+        gpu: {pod: PlacedShare(terms(one), folder / command["folders"].get(pod, pod)) for pod, one in shares.items()}
         for gpu, shares in command["set"].items()
     }
 
@@ -174,11 +174,11 @@ def _arbiter(order: str) -> Callable[[Timing, int], Arbiter]:
 
 
 async def _main(state: Path, options: Mapping[str, Any]) -> None:
-    late: list[Overdue] = []
+    late: list[ShareOverdue] = []
     parent = os.getppid()  # stands for the Jupyter server: what a test starts are programs of their own
     parents = [Process(parent, proc.process_start_time(parent) or 0)]
     server = ArbiterServer(
-        Store(state),
+        ShareStore(state),
         _check(options.get("refuse", [])),
         timing=lambda _: Timing(**options.get("timing", {})),
         elastic=lambda _: Elastic() if options.get("elastic") else None,
@@ -200,7 +200,7 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
             elif "overdue" in command:
                 answer = [dataclasses.asdict(one) for one in late]
             elif "members" in command:
-                answer = [dataclasses.asdict(one) for one in server.members()]
+                answer = [dataclasses.asdict(one) for one in server.connected()]
             elif "holder" in command:
                 answer = server.holder(command["holder"])
             elif "close" in command:

@@ -1,4 +1,4 @@
-"""Whose turn it is: each rule by a case, and what must hold whatever happens."""
+"""The order of turns: each rule by a case, and what must hold whatever happens."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Grant, Order, Overdue, Revoke
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnGrant, TurnOrder, TurnOverdue, TurnRevoke
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
@@ -29,7 +29,7 @@ class _Granted:
     until: int
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grant) and (other.share, other.until) == (self.share, self.until)
+        return isinstance(other, TurnGrant) and (other.share, other.until) == (self.share, self.until)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Revoked:
     share: str
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Revoke) and other.share == self.share
+        return isinstance(other, TurnRevoke) and other.share == self.share
 
 
 def granted(share: str, until: int) -> Any:
@@ -58,7 +58,7 @@ def saved(arbiter: Arbiter, share: str, milli: int, amount: int) -> None:
 
 
 def passes(arbiter: Arbiter, moment: int) -> None:
-    """Time, up to then; nobody does anything."""
+    """Pass the time up to then without any event."""
     while arbiter.wake is not None and arbiter.wake < moment:
         arbiter.tick(arbiter.wake)
 
@@ -82,7 +82,7 @@ def test_alone_the_turn_is_extended() -> None:
 
 
 def test_a_gpu_that_rests_is_given_to_nobody() -> None:
-    """Whoever asks waits until then, and it wakes up for them."""
+    """Shares that ask wait until then, and it wakes up for them."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.rest(200 * MS)
     assert (arbiter.rests(199 * MS), arbiter.rests(200 * MS), arbiter.wake) == (True, False, None)
@@ -111,7 +111,7 @@ def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
 
 
 def test_who_may_drain_for_long_is_not_overdue() -> None:
-    """What a whole GPU's program has queued was not limited; the next turn has the usual grace again."""
+    """The queue of a whole GPU's program was not limited; the next turn has the usual grace again."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.drains()
     arbiter.ask("a", 0)
@@ -119,7 +119,7 @@ def test_who_may_drain_for_long_is_not_overdue() -> None:
     arbiter.ask("b", 0)
     assert arbiter.tick(20 * MS) == (revoked("a"),)
     assert (arbiter.wake, arbiter.tick(60_019 * MS)) == (60_020 * MS, ())
-    assert arbiter.tick(60_020 * MS) == (Overdue("a", 20 * MS),)
+    assert arbiter.tick(60_020 * MS) == (TurnOverdue("a", 20 * MS),)
     arbiter.release("a", 60_030 * MS, want=0)
     assert arbiter.holder == "b"
     assert arbiter.remove("b", 60_050 * MS) == (revoked("b"),)
@@ -127,7 +127,7 @@ def test_who_may_drain_for_long_is_not_overdue() -> None:
 
 
 def test_equals_take_turns_of_one_lease() -> None:
-    """Nobody is asked back before, and the GPU is never given before it is given back."""
+    """No share is asked for it before, and the GPU is never given before it is given back."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     assert arbiter.ask("b", 1 * MS) == ()
@@ -144,7 +144,7 @@ def test_equals_take_turns_of_one_lease() -> None:
 
 
 def test_idle_time_is_handed_back_at_the_next_claim() -> None:
-    """Who has used up its quantum runs on while nobody else wants it, and stops when somebody with a claim does."""
+    """A share without quantum runs on while no other share wants the GPU, and stops when one with a claim does."""
     arbiter = an_arbiter(a=100, b=100)
     arbiter.ask("a", 0)
     arbiter.tick(15 * MS)  # beyond its 10 ms
@@ -165,7 +165,7 @@ def test_idle_time_goes_round() -> None:
         assert arbiter.wake is not None
         now = arbiter.wake
         for order in arbiter.tick(now):
-            if isinstance(order, Revoke):
+            if isinstance(order, TurnRevoke):
                 turns.append(order.share)
                 arbiter.release(order.share, now, want=0)
     assert turns[:4] == ["a", "b", "a", "b"]
@@ -234,7 +234,7 @@ def test_who_gives_up_waiting_has_demand_until_then() -> None:
 
 
 def test_savings_that_expire_give_no_right() -> None:
-    """What is left of them when they do is lost, in the middle of a turn, too."""
+    """The rest of them is lost when they do, in the middle of a turn, too."""
     arbiter = an_arbiter(Timing(expiry=100 * MS, lease=100 * MS), hog=500)
     saved(arbiter, "notebook", 100, 80 * MS)
     arbiter.ask("notebook", 40 * MS)
@@ -245,7 +245,7 @@ def test_savings_that_expire_give_no_right() -> None:
 
 
 def test_a_short_wish_is_a_short_turn() -> None:
-    """Who says for how long it needs the GPU is asked back then, if it does not give it back by itself."""
+    """A share that says for how long it needs the GPU is asked for it then, unless it gives it back by itself."""
     arbiter = an_arbiter(a=500, b=500)
     assert arbiter.ask("a", 0, want=3 * MS) == (granted("a", 3 * MS),)
     arbiter.ask("b", 0)
@@ -259,7 +259,7 @@ def test_who_does_not_give_back_is_overdue_and_pays() -> None:
     arbiter.ask("b", 0)
     assert arbiter.tick(20 * MS) == (revoked("a"),)
     assert arbiter.wake == 70 * MS
-    assert arbiter.tick(70 * MS) == (Overdue("a", 20 * MS),)
+    assert arbiter.tick(70 * MS) == (TurnOverdue("a", 20 * MS),)
     assert arbiter.tick(500 * MS) == ()
     assert arbiter.wake is None
     assert arbiter.holder == "a"
@@ -268,7 +268,7 @@ def test_who_does_not_give_back_is_overdue_and_pays() -> None:
 
 
 def test_a_share_that_is_taken_away_while_it_runs() -> None:
-    """It is asked for the GPU, and nobody gets it before; its milli are free at once, its name can come again."""
+    """It is asked for the GPU, and no other gets it before; its milli are free at once, its name can come again."""
     arbiter = an_arbiter(a=600, b=400)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
@@ -328,7 +328,7 @@ def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
 
 
 def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
-    """The lower one in the middle of several; who says nothing shows nothing, and gets nothing back."""
+    """The lower one in the middle of several; a share that reports nothing gets nothing back."""
     arbiter, now = an_arbiter(a=250, b=250, c=250, d=250), 0
     for share in "abcd":
         arbiter.ask(share, 0)
@@ -346,7 +346,7 @@ def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
 
 
 def test_a_new_share_earns_from_its_first_moment_on() -> None:
-    """What is left of the period, not a whole quantum."""
+    """It gets its part of the rest of the period, not a whole quantum."""
     arbiter = an_arbiter(a=500)
     arbiter.put({"b": 500}, 75 * MS)
     assert [arbiter.account(share, 75 * MS).quantum for share in ("a", "b")] == [50 * MS, 12_500]
@@ -368,7 +368,7 @@ EVENTS = st.lists(
 
 @dataclass
 class Checked:
-    """An arbiter, and what somebody who only sees its orders knows of it."""
+    """An arbiter, and what an observer that only sees its orders knows of it."""
 
     arbiter: Arbiter
     now: int = 0
@@ -376,14 +376,14 @@ class Checked:
     asked: bool = False
     turn: int = 0
     held: int = 0
-    """Time for which somebody had the GPU."""
+    """Time for which any share had the GPU."""
     wants: set[str] = field(default_factory=set)
     gone: int = 0
     """Charged to shares that were taken away."""
 
-    def follow(self, orders: tuple[Order, ...]) -> None:
+    def follow(self, orders: tuple[TurnOrder, ...]) -> None:
         for order in orders:
-            if isinstance(order, Grant):
+            if isinstance(order, TurnGrant):
                 assert self.holder in (None, order.share), "two have the GPU"
                 assert order.turn == self.turn if self.holder else order.turn > self.turn
                 self.turn = order.turn
@@ -391,7 +391,7 @@ class Checked:
                 assert not self.asked
                 assert order.until >= self.now
                 self.holder = order.share
-            elif isinstance(order, Revoke):
+            elif isinstance(order, TurnRevoke):
                 assert (self.holder, self.turn) == (order.share, order.turn)
                 assert not self.asked
                 self.asked = True
@@ -416,7 +416,7 @@ def charged(arbiter: Arbiter, share: str, now: int) -> int:
 @given(EVENTS)
 def test_whatever_happens(events: list[tuple[str, str, int, int]]) -> None:
     """One holder at most; all that passed is charged, once; no bank above its cap; never more than one GPU; and while
-    somebody wants it, somebody has it."""
+    any share wants it, one has it."""
     arbiter = Arbiter(TIMING, 0)
     world, milli = Checked(arbiter), dict[str, int]()
     for what, name, pause, number in events:

@@ -20,7 +20,7 @@ def test_a_deposit_is_gone_when_it_expires(now: int, balance: int) -> None:
 
 
 def test_the_oldest_is_spent_first_and_expires_first() -> None:
-    """What is spent is what would be lost next."""
+    """The deposit that would be lost next is spent first."""
     bank = a_bank((10, 0), (20, 10))
     assert bank.expires(5) == 1_000
     assert bank.spend(100, 104) == 4

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done
 from jupyter_gpu_node.shares.rules.share_file import SMALL, Savings, decode_savings, encode_debt, owed
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.store import ShareStore
 from tests.shares.client import now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, programs, until
@@ -137,7 +137,7 @@ def test_a_debt_that_is_paid_leaves_nothing(tmp_path: Path) -> None:
 
 def test_no_copy_of_a_debt_is_removed_for_its_age(tmp_path: Path) -> None:
     """While something of it is owed."""
-    store = Store(tmp_path)
+    store = ShareStore(tmp_path)
     wall = int(time.time() * 1000)
     store.owe(GPU, "small", 20_000_000_000, 1, wall - 7_200_000)
     store.owe(GPU, "paid", 2_000_000, 100, wall - 7_200_000)
@@ -156,56 +156,56 @@ def test_what_is_read_of_a_debt() -> None:
     assert owed(Savings(50_000, ()), 60_000) == 0
 
 
-# --- by the desk alone ------------------------------------------------------------------------------------------------
+# --- by the manager alone ---------------------------------------------------------------------------------------------
 
 TIMING = Timing(savings=0)
 
 
-def a_desk(now: int = 0) -> Desk:
-    desk = Desk(Arbiter(TIMING, now), now)
-    desk.set({"a": Terms(100), "b": Terms(900)}, now)
-    return desk
+def a_manager(now: int = 0) -> LeaseManager:
+    manager = LeaseManager(Arbiter(TIMING, now), now)
+    manager.set({"a": Terms(100), "b": Terms(900)}, now)
+    return manager
 
 
 def test_a_debt_of_before_comes_first() -> None:
     """An earlier server's knowledge counts for new shares; a share that is there already has its own."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
-    assert desk.account("a", 0).quantum == -40 * MS
-    desk.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
-    assert desk.account("a", 0).quantum == -40 * MS
-    assert desk.owes("a", 0).left(0) == 50 * MS
-    assert desk.owes("nobody", 0).left(0) == desk.arbiter.owes("nobody", 0).left(0) == 0
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
+    assert manager.account("a", 0).quantum == -40 * MS
+    manager.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
+    assert manager.account("a", 0).quantum == -40 * MS
+    assert manager.owes("a", 0).left(0) == 50 * MS
+    assert manager.owes("nobody", 0).left(0) == manager.arbiter.owes("nobody", 0).left(0) == 0
 
 
 def test_two_that_were_closed_owe_together() -> None:
     """One that drains, and one of its name that came and went meanwhile."""
-    desk = a_desk()
-    a, _ = desk.join("a", 0)
-    b, _ = desk.join("b", 0)
-    desk.receive(a, Ask(), 0)
-    desk.receive(b, Ask(), 0)
-    desk.tick(20 * MS)
-    desk.set({"b": Terms(900)}, 20 * MS)
-    desk.set({"a": Terms(100), "b": Terms(900)}, 20 * MS, owes={"a": 300 * MS})
-    desk.set({"b": Terms(900)}, 20 * MS)
-    drains = desk.closed(520 * MS)["a"]
+    manager = a_manager()
+    a, _ = manager.join("a", 0)
+    b, _ = manager.join("b", 0)
+    manager.receive(a, Ask(), 0)
+    manager.receive(b, Ask(), 0)
+    manager.tick(20 * MS)
+    manager.set({"b": Terms(900)}, 20 * MS)
+    manager.set({"a": Terms(100), "b": Terms(900)}, 20 * MS, owes={"a": 300 * MS})
+    manager.set({"b": Terms(900)}, 20 * MS)
+    drains = manager.closed(520 * MS)["a"]
     assert drains.left(520 * MS) > 700 * MS
-    desk.receive(a, Done(None, 0, 1), 520 * MS)
-    found = desk.closed(520 * MS)["a"].left(520 * MS)
+    manager.receive(a, Done(None, 0, 1), 520 * MS)
+    found = manager.closed(520 * MS)["a"].left(520 * MS)
     assert found == drains.left(520 * MS) - TIMING.switch, "the change of hands is paid by all"
-    desk.set({"a": Terms(100), "b": Terms(900)}, 520 * MS)
-    assert desk.account("a", 520 * MS).quantum == 10 * MS * 80 // 100 - found
-    assert desk.closed(10**9) == {}
+    manager.set({"a": Terms(100), "b": Terms(900)}, 520 * MS)
+    assert manager.account("a", 520 * MS).quantum == 10 * MS * 80 // 100 - found
+    assert manager.closed(10**9) == {}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 150 * MS)), min_size=1, max_size=12), st.integers(0, 99 * MS))
 def test_who_closes_and_opens_has_no_more_than_who_stays(steps: list[tuple[bool, int]], began: int) -> None:
     """However it runs, and whenever it is closed for a while: never a microsecond more than if it had stayed open."""
-    stays, goes = a_desk(), a_desk()
-    for desk in (stays, goes):
-        other, _ = desk.join("b", 0)
-        desk.receive(other, Ask(), 0)
+    stays, goes = a_manager(), a_manager()
+    for manager in (stays, goes):
+        other, _ = manager.join("b", 0)
+        manager.receive(other, Ask(), 0)
     time, open_, number = began, True, 0
     for runs, length in steps:
         if not runs:
@@ -216,9 +216,9 @@ def test_who_closes_and_opens_has_no_more_than_who_stays(steps: list[tuple[bool,
         if not open_:
             time += length
             continue
-        for desk in (stays, goes):  # it has the GPU for that long, whoever else has a claim
-            ledger = desk.arbiter._shares[desk.shares["a"].key].ledger
-            desk.account("a", time)
+        for manager in (stays, goes):  # it has the GPU for that long, whoever else has a claim
+            ledger = manager.arbiter._shares[manager.shares["a"].key].ledger
+            manager.account("a", time)
             ledger.run(time, time + length, contested=True, claimed=True)
         number += 1
         time += length

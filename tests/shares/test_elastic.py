@@ -9,47 +9,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.rules.turns.elastic import Left, Outcome, Seen, Standing, adjust, resume
+from jupyter_gpu_node.shares.rules.turns.elastic import (
+    Adjustment,
+    ElasticState,
+    PeriodUse,
+    PreviousState,
+    adjust,
+    resume,
+)
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.ledger import Account, Ledger
+from jupyter_gpu_node.shares.rules.turns.ledger import Ledger, TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 RULES = Elastic()
 QUICK = Elastic(fade=1, smooth=1)
-"""What happened before the last periods hardly counts: cases are short then."""
-Standings = Mapping[str, Standing]
+"""Use before the last periods hardly counts, so cases can be short."""
+Standings = Mapping[str, ElasticState]
 
 
-def rested(allocated: int, effective: int | None = None, peak: float = 0.0) -> Standing:
+def rested(allocated: int, effective: int | None = None, peak: float = 0.0) -> ElasticState:
     """A share that has been as it is for long."""
     now = effective or allocated
     use = peak / now
     high, low, lowest = use >= RULES.grow, use < RULES.give, use < RULES.shrink
-    return Standing(allocated, now, peak, peak, 2 * high, 2 * low, 2 * lowest)
+    return ElasticState(allocated, now, peak, peak, 2 * high, 2 * low, 2 * lowest)
 
 
 def steady(
-    standings: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
-) -> Outcome:
-    """What so many periods of the same demand make of it; ``idle``: time that nobody claims goes to who wants it."""
-    outcome = Outcome(standings, {})
+    states: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
+) -> Adjustment:
+    """Return the result of so many periods of the same demand; ``idle``: unclaimed time goes to those that want it."""
+    outcome = Adjustment(states, {})
     for _ in range(passes):
-        outcome = adjust(outcome.standings, served(outcome.standings, demand, idle=idle), rules)
+        outcome = adjust(outcome.states, served(outcome.states, demand, idle=idle), rules)
     return outcome
 
 
-def served(standings: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, Seen]:
-    """What each used of its demand in one period: what it has, and perhaps a part of what others leave."""
-    used = {name: min(one.effective, demand[name]) for name, one in standings.items()}
+def served(states: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, PeriodUse]:
+    """Return each share's use in one period: what it has, and perhaps a part of what others leave."""
+    used = {name: min(one.effective, demand[name]) for name, one in states.items()}
     left = MILLI_PER_GPU - sum(used.values())
     for name in sorted(used) if idle else ():
         more = min(left, demand[name] - used[name])
         used[name] += more
         left -= more
-    return {name: Seen(one.allocated, used[name], demand[name] > one.effective) for name, one in standings.items()}
+    return {name: PeriodUse(one.allocated, used[name], demand[name] > one.effective) for name, one in states.items()}
 
 
-def reasons(outcome: Outcome) -> dict[str, str]:
+def reasons(outcome: Adjustment) -> dict[str, str]:
     return {name: change.reason for name, change in outcome.changes.items()}
 
 
@@ -65,7 +72,7 @@ def test_one_grows_while_another_gives() -> None:
 
 
 def test_what_is_free_comes_before_what_others_have() -> None:
-    """Nobody gives while nobody has to."""
+    """No share gives while none has to."""
     before = {"a": rested(300, peak=300), "b": rested(500, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
     assert outcome.effective == {"a": 350, "b": 500}
@@ -77,7 +84,7 @@ def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
     outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 50}), Elastic(step=30, shrink=0))
     assert outcome.effective == {"a": 430, "b": 290, "c": 280}  # spare: 100 and 200
     outcome = adjust(before, served(before, {"a": 1000, "b": 50, "c": 100}), Elastic(step=50, shrink=0, fade=1))
-    assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded to who gives a part more
+    assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded for the share that gives a part more
 
 
 def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
@@ -90,12 +97,12 @@ def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
 
 def test_a_donor_keeps_twice_its_use() -> None:
     """So it gives once and for all while its use stays as it is."""
-    standings = {"a": rested(500), "b": rested(500)}
-    assert steady(standings, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
+    states = {"a": rested(500), "b": rested(500)}
+    assert steady(states, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
 
 
 def test_several_grow_alike() -> None:
-    """What little there is goes to all of them."""
+    """The little that there is goes to all of them."""
     before = {"a": rested(200, peak=200), "b": rested(200, peak=200), "c": rested(580, peak=580)}
     outcome = adjust(before, served(before, {"a": 900, "b": 900, "c": 580}), Elastic(step=10))
     assert outcome.effective == {"a": 207, "b": 207, "c": 586}
@@ -103,14 +110,14 @@ def test_several_grow_alike() -> None:
 
 def test_who_came_first_does_not_keep_all() -> None:
     """Two with the same right to the GPU end with the same part of what a third does not use."""
-    standings = {"a": rested(250), "b": rested(250), "c": rested(500)}
-    alone = steady(standings, {"a": 1000, "b": 0, "c": 0}, 200)
+    states = {"a": rested(250), "b": rested(250), "c": rested(500)}
+    alone = steady(states, {"a": 1000, "b": 0, "c": 0}, 200)
     assert alone.effective == {"a": 925, "b": 25, "c": 50}
-    assert steady(alone.standings, {"a": 1000, "b": 1000, "c": 0}, 200).effective == {"a": 475, "b": 475, "c": 50}
+    assert steady(alone.states, {"a": 1000, "b": 1000, "c": 0}, 200).effective == {"a": 475, "b": 475, "c": 50}
 
 
 def test_to_be_level_takes_steps_too() -> None:
-    """What one had for long is not gone at once for somebody who has its own."""
+    """A share does not at once lose what it had for long to one that has its own."""
     before = {"a": rested(250, 750, peak=750), "b": rested(250, peak=250)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 1000}), RULES)
     assert outcome.effective == {"a": 700, "b": 300}
@@ -131,7 +138,7 @@ def test_to_be_level_is_one_step_for_each() -> None:
 
 
 def test_to_be_level_needs_no_demand_for_more() -> None:
-    """Who has enough, but more than its own, goes towards the level as well."""
+    """A share that has enough, but more than its own, goes towards the level as well."""
     before = {"a": rested(250, 750, peak=525), "b": rested(250, peak=250)}
     assert adjust(before, served(before, {"a": 525, "b": 1000}), RULES).effective == {"a": 700, "b": 300}
     assert steady(before, {"a": 525, "b": 1000}, 200).effective == {"a": 500, "b": 500}
@@ -139,17 +146,17 @@ def test_to_be_level_needs_no_demand_for_more() -> None:
 
 def test_who_has_the_whole_gpu_wants_no_more() -> None:
     """And is not told that nothing is free."""
-    assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).standings["a"].reason.startswith("Grew by")
+    assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).states["a"].reason.startswith("Grew by")
 
 
 def test_bursts_count_with_the_pauses_between_them() -> None:
     """Half of the time 300: that is more than a share of 100 has, and much less than one of 200."""
-    standings: Standings = {"a": Standing.first(100), "b": Standing.first(200)}
+    states: Standings = {"a": ElasticState.first(100), "b": ElasticState.first(200)}
     for number in range(200):
         used = 300 if number % 2 else 0
-        seen = {"a": Seen(100, used, short=used > 0), "b": Seen(200, used, short=used > 0)}
-        standings = adjust(standings, seen, RULES).standings
-    assert {name: one.effective for name, one in standings.items()} == {"a": 200, "b": 200}
+        seen = {"a": PeriodUse(100, used, short=used > 0), "b": PeriodUse(200, used, short=used > 0)}
+        states = adjust(states, seen, RULES).states
+    assert {name: one.effective for name, one in states.items()} == {"a": 200, "b": 200}
 
 
 def test_nothing_is_free() -> None:
@@ -158,20 +165,20 @@ def test_nothing_is_free() -> None:
     told = adjust(before, served(before, {"a": 1000, "b": 400}), RULES)
     assert told.effective == {"a": 500, "b": 500}
     assert reasons(told) == {"a": "Wants more, and nothing is free."}
-    again = adjust(told.standings, served(told.standings, {"a": 1000, "b": 400}), RULES)
-    assert (again.changes, again.standings["a"].reason) == ({}, "Wants more, and nothing is free.")
-    over = steady(again.standings, {"a": 300, "b": 400}, 20)
-    assert over.standings["a"].reason == ""
+    again = adjust(told.states, served(told.states, {"a": 1000, "b": 400}), RULES)
+    assert (again.changes, again.states["a"].reason) == ({}, "Wants more, and nothing is free.")
+    over = steady(again.states, {"a": 300, "b": 400}, 20)
+    assert over.states["a"].reason == ""
 
 
 def test_that_nothing_is_free_does_not_hide_what_was_done() -> None:
-    """Who gave back and wants more is told both: the first explains what it has."""
+    """A share that gave back and wants more is told both: the first explains what it has."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
-    standings = adjust(before, {"a": Seen(500, 900), "b": Seen(500, 100)}, RULES).standings
+    states = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES).states
     for _ in range(4):
-        standings = adjust(standings, {"a": Seen(500, 500), "b": Seen(500, 500)}, RULES).standings
-    assert standings["a"].reason == "Gave back what was only lent. Wants more, and nothing is free."
-    assert steady(standings, {"a": 300, "b": 400}, 20).standings["a"].reason == "Gave back what was only lent."
+        states = adjust(states, {"a": PeriodUse(500, 500), "b": PeriodUse(500, 500)}, RULES).states
+    assert states["a"].reason == "Gave back what was only lent. Wants more, and nothing is free."
+    assert steady(states, {"a": 300, "b": 400}, 20).states["a"].reason == "Gave back what was only lent."
 
 
 def test_growth_is_limited_to_what_is_free() -> None:
@@ -184,8 +191,8 @@ def test_growth_is_limited_to_what_is_free() -> None:
 def test_growing_and_giving_need_patience(periods: int) -> None:
     """One busy period is no reason to take from others."""
     rules = replace(QUICK, patience=3)
-    standings = {"a": Standing(500, 500, 250.0, 0.5), "b": Standing(500, 500, 250.0, 0.5)}
-    moved = steady(standings, {"a": 1000, "b": 0}, periods, rules).effective != {"a": 500, "b": 500}
+    states = {"a": ElasticState(500, 500, 250.0, 0.5), "b": ElasticState(500, 500, 250.0, 0.5)}
+    moved = steady(states, {"a": 1000, "b": 0}, periods, rules).effective != {"a": 500, "b": 500}
     assert moved == (periods == 3)
 
 
@@ -194,15 +201,15 @@ def test_growing_and_giving_need_patience(periods: int) -> None:
 
 def test_who_uses_hardly_anything_shrinks_alone() -> None:
     """Towards its use, and not below the floor."""
-    standings = {"a": rested(250), "b": rested(250, peak=150)}
-    outcome = adjust(standings, served(standings, {"a": 0, "b": 150}), RULES)
+    states = {"a": rested(250), "b": rested(250, peak=150)}
+    outcome = adjust(states, served(states, {"a": 0, "b": 150}), RULES)
     assert reasons(outcome) == {"a": "Shrank: it uses little of it."}
-    assert steady(standings, {"a": 0, "b": 150}, 200).effective == {"a": 25, "b": 250}
-    assert steady(standings, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
+    assert steady(states, {"a": 0, "b": 150}, 200).effective == {"a": 25, "b": 250}
+    assert steady(states, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
 
 
 def test_between_two_thresholds_it_gives_but_does_not_shrink() -> None:
-    """Nobody wants it, so it stays."""
+    """No other share wants it, so it stays."""
     assert steady({"a": rested(500)}, {"a": 200}, 200).changes == {}
 
 
@@ -215,18 +222,18 @@ def test_a_small_share_keeps_something(floor: float, kept: int) -> None:
 def test_who_waits_does_not_give() -> None:
     """Little use is no proof of little demand."""
     before = {"a": rested(500, peak=500), "b": rested(500)}
-    seen = {"a": Seen(500, 500, short=True), "b": Seen(500, 0, short=True)}
+    seen = {"a": PeriodUse(500, 500, short=True), "b": PeriodUse(500, 0, short=True)}
     assert adjust(before, seen, RULES).effective == {"a": 500, "b": 500}
 
 
 # --- back again -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("now", [Seen(500, 90), Seen(500, 900), Seen(500, 3, short=True)])
-def test_a_donor_has_its_own_back_in_one_pass(now: Seen) -> None:
-    """Whoever had grown pays for it, and does not grow again in that pass."""
+@pytest.mark.parametrize("now", [PeriodUse(500, 90), PeriodUse(500, 900), PeriodUse(500, 3, short=True)])
+def test_a_donor_has_its_own_back_in_one_pass(now: PeriodUse) -> None:
+    """The share that had grown pays for it, and does not grow again in that pass."""
     before = {"a": rested(250, 600, peak=600), "b": rested(250, 300, peak=300), "c": rested(500, 100, peak=50)}
-    outcome = adjust(before, {"a": Seen(250, 600), "b": Seen(250, 300), "c": now}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(250, 600), "b": PeriodUse(250, 300), "c": now}, RULES)
     assert outcome.effective == {"a": 250, "b": 250, "c": 500}
     assert reasons(outcome) == {
         "a": "Gave back what was only lent.",
@@ -237,14 +244,14 @@ def test_a_donor_has_its_own_back_in_one_pass(now: Seen) -> None:
 
 def test_use_on_average_brings_its_own_back_too() -> None:
     """Though the last period was a quiet one."""
-    before = {"a": Standing(500, 100, 95.0, 95.0)}
-    assert adjust(before, {"a": Seen(500, 80)}, RULES).effective == {"a": 500}
+    before = {"a": ElasticState(500, 100, 95.0, 95.0)}
+    assert adjust(before, {"a": PeriodUse(500, 80)}, RULES).effective == {"a": 500}
 
 
 def test_what_is_lent_is_taken_in_proportion() -> None:
     """Only as much as is missing."""
     before = {"a": rested(200, 500, peak=500), "b": rested(200, 300, peak=300), "c": rested(300, 100, peak=50)}
-    outcome = adjust(before, {"a": Seen(200, 500), "b": Seen(200, 300), "c": Seen(300, 100)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(200, 500), "b": PeriodUse(200, 300), "c": PeriodUse(300, 100)}, RULES)
     assert outcome.effective == {"a": 425, "b": 275, "c": 300}
 
 
@@ -254,7 +261,7 @@ LENT = "Gave back what was only lent."
 def test_who_gave_back_does_not_grow_in_that_pass() -> None:
     """Though it wants more, and another could give."""
     before = {"a": rested(200, 500, peak=500), "b": rested(300, 200), "c": rested(300, peak=100)}
-    outcome = adjust(before, {"a": Seen(200, 500), "b": Seen(300, 300), "c": Seen(300, 100)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(200, 500), "b": PeriodUse(300, 300), "c": PeriodUse(300, 100)}, RULES)
     assert outcome.effective == {"a": 400, "b": 300, "c": 300}
     assert reasons(outcome)["a"] == LENT
 
@@ -263,7 +270,7 @@ def test_who_gave_back_does_not_grow_in_that_pass() -> None:
 def test_who_gave_back_does_not_give_more_in_that_pass(use: int) -> None:
     """Though another wants more: neither as a donor nor to be level with it."""
     before = {"a": rested(100, 600, peak=use), "b": rested(200, 100), "c": rested(300, peak=300)}
-    outcome = adjust(before, {"a": Seen(100, use), "b": Seen(200, 100), "c": Seen(300, 300)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(100, use), "b": PeriodUse(200, 100), "c": PeriodUse(300, 300)}, RULES)
     assert outcome.effective == {"a": 500, "b": 200, "c": 300}
     assert reasons(outcome)["a"] == LENT
 
@@ -271,16 +278,16 @@ def test_who_gave_back_does_not_give_more_in_that_pass(use: int) -> None:
 def test_who_was_asked_for_its_own_is_left_alone_for_a_while() -> None:
     """A short burst is followed by others more often than not."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
-    back = adjust(before, {"a": Seen(500, 900), "b": Seen(500, 100)}, RULES)
+    back = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES)
     assert back.effective == {"a": 500, "b": 500}
-    assert steady(back.standings, {"a": 1000, "b": 0}, RULES.fade - 1).effective == {"a": 500, "b": 500}
-    assert steady(back.standings, {"a": 1000, "b": 0}, 4 * RULES.fade).effective["a"] > 800
+    assert steady(back.states, {"a": 1000, "b": 0}, RULES.fade - 1).effective == {"a": 500, "b": 500}
+    assert steady(back.states, {"a": 1000, "b": 0}, 4 * RULES.fade).effective["a"] > 800
 
 
 def test_a_new_share_has_its_own_at_once() -> None:
-    """What others were lent makes room for it."""
+    """The loans of others make room for it."""
     before = {"a": rested(500, 1000, peak=1000)}
-    outcome = adjust(before, {"a": Seen(500, 1000), "b": Seen(500, 0)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(500, 1000), "b": PeriodUse(500, 0)}, RULES)
     assert outcome.effective == {"a": 500, "b": 500}
     assert reasons(outcome) == {"a": "Gave back what was only lent."}
 
@@ -288,33 +295,33 @@ def test_a_new_share_has_its_own_at_once() -> None:
 def test_another_allocation_counts_at_once() -> None:
     """Up or down: it begins anew with that."""
     before = {"a": rested(500, 700, peak=700), "b": rested(300, 100)}
-    outcome = adjust(before, {"a": Seen(200, 700), "b": Seen(400, 0)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(200, 700), "b": PeriodUse(400, 0)}, RULES)
     assert outcome.effective == {"a": 200, "b": 400}
     assert reasons(outcome) == {"a": "Its own is 200 now.", "b": "Its own is 400 now."}
 
 
 def test_a_share_that_is_gone_is_forgotten() -> None:
-    """What it had is free."""
+    """Its milli is free."""
     before = {"a": rested(300, peak=300), "b": rested(700, peak=700)}
-    outcome = adjust(before, {"a": Seen(300, 300)}, RULES)
+    outcome = adjust(before, {"a": PeriodUse(300, 300)}, RULES)
     assert outcome.effective == {"a": 350}
 
 
 def test_after_a_restart_nobody_is_taken_for_idle() -> None:
-    """What is known from a file says what a share had, and not what it does."""
-    kept = {"a": Standing.first(500, 700), "b": Standing.first(500, 300)}
-    outcome = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES)
+    """A file says what a share had, and not what it does."""
+    kept = {"a": ElasticState.first(500, 700), "b": ElasticState.first(500, 300)}
+    outcome = adjust(kept, {"a": PeriodUse(500, 0), "b": PeriodUse(500, 0)}, RULES)
     assert outcome.effective == {"a": 700, "b": 300}
     assert steady(kept, {"a": 0, "b": 0}, RULES.fade // 2).effective == {"a": 700, "b": 300}
-    assert steady({"a": Standing.first(100, 900)}, {"a": 0}, RULES.fade // 2).effective == {"a": 900}
+    assert steady({"a": ElasticState.first(100, 900)}, {"a": 0}, RULES.fade // 2).effective == {"a": 900}
 
 
 @pytest.mark.parametrize("effective", [-5, 0, 5_000])
 def test_a_file_says_nonsense(effective: int) -> None:
     """The sum holds all the same."""
-    kept = {"a": Standing.first(500, effective), "b": Standing.first(500, 900)}
+    kept = {"a": ElasticState.first(500, effective), "b": ElasticState.first(500, 900)}
     assert 1 <= kept["a"].effective <= MILLI_PER_GPU
-    after = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES).effective
+    after = adjust(kept, {"a": PeriodUse(500, 0), "b": PeriodUse(500, 0)}, RULES).effective
     assert sum(after.values()) <= MILLI_PER_GPU
     assert min(after.values()) >= 1
 
@@ -325,14 +332,14 @@ def test_a_file_says_nonsense(effective: int) -> None:
 def test_more_than_the_gpu_is_allocated() -> None:
     """That is refused; nothing of it is put into force."""
     with pytest.raises(ValueError, match="together at most 1000 milli, not 1001"):
-        adjust({}, {"a": Seen(500, 0), "b": Seen(501, 0)}, RULES)
+        adjust({}, {"a": PeriodUse(500, 0), "b": PeriodUse(501, 0)}, RULES)
 
 
 @pytest.mark.parametrize(("allocated", "used"), [(0, 0), (-1, 0), (1001, 0), (500, -1)])
 def test_what_no_share_can_do(allocated: int, used: int) -> None:
     """It is told apart from what is only unusual."""
     with pytest.raises(ValueError, match="A share has 1 to 1000 milli"):
-        Seen(allocated, used)
+        PeriodUse(allocated, used)
 
 
 @pytest.mark.parametrize(
@@ -358,23 +365,23 @@ def test_settings_that_cannot_work(settings: dict[str, float], words: str) -> No
 # --- from the books of a share ----------------------------------------------------------------------------------------
 
 
-def an_account(used: int, throttled: int) -> Account:
+def an_account(used: int, throttled: int) -> TimeAccount:
     opened = Ledger(250, Timing(), 0).account(0)
     return replace(opened, guaranteed=used, borrowed=used, idle=used, overrun=used, switching=used, throttled=throttled)
 
 
 def test_what_was_seen_between_two_accounts() -> None:
-    """All that it used counts, whoever paid for it; and whether it waited with nothing left."""
+    """All that it used counts, out of every account; and whether it waited with nothing left."""
     before = an_account(1_000, 70)
-    assert Seen.between(250, before, an_account(5_000, 70), 100_000) == Seen(250, 200)
-    assert Seen.between(250, before, an_account(1_000, 71), 100_000) == Seen(250, 0, short=True)
-    assert Seen.between(250, None, before, 100_000) == Seen(250, 50, short=True)
+    assert PeriodUse.between(250, before, an_account(5_000, 70), 100_000) == PeriodUse(250, 200)
+    assert PeriodUse.between(250, before, an_account(1_000, 71), 100_000) == PeriodUse(250, 0, short=True)
+    assert PeriodUse.between(250, None, before, 100_000) == PeriodUse(250, 50, short=True)
 
 
 def test_accounts_that_began_anew() -> None:
     """A share that came again under its name has used less than before: that is nothing, and no error."""
-    assert Seen.between(250, an_account(6_000, 70), an_account(0, 0), 100_000) == Seen(250, 0)
-    assert Seen.between(250, None, an_account(0, 0), 0) == Seen(250, 0)
+    assert PeriodUse.between(250, an_account(6_000, 70), an_account(0, 0), 100_000) == PeriodUse(250, 0)
+    assert PeriodUse.between(250, None, an_account(0, 0), 0) == PeriodUse(250, 0)
 
 
 # --- whatever happens -------------------------------------------------------------------------------------------------
@@ -410,21 +417,21 @@ def demands(most: int = MILLI_PER_GPU) -> st.SearchStrategy[list[int]]:
 @given(settings(), st.lists(st.tuples(allocations(), demands(2 * MILLI_PER_GPU), demands(1)), max_size=25))
 def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], list[int], list[int]]]) -> None:
     """Whatever is used, and whichever shares come, go and are resized."""
-    standings: Standings = {}
+    states: Standings = {}
     for allocated, used, short in story:
-        seen = {n: Seen(a, u, bool(s)) for (n, a), u, s in zip(allocated.items(), used, short, strict=False)}
-        outcome = adjust(standings, seen, rules)
-        check(standings, seen, outcome, rules)
-        standings = outcome.standings
+        seen = {n: PeriodUse(a, u, bool(s)) for (n, a), u, s in zip(allocated.items(), used, short, strict=False)}
+        outcome = adjust(states, seen, rules)
+        check(states, seen, outcome, rules)
+        states = outcome.states
 
 
-def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: Elastic) -> None:
-    """What holds after each pass."""
+def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment, rules: Elastic) -> None:
+    """Check what must hold after each pass."""
     after = outcome.effective
     assert sum(after.values()) <= MILLI_PER_GPU
     assert set(after) == set(seen)
     for name, one in seen.items():
-        assert outcome.standings[name].allocated == one.allocated
+        assert outcome.states[name].allocated == one.allocated
         assert max(1, ceil(rules.floor * one.allocated)) <= after[name] <= MILLI_PER_GPU
         was = before.get(name)
         known = was is not None and was.allocated == one.allocated
@@ -446,9 +453,9 @@ def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: 
 def test_shares_begin_where_an_earlier_server_left_them(
     rules: Elastic, allocated: dict[str, int], written: list[tuple[bool, int]]
 ) -> None:
-    """Never more than the GPU, nobody below its least; what fits together is taken as it was."""
+    """Never more than the GPU, no share below its least; what fits together is taken as it was."""
     left = {
-        name: Left(amount if same else amount % MILLI_PER_GPU + 1, effective, "Because.")
+        name: PreviousState(amount if same else amount % MILLI_PER_GPU + 1, effective, "Because.")
         for (name, amount), (same, effective) in zip(allocated.items(), written, strict=False)
     }
     after = resume(allocated, left, rules)
@@ -471,31 +478,31 @@ def test_nothing_oscillates(
     rules: Elastic, allocated: dict[str, int], wanted: list[int], idle: bool, earlier: list[list[int]]
 ) -> None:
     """While all use what they used, there is a last change: after it not even what is remembered changes."""
-    standings: Standings = {name: Standing.first(amount) for name, amount in allocated.items()}
+    states: Standings = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     for each in earlier:
-        standings = steady(standings, dict(zip(NAMES, each, strict=True)), 7, rules, idle=idle).standings
+        states = steady(states, dict(zip(NAMES, each, strict=True)), 7, rules, idle=idle).states
     demand = dict(zip(NAMES, wanted, strict=True))
     for _ in range(40):
-        after = steady(standings, demand, 100, rules, idle=idle).standings
-        if after == standings and steady(after, demand, 1, rules, idle=idle).standings == after:
+        after = steady(states, demand, 100, rules, idle=idle).states
+        if after == states and steady(after, demand, 1, rules, idle=idle).states == after:
             break
-        standings = after
+        states = after
     else:
-        raise AssertionError(f"it still changes: {standings}")
-    for name, one in standings.items():
+        raise AssertionError(f"it still changes: {states}")
+    for name, one in states.items():
         assert one.effective >= one.allocated or demand[name] <= one.effective, "it does not have its own"
 
 
 @pytest.mark.uncounted
 @given(allocations(), demands())
 def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
-    """In the end nobody is short of time while others have twice what they use, or while something is free."""
-    standings = {name: Standing.first(amount) for name, amount in allocated.items()}
+    """In the end no share is short of time while others have twice what they use, or while something is free."""
+    states = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     demand = dict(zip(NAMES, wanted, strict=True))
-    outcome = steady(standings, demand, 600)
+    outcome = steady(states, demand, 600)
     if any(demand[name] > amount for name, amount in outcome.effective.items()):
         assert sum(outcome.effective.values()) == MILLI_PER_GPU
-        for name, one in outcome.standings.items():
+        for name, one in outcome.states.items():
             keeps = max(2 * demand[name], ceil(RULES.floor * one.allocated))
             assert demand[name] >= RULES.give * one.effective or one.effective <= keeps
 
@@ -503,13 +510,13 @@ def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted
 @pytest.mark.uncounted
 @given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
 def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
-    """Of a share that wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
-    standings: Standings = {"hog": Standing.first(500), "bursts": Standing.first(500)}
+    """One share wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
+    states: Standings = {"hog": ElasticState.first(500), "bursts": ElasticState.first(500)}
     found = set()
     for number in range(600):
         demand = {"hog": 1000, "bursts": burst if (number + phase) % every == 0 else 0}
-        outcome = adjust(standings, served(standings, demand), RULES)
-        standings = outcome.standings
+        outcome = adjust(states, served(states, demand), RULES)
+        states = outcome.states
         if number > 300:
             found.add(outcome.effective["bursts"])
     assert len(found) == 1
@@ -517,5 +524,5 @@ def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int,
 
 def test_use_is_of_what_a_share_has_now() -> None:
     """Above 1 where it also used time of others."""
-    assert Standing(200, 400, 400, mean=300).use == 0.75
-    assert Standing(200, 100, 200, mean=150).use == 1.5
+    assert ElasticState(200, 400, 400, mean=300).use == 0.75
+    assert ElasticState(200, 100, 200, mean=150).use == 1.5

@@ -1,4 +1,4 @@
-"""Who of those on several GPUs may have turns: rule by rule, without programs."""
+"""The pods on several GPUs that may have turns: rule by rule, without programs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import LOOK, PATIENCE, PAUSE, SAVED, Gangs
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Seat
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand
 
 MS = 1_000
 LEASE = 20 * MS
 LATER = 10**12
 """A clock that has run for long: it counts from the start of the machine."""
 BOTH = frozenset("ab")
-NOTHING = Seat(False, False, False, False, 500)
+NOTHING = Demand(False, False, False, False, 500)
 WANTS = NOTHING._replace(wants=True)
 HOLDS = NOTHING._replace(holds=True)
 ASKED = HOLDS._replace(asked=True)
@@ -27,15 +27,15 @@ class Place:
 
     lease = LEASE
 
-    def __init__(self, **seats: Seat) -> None:
-        self.seats = seats
+    def __init__(self, **demands: Demand) -> None:
+        self.demands = demands
         self.behind: Collection[str] = ()
-        """Who does not come first."""
+        """Pods that do not come first."""
         self.without: Collection[str] = ()
         """Nor by right."""
 
-    def seat(self, pod: str) -> Seat | None:
-        return self.seats.get(pod)
+    def demand(self, pod: str) -> Demand | None:
+        return self.demands.get(pod)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
         assert pod in members
@@ -52,15 +52,15 @@ class Node:
         self.now = LATER
         self.pods = "abcd"
 
-    def after(self, time: int = 0, **seats: Seat) -> Mapping[str, Rule]:
+    def after(self, time: int = 0, **demands: Demand) -> Mapping[str, Rule]:
         """That much later each of these pods has that on all of its GPUs."""
         self.now += time
         for place in self.places.values():
-            place.seats |= {pod: one for pod, one in seats.items() if pod in place.seats}
-        return self.gangs.look(self.places, self.pods, self.now)
+            place.demands |= {pod: one for pod, one in demands.items() if pod in place.demands}
+        return self.gangs.rules_for(self.places, self.pods, self.now)
 
 
-def two(a: Seat = WANTS, b: Seat = WANTS) -> Node:
+def two(a: Demand = WANTS, b: Demand = WANTS) -> Node:
     return Node(x=Place(a=a, b=b), y=Place(a=a, b=b))
 
 
@@ -76,9 +76,9 @@ def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:
 
 
 def test_who_is_alone_has_no_others() -> None:
-    """Nobody is barred, and there is nothing to look at again."""
+    """No pod is barred, and nothing is to be updated later."""
     node = two(b=NOTHING)
-    del node.places["y"].seats["b"]
+    del node.places["y"].demands["b"]
     assert node.after() == dict.fromkeys("xy", Rule("a"))
     assert node.gangs.wake is None
 
@@ -99,12 +99,12 @@ def test_gates_that_know_no_lease_for_one_launch() -> None:
     """Nothing could end what their programs wait for: they are under no rule, and the others as without them."""
     node = two(a=WANTS._replace(steps=False))
     assert node.after() == dict.fromkeys("xy", Rule("b"))
-    node.places["x"].seats["b"] = WANTS._replace(steps=False)  # on one of its GPUs
+    node.places["x"].demands["b"] = WANTS._replace(steps=False)  # on one of its GPUs
     assert node.after(MS) == {}
 
 
 def test_it_begins_when_it_comes_first_everywhere() -> None:
-    """Until then nobody of the group has turns, and those that have a right to theirs are paid against."""
+    """Until then no pod of the group has turns, and time counts against those with a right to theirs."""
     node = two()
     node.places["x"].behind = "ab"
     assert node.after() == dict.fromkeys("xy", Rule(barred=BOTH, contesting=BOTH))
@@ -117,7 +117,7 @@ def test_it_begins_when_it_comes_first_everywhere() -> None:
 def test_only_gpus_that_it_wants_count() -> None:
     """It comes first where it has no work as soon as it has."""
     node = two(b=NOTHING)
-    node.places["x"].seats["a"], node.places["x"].behind = NOTHING, "a"
+    node.places["x"].demands["a"], node.places["x"].behind = NOTHING, "a"
     assert open_for(node.after()) == {"a"}
 
 
@@ -141,10 +141,10 @@ def test_the_time_of_waiting_begins_anew() -> None:
 
 
 def test_it_gives_way_after_a_lease_to_one_that_had_less() -> None:
-    """Not before, and to nobody that had more."""
+    """Not before, and to no pod that had more."""
     node = two()
     node.after()
-    node.places["x"].seats["a"] = HOLDS  # and waits for the other one
+    node.places["x"].demands["a"] = HOLDS  # and waits for the other one
     assert node.after(LEASE - 1)["x"] == Rule("a", barred=frozenset("b"), contesting=frozenset("b"))
     assert open_for(node.after(0, a=HOLDS)) == {"a"}
     assert node.after(1) == dict.fromkeys("xy", Rule(barred=BOTH, contesting=frozenset("b")))
@@ -163,31 +163,31 @@ def test_one_that_cannot_begin_is_given_way_to_by_nobody() -> None:
 
 
 def test_who_has_more_of_its_gpus_has_more_turns() -> None:
-    """What each had counts for its milli, the least of them."""
+    """The time of each counts in proportion to its milli, the least on any GPU."""
     node = Node(x=Place(a=WANTS, b=WANTS), y=Place(a=WANTS, b=WANTS))
     few, many = 200, 800
     had = {"a": 0, "b": 0}
     for _ in range(1000):
         for pod, milli in (("a", few), ("b", many)):
-            node.places["x"].seats[pod] = WANTS._replace(milli=milli)
-            node.places["y"].seats[pod] = WANTS._replace(milli=500)
+            node.places["x"].demands[pod] = WANTS._replace(milli=milli)
+            node.places["y"].demands[pod] = WANTS._replace(milli=500)
         (first,) = open_for(node.after())
         if first is not None:
             had[first] += 1
-            node.places["x"].seats[first] = HOLDS._replace(milli=few if first == "a" else many)
+            node.places["x"].demands[first] = HOLDS._replace(milli=few if first == "a" else many)
             node.after(LEASE)
     assert had["b"] == pytest.approx(2.5 * had["a"], rel=0.05)  # 500 to 200
 
 
 def test_asked_for_one_of_its_turns_it_ends() -> None:
-    """On all its GPUs; and nobody begins before it has given all back."""
+    """On all its GPUs; and no other begins before it has given all back."""
     node = two()
     node.after()
     node.after(MS, a=HOLDS)
-    node.places["y"].seats["a"] = ASKED
+    node.places["y"].demands["a"] = ASKED
     ends = Rule(barred=BOTH, contesting=frozenset("b"))
     assert node.after(MS) == dict.fromkeys("xy", ends)
-    node.places["y"].seats["a"] = NOTHING
+    node.places["y"].demands["a"] = NOTHING
     assert node.after(MS) == dict.fromkeys("xy", ends)
     assert open_for(node.after(MS, a=NOTHING)) == {"b"}
 
@@ -204,14 +204,14 @@ def test_groups_that_become_one() -> None:
     node = Node(x=Place(a=WANTS), y=Place(a=WANTS), u=Place(b=WANTS), v=Place(b=WANTS))
     assert open_for(node.after()) == {"a", "b"}
     node.after(MS, a=HOLDS, b=HOLDS)
-    node.places["x"].seats["c"] = node.places["u"].seats["c"] = WANTS
+    node.places["x"].demands["c"] = node.places["u"].demands["c"] = WANTS
     assert set(node.after(MS).values()) == {Rule(barred=frozenset("abc"), contesting=frozenset("c"))}
     node.after(MS, a=NOTHING)
     assert open_for(node.after(MS, b=NOTHING)) == {"c"}
 
 
 def test_who_is_no_member_any_more() -> None:
-    """Its program ended: it is under no rule, and holds nobody up."""
+    """Its program ended: it is under no rule, and delays no other pod."""
     node = two()
     node.after()
     node.pods = "b"
@@ -285,18 +285,18 @@ def test_what_waits_elsewhere_gets_one_launch() -> None:
     node = two()
     node.after()
     node.after(MS, a=HOLDS)
-    node.places["x"].seats["a"] = ASKED
+    node.places["x"].demands["a"] = ASKED
     node.after(MS, b=WANTS)
-    node.places["x"].seats["a"] = WANTS
-    node.places["y"].seats["a"] = ASKED
+    node.places["x"].demands["a"] = WANTS
+    node.places["y"].demands["a"] = ASKED
     ends = Rule(barred=BOTH, contesting=BOTH)
     assert node.after(MS) == dict.fromkeys("xy", ends)
     assert node.after(PAUSE - 1) == dict.fromkeys("xy", ends)
     assert node.after(1) == {"x": Rule("a", once=True, barred=frozenset("b")), "y": ends}
-    node.places["x"].seats["a"] = ONCE
+    node.places["x"].demands["a"] = ONCE
     ends = Rule(barred=BOTH, contesting=frozenset("b"))
     assert node.after(MS) == {"x": Rule(once=True, barred=BOTH), "y": ends}  # it may end it
-    node.places["y"].seats["a"] = NOTHING
+    node.places["y"].demands["a"] = NOTHING
     assert node.after(MS)["x"] == ends  # nothing waits for it
 
 
@@ -314,7 +314,7 @@ def test_who_has_nothing_waits_for_nothing() -> None:
 def test_of_two_that_wait_on_one_gpu_one_has_the_launch() -> None:
     """Two groups became one while both were asked."""
     node = two(a=WANTS, b=WANTS)
-    node.places["y"].seats["a"] = ASKED
+    node.places["y"].demands["a"] = ASKED
     node.places["z"] = Place(b=ASKED)
     node.after()
     assert node.after(PAUSE)["x"] == Rule("a", once=True, barred=frozenset("b"))

@@ -1,4 +1,4 @@
-"""Programs that use several GPUs at once, in simulated time: none waits for another in a circle, nobody starves."""
+"""Programs that use several GPUs at once, in simulated time: none waits for another in a circle, none starves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.rules.protocol import Ask
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Seat, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand, Terms
 from tests.shares.collective import TIMING, Kind, Machine
 
 MS = 1_000
@@ -39,7 +39,7 @@ def progress(one: Machine, time: int) -> dict[str, int]:
 
 
 def part(one: Machine, pod: str, gpu: str) -> float:
-    """Of all the time, how much its kernels ran there, without waiting for each other."""
+    """Return the part of all time in which its kernels ran there without waiting for each other."""
     return one.programs[pod].gates[gpu].busy / one.now
 
 
@@ -64,7 +64,7 @@ def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
 @pytest.mark.parametrize("kind", [MEETS, FREE, TRAINS], ids=["one thread", "threads", "trains"])
 @pytest.mark.parametrize("gangs", [False, True])
 def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
-    """Of whom no two have two GPUs in common."""
+    """No two of them have two GPUs in common."""
     one = machine(RING, dict.fromkeys("abc", kind), gangs=gangs)
     one.run(SECOND)
     done = progress(one, SECOND)
@@ -89,7 +89,7 @@ def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind,
 @pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
-    """They wait for nobody elsewhere, and get what is theirs."""
+    """They wait for no other GPU, and get what is theirs."""
     one = machine(BESIDE, {"a": kind, "b": kind, "x": ALONE, "y": ALONE})
     one.run(5 * SECOND)
     for pod, gpu, milli in (("a", "0", 300), ("b", "1", 300), ("x", "0", 400), ("y", "1", 400)):
@@ -99,7 +99,7 @@ def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
 @pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
-    """Nobody else needs several: it has all of its GPUs together, and each share what it should."""
+    """No other pod needs several: it has all of its GPUs together, and each share what it should."""
     one = machine({"0": {"a": 300, "x": 700}, "1": {"a": 300, "y": 700}}, {"a": kind, "x": ALONE, "y": ALONE})
     one.run(5 * SECOND)
     for pod, gpu, milli in (("a", "0", 300), ("x", "0", 700), ("y", "1", 700)):
@@ -182,7 +182,7 @@ PROGRAMS = st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.int
 @EXAMPLES
 @given(st.lists(PROGRAMS, min_size=2, max_size=5))
 def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
-    """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and everybody goes on."""
+    """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and every program goes on."""
     shares = {
         gpu: {str(number): 1000 // len(programs) for number, (gpus, _, _) in enumerate(programs) if gpu in gpus}
         for gpu in "0123"
@@ -201,7 +201,7 @@ def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from("012"), st.sampled_from("abc"), st.integers(0, 4))))
 def test_shares_come_go_and_change(changes: Sequence[tuple[int, str, str, int]]) -> None:
-    """While programs run on them: never two of a group, and who has all of its shares still goes on."""
+    """While programs run on them: never two of a group, and a pod that still has all of its shares goes on."""
     one = machine(RING, dict.fromkeys("abc", FREE))
     shares = {gpu: dict(pods) for gpu, pods in RING.items()}
     for later, gpu, pod, amount in changes:
@@ -236,7 +236,7 @@ def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
     """From its quantum, then its savings, and then it owes; for nothing only if the member could not have it."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500, "x": 500}, 0)
-    arbiter.obey(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)
+    arbiter.apply_rule(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)
     arbiter.ask("a", 0)
     arbiter.ask("x", 0)
     for now in range(0, 3 * SECOND, 5 * MS):
@@ -249,7 +249,7 @@ def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
 
 
 def test_none_begins_while_a_gpu_rests() -> None:
-    """Who had it by the server before this one may have it still."""
+    """A pod that had it from the server before this one may have it still."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500}, 0)
     arbiter.rest(100 * MS)
@@ -260,9 +260,9 @@ def test_none_begins_while_a_gpu_rests() -> None:
 
 def test_groups() -> None:
     """By any GPU in common, also by way of third ones."""
-    seat = Seat(True, False, False, False, 500)
+    demand = Demand(True, False, False, False, 500)
     gpus = {"a": "01", "b": "23", "c": "45", "d": "12", "e": "56"}
-    found = groups({pod: dict.fromkeys(names, seat) for pod, names in gpus.items()})
+    found = groups({pod: dict.fromkeys(names, demand) for pod, names in gpus.items()})
     assert sorted("".join(sorted(group)) for group in found) == ["abd", "ce"]
 
 
@@ -273,11 +273,11 @@ def test_a_share_that_comes_again_is_under_the_rule_of_its_pod() -> None:
     (first,) = {rule.first for rule in one.rules.values()}
     other = "b" if first == "a" else "a"
     assert one.rules["0"] == Rule(first, barred=frozenset({other}), contesting=one.rules["0"].contesting)
-    desk = one.desks["0"]
-    desk.set({str(first): Terms(500)}, one.now)
-    desk.set({pod: Terms(500) for pod in "ab"}, one.now)
-    client, _ = desk.join(other, one.now)
+    manager = one.managers["0"]
+    manager.set({str(first): Terms(500)}, one.now)
+    manager.set({pod: Terms(500) for pod in "ab"}, one.now)
+    client, _ = manager.join(other, one.now)
     one.by_client[client] = one.programs[other].gates["0"]
-    one.act(desk.receive(client, Ask(), one.now))
+    one.act(manager.receive(client, Ask(), one.now))
     one.run(10 * MS)
-    assert desk.seat(other) == Seat(True, False, False, False, 500)
+    assert manager.demand(other) == Demand(True, False, False, False, 500)

@@ -67,7 +67,7 @@ def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
 
 
 def test_waiting_counts_in_its_own_period() -> None:
-    """Who waited before, and could have run since, has saved what it did not use since."""
+    """A share that waited before, and could have run since, has saved what it did not use since."""
     books = a_ledger()
     books.wait(90_000, 100_000)
     books.turn(100_000)
@@ -96,7 +96,7 @@ def test_what_was_earned_on_loan_goes_back() -> None:
 
 
 def test_debts_are_paid_before_anything_else() -> None:
-    """Who owes has no claim, whatever it has saved."""
+    """A share that owes has no claim, whatever it has saved."""
     books = a_ledger(1_000)
     books.run(0, 31_000, contested=True, claimed=True)
     assert (books.quantum, books.claim(31_000), books.saved(31_000)) == (-30_000, 0, False)
@@ -141,7 +141,7 @@ def test_waiting_without_a_claim_is_throttled() -> None:
 
 @given(st.integers(-300_000, 100_000), st.integers(1, 400), st.integers(0, 3), st.integers(1, 1000))
 def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, savings: int, milli: int) -> None:
-    """However long nobody wanted the GPU, the books are those of one period after another."""
+    """However long no share wanted the GPU, the books are those of one period after another."""
     timing = Timing(savings=savings, expiry=500_000)
     slept, lived = (Ledger(milli, timing, min(quantum, timing.quantum(milli))) for _ in range(2))
     end = 100_000 * periods

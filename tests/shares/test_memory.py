@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.rules.measured_memory import by_client
-from jupyter_gpu_node.shares.rules.turns.memory import Held, Pool
+from jupyter_gpu_node.shares.rules.turns.memory import MeasuredMemory, Pool
 
 GIB = 2**30
 
 
 def test_processes_share_one_limit() -> None:
-    """What one frees another may have."""
+    """Memory that one process frees is free for another."""
     pool = Pool(10 * GIB)
     assert [pool.need("a", 0), pool.need("b", 0)] == [0, 0]
     assert pool.need("a", 6 * GIB) == 6 * GIB
@@ -25,7 +25,7 @@ def test_processes_share_one_limit() -> None:
 
 
 def test_who_leaves_frees_all() -> None:
-    """Also twice, and who was never there."""
+    """Also twice, and one that was never there."""
     pool = Pool(GIB)
     pool.need("a", GIB)
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_what_a_process_has_is_believed_when_it_comes() -> None:
 
 
 def test_a_share_without_a_limit_has_what_there_is() -> None:
-    """Nobody counts but for showing."""
+    """Use is counted only to be shown."""
     pool = Pool()
     assert [pool.need("a", 0), pool.need("a", 2**60)] == [0, 2**60]
     assert pool.used == 2**60
@@ -78,12 +78,14 @@ def test_what_a_process_did_not_tell_is_taken_from_the_others() -> None:
     pool = Pool(10)
     pool.need("liar", 1)
     pool.need("other", 2)
-    assert pool.measured({"liar": Held(6, 1), "other": Held(2, 2)}, 0)
+    assert pool.measured({"liar": MeasuredMemory(6, 1), "other": MeasuredMemory(2, 2)}, 0)
     assert (pool.used, pool.need("other", 5), pool.need("other", 4), pool.untold) == (8, 2, 4, 0)
-    assert not pool.measured({"liar": Held(6, 1), "other": Held(4, 4)}, 0)
-    assert pool.measured({"liar": Held(1, 1), "other": Held(4, 4), "silent": Held(2, 0)}, 2)
+    assert not pool.measured({"liar": MeasuredMemory(6, 1), "other": MeasuredMemory(4, 4)}, 0)
+    assert pool.measured(
+        {"liar": MeasuredMemory(1, 1), "other": MeasuredMemory(4, 4), "silent": MeasuredMemory(2, 0)}, 2
+    )
     assert (pool.used, pool.untold) == (9, 0)
-    assert pool.measured({"silent": Held(2, 0)}, 4)
+    assert pool.measured({"silent": MeasuredMemory(2, 0)}, 4)
     assert (pool.used, pool.untold) == (11, 1)
     assert pool.measured({}, 0)
     assert (pool.used, pool.untold) == (5, 0)
@@ -96,45 +98,45 @@ def test_who_keeps_what_it_has_freed_can_use_it_again() -> None:
     assert pool.need("pooled", 8) == 8
     pool.need("other", 0)
     assert pool.need("pooled", 2) == 2
-    pool.measured({"pooled": Held(8, 2)}, 0)
+    pool.measured({"pooled": MeasuredMemory(8, 2)}, 0)
     assert (pool.used, pool.need("other", 3), pool.need("pooled", 8), pool.used) == (8, 0, 8, 8)
     pool.limit = 4
     assert pool.need("pooled", 2) == 2
-    pool.measured({"pooled": Held(8, 2)}, 0)
+    pool.measured({"pooled": MeasuredMemory(8, 2)}, 0)
     assert (pool.used, pool.untold) == (8, 0)  # the limit came down, that is all
     assert pool.need("pooled", 3) == 2
 
 
 def test_what_was_freed_since_the_driver_was_asked_is_free() -> None:
-    """Before the answer too, but not in two looks in a row: else who tells more and less by turns would have it all."""
+    """Before the answer too, but not twice in a row: else one that tells more and less by turns would get it all."""
     pool = Pool(10)
     pool.need("a", 8)
-    pool.measured({"a": Held(8, 8)}, 0)
+    pool.measured({"a": MeasuredMemory(8, 8)}, 0)
     assert (pool.need("a", 3), pool.used) == (3, 3)
-    pool.measured({"a": Held(8, 8)}, 0)
+    pool.measured({"a": MeasuredMemory(8, 8)}, 0)
     assert pool.used == 3
-    pool.measured({"a": Held(8, 8)}, 0)
+    pool.measured({"a": MeasuredMemory(8, 8)}, 0)
     assert pool.used == 8
-    pool.measured({"a": Held(8, 8)}, 0)
+    pool.measured({"a": MeasuredMemory(8, 8)}, 0)
     assert pool.used == 3
 
 
 def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling() -> None:
-    """What is held above the limit is not granted afterwards. Without a limit there is nothing to break."""
+    """Memory held above the limit is not granted afterwards. Without a limit there is nothing to break."""
     pool = Pool(4)
     pool.need("liar", 0)
-    pool.measured({"liar": Held(9, 0)}, 0)
+    pool.measured({"liar": MeasuredMemory(9, 0)}, 0)
     assert (pool.untold, pool.need("liar", 9), pool.untold) == (5, 0, 5)
     pool.limit = None
     assert (pool.used, pool.untold) == (9, 0)
 
 
 def test_a_process_counts_once_however_often_it_is_connected() -> None:
-    """Less its contexts; who connected while the driver was asked is not measured yet."""
+    """Less its contexts; a client that connected while the driver was asked is not measured yet."""
     one, two, outside = Process(1, 1), Process(2, 2), Process(3, 3)
     held = {one: 100, two: 50, outside: 30, Process(4, 4): 5}
     found = by_client({"a": one, "b": one, "new": two}, held, 10, {"a": 20, "b": 40})
-    assert found == ({"a": Held(50, 20)}, 20)
+    assert found == ({"a": MeasuredMemory(50, 20)}, 20)
     assert by_client({"a": one, "new": one}, {one: 100}, 10, {"a": 20}) == ({}, 0)
 
 
@@ -188,7 +190,9 @@ def test_what_is_hidden_is_charged_after_two_looks(events: list[tuple[str, str, 
                 pool.need(one, told[one])
         elif event == "look":
             for asked in (before, dict(told)):
-                pool.measured({one: Held(told[one] + hidden * (one == "a"), asked.get(one, 0)) for one in NAMES}, 0)
+                pool.measured(
+                    {one: MeasuredMemory(told[one] + hidden * (one == "a"), asked.get(one, 0)) for one in NAMES}, 0
+                )
             assert pool.used == sum(told.values()) + hidden
             before = dict(told)
         elif event == "need":

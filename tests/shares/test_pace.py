@@ -137,7 +137,7 @@ def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, int, fl
     st.lists(st.tuples(st.integers(1, USERS - 1), st.integers(1, 2 * RESERVE)), min_size=1, max_size=10),
 )
 def test_nobody_is_closed_for_what_others_do(own: list[tuple[int, float]], others: list[tuple[int, int]]) -> None:
-    """A user that keeps to the pace has each connection, whoever else floods the pod, up to the number told apart."""
+    """A user that keeps to the pace gets each connection, even if others flood the pod, up to the users told apart."""
     pace, time, left = Pace(), 0.0, float(RESERVE)
     for number, (wanted, pause) in enumerate(own):
         user, count = others[number % len(others)]
@@ -151,7 +151,7 @@ def test_nobody_is_closed_for_what_others_do(own: list[tuple[int, float]], other
 
 
 def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
-    """Whoever takes ever new names for itself."""
+    """A user that takes ever new names gains no more than that."""
     pace, taken = Pace(), 0
     for user in range(3 * USERS):
         taken += sum(pace.takes(user, user / 100) for _ in range(RESERVE))
@@ -159,7 +159,7 @@ def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
 
 
 def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:
-    """And who rested has its reserve again."""
+    """And a user that rested has its reserve again."""
     pace = Pace()
     assert pace.rests(0)
     assert [pace.takes(1, 0) for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
@@ -193,5 +193,5 @@ def test_the_time_of_a_client_that_waits_is_its_own(server: Serving) -> None:
                 if one.recv(1) == b"":
                     continue
             except TimeoutError:
-                return  # it is admitted: nothing is said to who asks nothing
-    raise AssertionError("nobody is admitted")
+                return  # it is admitted: a client that asks nothing is sent nothing
+    raise AssertionError("no client is admitted")

@@ -42,7 +42,7 @@ def test_who_stands_for_a_program(line: tuple[tuple[int, int], ...], expected: t
 
 
 def test_what_is_below_no_server_is_one_program() -> None:
-    """Of its pod: nobody tells what of it belongs together."""
+    """It belongs to its pod: nothing tells what of it belongs together."""
     assert is_on_several([(None, "0"), (None, "1")])
     assert is_on_several([(KERNEL, "0"), (AGENT, "01")])
     assert is_on_several([(KERNEL, "0"), (AGENT, "0"), (KERNEL, "1")])
@@ -65,7 +65,7 @@ def test_the_parents_of_a_process() -> None:
 
 
 def test_a_parent_that_has_ended() -> None:
-    """Who took its place is the parent then."""
+    """The process that took its place is the parent then."""
     code = "import os, time\nif os.fork() == 0:\n    print(os.getpid(), flush=True)\n    time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

@@ -92,7 +92,7 @@ def test_the_twin_has_the_same_numbers() -> None:
 
 @given(st.lists(asked), st.lists(st.integers(1, 70)))
 def test_a_stream_may_come_in_any_pieces(messages: list[FromClient], cuts: list[int]) -> None:
-    """What is read does not depend on where it is cut."""
+    """The messages do not depend on where the bytes are cut."""
     data = b"".join(encode(message) for message in messages)
     stream, found = from_client(), []
     for cut in cuts:

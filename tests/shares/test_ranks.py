@@ -16,7 +16,7 @@ import pytest
 
 from tests.shares.client import now, overlaps, uses
 from tests.shares.serve import ROOT, Serving
-from tests.shares.test_together import GPUS, Side
+from tests.shares.test_multi_gpu import GPUS, Side
 from tests.shares.world import connect, grows, stands, until
 
 NUMBER = Struct("q")
@@ -81,7 +81,7 @@ class Job:
         return found
 
     def log(self, gpu: str) -> Path:
-        """Of its rounds there."""
+        """Return the path of the log of its rounds there."""
         return self.folder / f"{self.pod}.{gpu}.rounds"
 
     def __enter__(self) -> Job:
@@ -103,7 +103,7 @@ for line in sys.stdin:  # sessions of their own, as torchrun starts them
 
 @contextlib.contextmanager
 def jobs(server: Serving, folder: Path, *, tied: bool = True) -> Iterator[tuple[Job, Job]]:
-    """Of both pods, on both GPUs."""
+    """Run jobs of both pods on both GPUs."""
     with Job(server, folder, "a", *GPUS, tied=tied) as a, Job(server, folder, "b", *GPUS, tied=tied) as b:
         a.go(GPUS[0])
         until(lambda: a.launched(GPUS[0]))
@@ -163,7 +163,7 @@ def test_a_process_that_loses_its_parent(both: Serving, tmp_path: Path) -> None:
 
 
 def rank(log: int, board: mmap.mmap, number: int, path: Path, parent: int) -> None:
-    """What it has launched is over a while after all have launched it; then the next one."""
+    """A round ends a while after all have launched it; then the next one begins."""
     side = Side(path)
     (turn,) = NUMBER.unpack_from(board, NUMBER.size * number)
     if turn == NONE:

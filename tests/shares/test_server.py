@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.shares.alarm import Alarm
-from jupyter_gpu_node.shares.peer import beside_us, in_its_pod, peer
+from jupyter_gpu_node.shares.peer import beside_us, in_its_pod, peer_of
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, NO_LIMIT, Ask, Done, Grant, Memory, Need
 from tests.shares.client import PATIENCE, Ended, now
 from tests.shares.serve import Serving
@@ -47,7 +47,7 @@ def test_alone_a_lease_is_extended(server: Serving) -> None:
 
 
 def test_processes_of_one_share(server: Serving) -> None:
-    """Who comes during the lease has it at once; both are asked back, and the last one gives it."""
+    """A client that comes during the lease has it at once; both are asked for it, and the last one gives it back."""
     with connect(server, "a") as one, connect(server, "a") as two, connect(server, "b") as b:
         one.grant()
         two.grant()
@@ -246,7 +246,7 @@ def test_an_alarm_rings_once_and_not_too_early() -> None:
     assert 3_000 <= first <= second
 
 
-# --- who it is --------------------------------------------------------------------------------------------------------
+# --- identity ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_connection_is_of_the_process_that_made_it(server: Serving) -> None:
-    """Not of the one that uses it: the kernel tells who that was."""
+    """Not of the one that uses it: the kernel tells which process that was."""
     with connect(server, "a") as client:
         client.grant()
         (member,) = server.members()
@@ -275,13 +275,13 @@ def test_who_has_ended_is_nobody() -> None:
     """A connection that outlives the process that made it proves nothing."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert peer(ours).pid == os.getpid()
-        assert beside_us(peer(ours), "pod") == ""
-        assert "in no pod" in in_its_pod(peer(ours), "pod")
+        assert peer_of(ours).pid == os.getpid()
+        assert beside_us(peer_of(ours), "pod") == ""
+        assert "in no pod" in in_its_pod(peer_of(ours), "pod")
     with connecting("", "os.fork() and os._exit(0)") as (process, connection):
         process.wait()
         with pytest.raises(ProcessLookupError, match=str(process.pid)):
-            peer(connection)
+            peer_of(connection)
 
 
 @pytest.mark.root
@@ -296,7 +296,7 @@ def test_a_pod_is_told_by_its_control_group() -> None:
     try:
         enter = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
         with connecting(enter, "") as (_, connection):
-            found = peer(connection)
+            found = peer_of(connection)
             assert in_its_pod(found, uid) == ""
             assert f"is in pod {uid}" in in_its_pod(found, "another")
             assert beside_us(found, uid) == "" or "control group" in beside_us(found, uid)

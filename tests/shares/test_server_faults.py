@@ -1,4 +1,4 @@
-"""What is done to the server, its clients, its sockets and its files: each has a clear outcome."""
+"""Faults of the server, its clients, its sockets and its files: each has a clear outcome."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_client_that_never_gives_back(tmp_path: Path) -> None:
 
 
 def test_clients_that_die_when_they_are_granted(server: Serving) -> None:
-    """At the very moment: the next one has the GPU, whoever died."""
+    """At the very moment: the next one has the GPU, whichever process died."""
     with connect(server, "a") as a, connect(server, "b") as last:
         number = a.grant().number
         for _ in range(200):
@@ -209,7 +209,7 @@ def test_clients_that_die_when_they_are_granted(server: Serving) -> None:
 
 
 def test_clients_killed_in_a_lease_and_while_they_wait(server: Serving, tmp_path: Path) -> None:
-    """Whoever is left goes on, and two shares never have the GPU at one time."""
+    """The remaining programs go on, and two shares never have the GPU at one time."""
     kills: dict[Path, int] = {}
     chance = random.Random(7)
     with programs(server, tmp_path, *"aabbab") as running:
@@ -242,7 +242,7 @@ def test_programs_whose_shares_change_all_the_time(server: Serving, tmp_path: Pa
 
 
 def test_the_server_is_killed_again_and_again(server: Serving, tmp_path: Path) -> None:
-    """Programs wait and go on with the next one; nobody runs free, and two shares never have the GPU at one time."""
+    """Programs wait and go on with the next one; none runs free, and two shares never have the GPU at one time."""
     chance = random.Random(11)
     with programs(server, tmp_path, *"aab") as running:
         for _ in range(5):
@@ -314,7 +314,7 @@ def test_files_that_were_changed(server: Serving, tmp_path: Path, text: str) -> 
 
 
 def test_a_server_that_stands_still(server: Serving, tmp_path: Path) -> None:
-    """Nobody runs longer than its lease, nobody runs free; it goes on as if nothing had been."""
+    """No program runs longer than its lease, none runs free; it goes on as if nothing had been."""
     with programs(server, tmp_path, "a", "b") as running:
         for _, log in running:
             grows(log, 5)
@@ -327,7 +327,7 @@ def test_a_server_that_stands_still(server: Serving, tmp_path: Path) -> None:
 
 
 def test_the_checker_sees_an_overlap() -> None:
-    """Of different shares, not of processes of one."""
+    """It reports overlaps of different shares, not of processes of one."""
     assert overlaps({"a": [(0, 10), (5, 15)], "b": [(15, 20)]}) == []
     assert overlaps({"a": [(0, 10), (2, 3)], "b": [(9, 20)]}) == [("a", 10, "b", 9)]
     assert overlaps({"a": [(0, 10)], "b": [(2, 3)]}) == [("a", 10, "b", 2)]

@@ -24,7 +24,7 @@ from jupyter_gpu_node.shares.rules.share_file import (
     is_due,
 )
 from jupyter_gpu_node.shares.rules.turns.bank import Bank, Deposit
-from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
@@ -70,13 +70,13 @@ def test_what_is_written_is_read(file: ShareFile) -> None:
 @given(files)
 def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
     """From the own copy, and how it stood; the one of the pod has no deposits, whatever balance it tells."""
-    left = Left(file.share.allocated, file.share.effective, file.share.reason)
+    left = PreviousState(file.share.allocated, file.share.effective, file.share.reason)
     assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or (), left, file.owes)
     assert decode_savings(encode(file, public=True)) == Savings(file.written, (), left)
 
 
 def test_the_copy_of_the_pod() -> None:
-    """What the user sees of the share, and two fields: users of that file rely on them."""
+    """The public file has the fields of `ShareUse` and two more: users of that file rely on them."""
     body = json.loads(encode(FILE, public=True))
     assert body == {**SHARE.to_json(), "use": 0.93, "written": 1_700_000_000_000}
     assert ShareUse.from_json(body) == SHARE
@@ -89,7 +89,7 @@ def test_the_bank_of_an_earlier_version_is_not_lost() -> None:
         b'"written":50000,"deposits":[[700000,13000000],[500000,100]]}'
     )
     found = decode_savings(text)
-    assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)), Left(250, 400))
+    assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)), PreviousState(250, 400))
     assert decode_savings(text.replace(b"250", b"0")).left is None, "how it stood makes no sense"
     assert len(share_file.restored(found, 10**9, 51_000)) == 2
     with pytest.raises(FieldError):
@@ -265,7 +265,7 @@ def test_many_deposits_are_merged(count: int, gap: int) -> None:
 
 
 def test_the_largest_file_can_be_read() -> None:
-    """What one server writes the next one reads."""
+    """The next server reads what one server writes."""
     file = replace(FILE, deposits=((MAX_TIME, MAX_TIME),) * MAX_DEPOSITS)
     assert len(encode(file, public=False)) <= MAX_BYTES
     assert decode(encode(file, public=False)) == file

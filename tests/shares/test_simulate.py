@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
+from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 pytestmark = pytest.mark.uncounted
@@ -21,11 +21,11 @@ def percentile(values: Sequence[int], percent: float) -> int:
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
 
 
-def busy(uses: Mapping[str, Use], seconds: float) -> float:
+def busy(uses: Mapping[str, ProgramUse], seconds: float) -> float:
     return sum(use.work for use in uses.values()) / (seconds * SECOND)
 
 
-def notebook(milli: int, seconds: int, *, work: int = 20 * MS) -> Program:
+def notebook(milli: int, seconds: int, *, work: int = 20 * MS) -> SimulatedProgram:
     """A burst every 200 ms, at moments that beat against the periods."""
     return bursty(milli, range(50 * MS, seconds * SECOND, 203 * MS), work)
 
@@ -48,7 +48,9 @@ def test_hogs_that_have_savings_are_hogs(hogs: int) -> None:
     """Idle at first, all of them have saved time: they take turns of a lease all the same, and bursts come first."""
     milli, start = 1000 // (hogs + 1), 6 * SECOND
     programs = {"notebook": bursty(milli, range(start, 20 * SECOND, 203 * MS), 20 * MS)}
-    programs |= {f"hog{n}": Program(milli, ((start + n * 50 * MS, 20 * SECOND),), silent=True) for n in range(hogs)}
+    programs |= {
+        f"hog{n}": SimulatedProgram(milli, ((start + n * 50 * MS, 20 * SECOND),), silent=True) for n in range(hogs)
+    }
     uses = Simulation(programs, Timing(), handover=HANDOVER).run(20 * SECOND)
     waits = uses["notebook"].waits[5:]
     assert percentile(waits, 95) <= 5_000
@@ -59,7 +61,7 @@ def test_hogs_that_have_savings_are_hogs(hogs: int) -> None:
 @pytest.mark.parametrize("pause", [1, 21, 45])
 def test_training_that_waits_for_its_results_is_no_burst(pause: int) -> None:
     """It saves time in its pauses; a burst of a share that rested comes first all the same, while its bank lasts."""
-    trainer = Program(700, ((0, 50 * MS),), silent=True, again=pause * MS)
+    trainer = SimulatedProgram(700, ((0, 50 * MS),), silent=True, again=pause * MS)
     burst = bursty(300, range(20 * SECOND, 60 * SECOND, 10 * SECOND), 400 * MS)
     uses = Simulation({"trainer": trainer, "burst": burst}, Timing(), handover=HANDOVER).run(60 * SECOND)
     assert uses["trainer"].account.balance > 0 or pause == 1
@@ -78,9 +80,9 @@ def test_shares_are_exact() -> None:
 
 @pytest.mark.parametrize("milli", [100, 250, 500])
 def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
-    """Who has spent its savings gets what it earns from then on, and its neighbour as much as without the burst."""
+    """A share without savings gets what it earns from then on, and its neighbour as much as without the burst."""
     start, end = 10 * SECOND, 30 * SECOND
-    programs = {"burst": Program(milli, ((start, end),), silent=True), "hog": hog(1000 - milli, 30)}
+    programs = {"burst": SimulatedProgram(milli, ((start, end),), silent=True), "hog": hog(1000 - milli, 30)}
     uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
     turns = [turn for turn in uses["burst"].turns if turn[1] > start]
     period, quantum = Timing().period, Timing().quantum(milli)
@@ -97,7 +99,7 @@ def test_nobody_waits_until_others_have_spent_what_they_saved(shares: Sequence[i
     """Training that waits for each result, after all have rested or all but one: each has its turns all the time."""
     begin, end = 10 * SECOND, 30 * SECOND
     programs = {
-        str(milli): Program(milli, ((begin if rested or number == 0 else 0, 21 * MS),), 2_500, again=200)
+        str(milli): SimulatedProgram(milli, ((begin if rested or number == 0 else 0, 21 * MS),), 2_500, again=200)
         for number, milli in enumerate(shares)
     }
     uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
@@ -109,7 +111,7 @@ def test_nobody_waits_until_others_have_spent_what_they_saved(shares: Sequence[i
 def test_a_bank_makes_bursts_wait_less() -> None:
     """A mostly idle share beside hogs: with its bank the bursts that exceed its quantum are served at once."""
 
-    def ended(savings: int) -> Use:
+    def ended(savings: int) -> ProgramUse:
         programs = {"notebook": notebook(100, 30, work=15 * MS), "a": hog(450, 30), "b": hog(450, 30)}
         return Simulation(programs, Timing(savings=savings), handover=HANDOVER).run(30 * SECOND)["notebook"]
 
@@ -139,7 +141,7 @@ def test_shares_follow_while_programs_run() -> None:
 
 
 def within(turns: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """Of this window, how long somebody had the GPU."""
+    """Return for how long a program had the GPU in this window."""
     return sum(max(0, min(stop, end) - max(begin, start)) for begin, stop in turns)
 
 
@@ -161,7 +163,9 @@ def test_who_always_has_demand_gets_its_milli(data: st.DataObject, shares: list[
     steady, *others = shares
     programs = {"steady": hog(steady, 6, data.draw(KERNELS))}
     for number, milli in enumerate(others):
-        programs[f"other{number}"] = Program(milli, data.draw(JOBS), data.draw(KERNELS), data.draw(st.integers(1, 3)))
+        programs[f"other{number}"] = SimulatedProgram(
+            milli, data.draw(JOBS), data.draw(KERNELS), data.draw(st.integers(1, 3))
+        )
     uses = Simulation(programs, timing).run(END)
     caps = sum(timing.cap(milli) for milli in others)
     longest = max(program.kernel * program.depth for program in programs.values())
@@ -176,7 +180,7 @@ def test_who_always_has_demand_gets_its_milli(data: st.DataObject, shares: list[
 def test_nobody_starves_and_nobody_runs_twice(data: st.DataObject, shares: list[int]) -> None:
     """Every job begins in bounded time, however greedy the others are; the GPU does one thing at a time."""
     programs = {f"hog{number}": hog(milli, 6, data.draw(KERNELS)) for number, milli in enumerate(shares[1:])}
-    programs["shy"] = Program(shares[0], ((data.draw(st.integers(0, 500 * MS)), 1 * MS),), 100, 1)
+    programs["shy"] = SimulatedProgram(shares[0], ((data.draw(st.integers(0, 500 * MS)), 1 * MS),), 100, 1)
     uses = Simulation(programs, Timing(), handover=data.draw(st.integers(0, HANDOVER))).run(END)
     turns = sorted(turn for use in uses.values() for turn in use.turns)
     assert all(before[1] <= after[0] for before, after in pairwise(turns))
@@ -197,7 +201,7 @@ def test_who_lies_about_its_work_gains_next_to_nothing(milli: int, others: Seque
     """That the GPU did nothing in its turns: half a hundredth of its share, where its neighbours tell the truth."""
     found = []
     for lies in (False, True):
-        liar = Program(milli, ((0, 120 * SECOND),), kernel, silent=True, lies=lies)
+        liar = SimulatedProgram(milli, ((0, 120 * SECOND),), kernel, silent=True, lies=lies)
         programs = {"liar": liar} | {f"hog{n}": hog(one, 60) for n, one in enumerate(others)}
         uses = Simulation(programs, Timing(), handover=HANDOVER).run(60 * SECOND)
         found.append(uses["liar"].work / sum(use.work for use in uses.values()) * 1000 / milli)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares import paths
 from jupyter_gpu_node.shares.rules.share_file import MAX_BYTES, Savings, ShareFile, encode, restored
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.store import Entry, Store
+from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
 from tests.shares.test_share_file import SHARE
 
 GPU, POD = "GPU-1", "pod-1"
@@ -22,12 +22,12 @@ FILE = ShareFile(replace(SHARE, balance=700), 0.5, written=1000)
 OWES = replace(FILE, owes=(8_900_000, 250), deposits=((700, 60),))
 
 
-def entry(tmp_path: Path, **changes: object) -> Entry:
+def entry(tmp_path: Path, **changes: object) -> ShareEntry:
     fields: dict[str, object] = {
         "gpu": GPU, "pod": POD, "directory": tmp_path / "slot",
         "file": FILE, "deposits": (Deposit(700, 40),), "now": 100,
     }  # fmt: skip
-    return Entry(**(fields | changes))  # type: ignore[arg-type]
+    return ShareEntry(**(fields | changes))  # type: ignore[arg-type]
 
 
 def own(tmp_path: Path) -> Path:
@@ -40,7 +40,7 @@ def seen(tmp_path: Path) -> Path:
 
 def test_two_copies(tmp_path: Path) -> None:
     """The own one has the bank; the pod's can be read by every user of the pod, and tells its balance only."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     assert store.load(GPU, POD) is None
     assert store.write([entry(tmp_path)])
     found = store.load(GPU, POD)
@@ -54,7 +54,7 @@ def test_two_copies(tmp_path: Path) -> None:
 
 def test_only_the_copies_that_are_wanted(tmp_path: Path) -> None:
     """The own one is on a disk, and is written more seldom."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     assert store.write([entry(tmp_path, own=False)])
     assert seen(tmp_path).exists()
     assert not own(tmp_path).exists()
@@ -65,7 +65,7 @@ def test_only_the_copies_that_are_wanted(tmp_path: Path) -> None:
 
 def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Path) -> None:
     """The own copy counts, and the next writing puts the other right."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     for text in (b"", b"{}", b'{"allocated": 1000}'):
         seen(tmp_path).write_bytes(text)
@@ -81,7 +81,7 @@ def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Pat
 )
 def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes) -> None:
     """And a line in the log, once; the next writing makes it good again."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     own(tmp_path).write_bytes(text)
     with caplog.at_level(logging.WARNING):
@@ -101,7 +101,7 @@ def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptu
 def test_whatever_stands_in_an_own_copy_is_read(text: bytes) -> None:
     """Without an error, by each way; and what was read is taken over as it is read alone."""
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "state")
+        store = ShareStore(Path(folder) / "state")
         store.write([entry(Path(folder))])
         own(Path(folder)).write_bytes(text)
         found = store.load(GPU, POD)
@@ -111,7 +111,7 @@ def test_whatever_stands_in_an_own_copy_is_read(text: bytes) -> None:
 
 def test_a_debt_outlives_a_bank_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A loss of its savings is the share's, and a loss of its debt the others': it is said, and owed all the same."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     own(tmp_path).write_bytes(b'{"written":50000,"owes":[8900000,100],"deposits":[[1]]}')
     with caplog.at_level(logging.WARNING):
@@ -121,7 +121,7 @@ def test_a_debt_outlives_a_bank_that_cannot_be_read(tmp_path: Path, caplog: pyte
 
 def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:
     """Wherever a power cut ended it."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     text = own(tmp_path).read_bytes()
     for cut in range(0, len(text), 10):
@@ -132,7 +132,7 @@ def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["link", "directory", "pipe"])
 def test_what_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
     """Nor waited for, nor followed."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     path = own(tmp_path)
     elsewhere = path.rename(tmp_path / "elsewhere.json")
@@ -147,7 +147,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
 
 def test_no_link_is_followed_when_writing(tmp_path: Path) -> None:
     """A link in the place of the file is replaced, one in the place of the folder is refused."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     victim = tmp_path / "victim"
     victim.write_text("mine")
     store.write([entry(tmp_path)])
@@ -168,7 +168,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
     """There nothing would be what it was written as."""
     (tmp_path / "slot" / "shares").mkdir(parents=True)
     (tmp_path / "slot" / "shares").chmod(0o777)
-    assert not Store(tmp_path / "state").write([entry(tmp_path)])
+    assert not ShareStore(tmp_path / "state").write([entry(tmp_path)])
     with pytest.raises(PermissionError, match="changed by others"):
         paths.listen(tmp_path / "slot", GPU)
 
@@ -176,7 +176,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 65, "a\n", "ä"])
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
     """Not even by mistake."""
-    store = Store(tmp_path)
+    store = ShareStore(tmp_path)
     for gpu, pod in ((name, POD), (GPU, name)):
         with pytest.raises(ValueError, match="no uuid"):
             store.write([entry(tmp_path, gpu=gpu, pod=pod)])
@@ -184,7 +184,7 @@ def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
 
 def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> None:
     """It is told, so that it can be tried again."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     (tmp_path / "file").write_text("")
     bad, good = entry(tmp_path, directory=tmp_path / "file"), entry(tmp_path, pod="other", directory=tmp_path / "b")
     assert not store.write([bad, good])
@@ -193,7 +193,7 @@ def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> No
 
 def test_what_an_earlier_server_left(tmp_path: Path) -> None:
     """All own copies, but of no known share those that are so old that nothing in them can be spent: they go."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     for gpu, pod in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a")):
         store.write([entry(tmp_path, gpu=gpu, pod=pod)])
     for pod in "ab":
@@ -210,7 +210,7 @@ def test_what_an_earlier_server_left(tmp_path: Path) -> None:
 
 def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
     """Neither copy, nor the socket; again: nothing."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     with paths.listen(tmp_path / "slot", GPU):
         assert (tmp_path / "slot" / "shares" / f"{GPU}.sock").is_socket()
@@ -226,7 +226,7 @@ def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_share_begins_without_the_file_of_an_earlier_one(tmp_path: Path) -> None:
     """In a directory that another pod had, nothing tells of that one."""
-    Store(tmp_path / "state").write([entry(tmp_path)])
+    ShareStore(tmp_path / "state").write([entry(tmp_path)])
     with paths.listen(tmp_path / "slot", GPU):
         assert [path.name for path in (tmp_path / "slot" / "shares").iterdir()] == [f"{GPU}.sock"]
 
@@ -241,7 +241,7 @@ def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:
 
 def test_a_bank_survives_on_disk(tmp_path: Path) -> None:
     """With the age of its deposits."""
-    store = Store(tmp_path / "state")
+    store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     found = store.load(GPU, POD)
     assert found is not None

@@ -1,15 +1,15 @@
 """Memory that programs did not ask for, above the limit of their share: when it is an offence."""
 
-from jupyter_gpu_node.shares.rules.violations.events import Measured, Stop, TakeAway, Turn
-from tests.shares.test_offences import HOG, SECOND, World
+from jupyter_gpu_node.shares.rules.violations.events import MemoryScanned, Stop, TakeAway, TurnBegan
+from tests.shares.test_violations import HOG, SECOND, World
 
 MIB = 2**20
-TOLERATED = Measured({"a": 256 * MIB})
-HOARDED = Measured({"a": 256 * MIB + 1})
+TOLERATED = MemoryScanned({"a": 256 * MIB})
+HOARDED = MemoryScanned({"a": 256 * MIB + 1})
 
 
 def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_why() -> None:
-    """Not who frees it before, nor for what may be an error; a look that sees less begins anew."""
+    """Not if it frees it before, nor for a possible error; a comparison that sees less begins anew."""
     world = World()
     assert [world.see(one, SECOND) for one in (HOARDED, HOARDED, TOLERATED, HOARDED, HOARDED)] == [()] * 5
     (stop,) = world.see(HOARDED, SECOND)
@@ -19,7 +19,7 @@ def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_wh
         "Stopped until its next turn: its programs hold 257 MiB of GPU memory above its limit, which they took without "
         "asking for it. End the program that goes around the gate, or have the limit raised.",
     )
-    assert [world.see(HOARDED, SECOND) for _ in range(4)] == [()] * 4  # who is stopped can free nothing
+    assert [world.see(HOARDED, SECOND) for _ in range(4)] == [()] * 4  # a stopped process can free nothing
 
 
 def test_who_goes_on_with_it_loses_its_share() -> None:
@@ -28,16 +28,16 @@ def test_who_goes_on_with_it_loses_its_share() -> None:
     taken: list[TakeAway] = []
     for _ in range(20):
         taken += [one for one in world.see(HOARDED, SECOND) if isinstance(one, TakeAway)]
-        world.see(Turn("a"))
+        world.see(TurnBegan("a"))
     (one,) = taken
     assert one.reason.startswith("Taken away: its programs hold 257 MiB of GPU memory above its limit")
     assert one.reason.endswith("offence 3 of late. Restart its programs and ask again.")
 
 
 def test_a_look_at_memory_forgets_what_is_over() -> None:
-    """Who freed it is not remembered, and others never were."""
+    """A share that freed it is forgotten, and others were never recorded."""
     world = World()
     world.see(HOARDED)
     assert world.state["a"].hoards == 1
-    world.see(Measured({"a": 0, "b": 0}))
+    world.see(MemoryScanned({"a": 0, "b": 0}))
     assert world.state == {}

@@ -1,4 +1,4 @@
-"""Who used a GPU: what of it was in turns of others, and NVML in its process, with a played driver and without one."""
+"""Use of a GPU by process: the part in turns of others, and NVML in its process, with a fake driver and with none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.shares.usage_by_process import NvmlReader, beyond, foreign
+from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
+from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
 
 MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)
 
@@ -104,11 +105,11 @@ def played(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
-    """The mean of its samples that are new; a GPU that rests was used by nobody."""
+    """The mean of its samples that are new; an idle GPU was used by no process."""
 
     async def check() -> None:
         left: list[int] = []
-        reader = NvmlReader(left.append, deadline=60, environment=played)
+        reader = NvmlUsageReader(left.append, deadline=60, environment=played)
         assert await reader.read("GPU-1", 1_000, 201_000) == {7: 100_000, 8: 10_000}
         assert await reader.read("GPU-quiet", 1_000, 201_000) == {}
         assert len(left) == 1
@@ -121,10 +122,10 @@ def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
 
 
 def test_the_driver_says_how_much_memory_each_process_has(played: dict[str, str]) -> None:
-    """Of those that compute and those that draw; what it does not tell is not known, and breaks nothing else."""
+    """Memory of programs that compute and that draw; missing figures are unknown, and break nothing else."""
 
     async def check() -> None:
-        reader = NvmlReader(deadline=60, environment=played)
+        reader = NvmlUsageReader(deadline=60, environment=played)
         assert await reader.memory("GPU-1") == {7: 500, 8: None}
         assert await reader.memory("GPU-draws") == {7: 500, 8: 3, 9: None}
         assert await reader.memory("GPU-wsl") is None
@@ -141,7 +142,7 @@ def test_a_driver_that_does_not_answer_is_asked_again_later(played: dict[str, st
 
     async def check() -> None:
         left: list[int] = []
-        reader = NvmlReader(left.append, deadline=60, retry=0.5, environment=played)
+        reader = NvmlUsageReader(left.append, deadline=60, retry=0.5, environment=played)
         assert await reader.read("GPU-1", 0, 1000)
         reader._deadline = 0.2 if gpu == "GPU-hangs" else 60
         assert await reader.read(gpu, 0, 1000) is None
@@ -162,7 +163,7 @@ def test_without_a_driver_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError('no pynvml')")
 
     async def check() -> None:
-        reader = NvmlReader(deadline=60, environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+        reader = NvmlUsageReader(deadline=60, environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
         assert await reader.read("GPU-1", 0, 1000) is None
         assert reader.note == "The NVIDIA driver does not tell who uses a GPU: no pynvml"
         await reader.close()

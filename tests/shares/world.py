@@ -1,4 +1,4 @@
-"""What the tests of the server share: clients of it, programs that use their shares, and waiting for things."""
+"""Shared parts of the tests of the server: clients, programs that use their shares, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def shown(server: Serving) -> dict[str, Any]:
-    """What the pod of the first share sees."""
+    """Return what the pod of the first share sees."""
     until(server.file(GPU, "a").exists)
     found: dict[str, Any] = json.loads(server.file(GPU, "a").read_text())
     return found

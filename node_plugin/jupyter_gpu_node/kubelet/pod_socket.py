@@ -172,7 +172,7 @@ def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Proces
 def _peer(writer: asyncio.StreamWriter) -> Process | None:
     """Return the process that connected; None if it has ended."""
     try:
-        found = peer.peer(writer.get_extra_info("socket"))
+        found = peer.peer_of(writer.get_extra_info("socket"))
     except OSError:
         return None
     return Process(found.pid, found.start)

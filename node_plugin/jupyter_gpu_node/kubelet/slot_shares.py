@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu_node.shares import paths
-from jupyter_gpu_node.shares.store import Entry, Store
+from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
 
 MAX_BYTES = 64 * 1024
 """Limit for the file of a share."""
 
 
-class PodStore(Store):
+class PodStore(ShareStore):
     """The store that writes a share's file for every container of its pod.
 
     ``others``: the pod's further directories.
@@ -29,7 +29,7 @@ class PodStore(Store):
         super().__init__(state)
         self._others = others
 
-    def write(self, entries: Iterable[Entry]) -> bool:
+    def write(self, entries: Iterable[ShareEntry]) -> bool:
         """Write of each entry the own copy and those of the pod; return whether all could be written."""
         found = tuple(entries)
         told = (entry for entry in found if entry.public)

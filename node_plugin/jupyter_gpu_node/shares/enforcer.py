@@ -1,9 +1,8 @@
-"""Carries out what `violations` orders: stops and continues processes, and has shares taken away.
+"""Carries out the orders of `violations`: stops and continues processes, and has shares taken away.
 
-It hears from the server which shares do not give a GPU back (`Bouncer.late`), and looks now and then for
-processes that use one in turns of others. One event after the other is decided, kept in the file, and carried out;
-what blocks is done in a thread. While processes of a share are stopped, a `Proxy` asks for its next
-turn, and says when it ends.
+The server reports shares that do not give a GPU back (`Enforcer.late`); regular scans find processes that use a GPU in
+turns of other shares. Events are handled one at a time: decided, saved to the file, then carried out. Blocking work
+runs in a thread. While processes of a share are stopped, a `Proxy` asks for its next turn, and reports its end.
 """
 
 from __future__ import annotations
@@ -22,40 +21,39 @@ from typing import ParamSpec, TypeVar
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import proc, signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.rules.violations.violations import Present
 
 from . import cpu_limits, stopped_processes
-from .gpu_server import Overdue
-from .memory_comparison import MemoryLooks
+from .gpu_server import ShareOverdue
+from .memory_comparison import MemoryComparison
 from .proxy import Proxy, give_back, holders
-from .resume_guard import Watchdog
+from .resume_guard import ResumeGuard
 from .server import ArbiterServer, microseconds
-from .store import Place
-from .usage_by_process import Reader
-from .use_scans import Looks, members
-from .watched import Watched
+from .usage_by_process import UsageReader
+from .use_scans import UseScanner, connected_processes
+from .watched import WatchedGpu
 
 POLL = 0.01
-"""Seconds between two looks whether a share that is late has given the GPU back."""
+"""Seconds between two checks whether a late share has given the GPU back."""
 BETWEEN = 0.25
-"""Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
+"""Seconds for which processes kept to their turns pause after each turn: their queued work runs on in other turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Bouncer:
-    """The enforcement of turns on one node.
+class Enforcer:
+    """Enforces the turns on one node.
 
-    ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` with the same when it stops a share.
-
-    ``pod_of`` says, in a thread, which pod that pid belongs to; ``spare`` which processes are not stopped, such as the
-    Jupyter server, unless they have a GPU open themselves, which ``opens`` says in a thread. Without ``reader``,
-    processes that avoid the gate go unseen. ``pause`` seconds are between two looks.
+    ``path``: its file. ``take_away`` is called with GPU, pod and reason when a share is taken away; ``tell`` with the
+    same when a share is stopped. ``pod_of`` (called in a thread) returns the pod of a pid. ``spare`` returns processes
+    that are not stopped, such as the Jupyter server, unless ``opens`` (called in a thread) finds that they have a GPU
+    open. Without ``reader``, processes that avoid the gate go unnoticed. ``pause``: seconds between two scans.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class Bouncer:
         pod_of: Callable[[int], str | None] = lambda _: None,
         spare: Callable[[], Iterable[Process]] = lambda: (),
         opens: Callable[[int], bool] = lambda pid: proc.opens(pid, NVIDIA),
-        reader: Reader | None = None,
+        reader: UsageReader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
         penalties: Callable[[str], Penalties] = lambda _: Penalties(),
         pause: float = 1.0,
@@ -82,32 +80,32 @@ class Bouncer:
         self._penalties = penalties
         self._pause = pause
         self._clock = clock
-        self._gpus: dict[str, Watched] = {}
-        self._proxies: dict[Place, Proxy] = {}
+        self._gpus: dict[str, WatchedGpu] = {}
+        self._proxies: dict[ShareKey, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
-        self._watchdog = Watchdog()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="enforcer")
+        self._resume_guard = ResumeGuard()
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
-        self._looks = self._made_looks()
+        self._scanner = self._new_scanner()
         self._told = False
         """Whether the set of shares is known."""
 
     async def start(self, server: ArbiterServer) -> None:
-        """Continue the processes that an earlier one had stopped, and begin. ``server`` has been given `late`."""
+        """Continue the processes that an earlier enforcer stopped, and begin. ``server`` already reports to `late`."""
         self._server = server
-        self._looks = self._made_looks()
+        self._scanner = self._new_scanner()
         for gpu, state in (await self._in_thread(stopped_processes.load, self._path)).items():
             self._watched(gpu).state = state
-            await self._handle(gpu, events.Began())
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
+            await self._handle(gpu, events.EnforcerStarted())
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._scan_for_ever())]
         if self._reader:
-            looks = MemoryLooks(server, self._reader, self._thread, self._pod_of)
-            self._tasks.append(asyncio.create_task(self._measure_for_ever(looks)))
+            comparison = MemoryComparison(server, self._reader, self._thread, self._pod_of)
+            self._tasks.append(asyncio.create_task(self._scan_memory_for_ever(comparison)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
-        """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
+        """Set the pods with shares, by GPU, after the server's. On return, processes of removed shares run again."""
         self._told = True
         for gpu in {*self._gpus, *shares}:
             watched = self._watched(gpu)
@@ -119,12 +117,12 @@ class Bouncer:
         if any(not task.done() for task in self._tasks):
             await self._events.join()
 
-    def late(self, overdue: Overdue) -> None:
+    def late(self, overdue: ShareOverdue) -> None:
         """Record that a share keeps the GPU, as `ArbiterServer` reports it."""
         self._events.put_nowait((overdue.gpu, events.Late(overdue.pod, overdue.since)))
 
     async def close(self) -> None:
-        """End; all processes run again. Their offences are kept, and count for the next one."""
+        """Let all processes run again, and end. Their violations are saved, and count for the next enforcer."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -132,10 +130,10 @@ class Bouncer:
             if watched.timer:
                 watched.timer.cancel()
             for share, processes in watched.stopped.items():
-                await self._in_thread(self._watchdog.resume, processes)
+                await self._in_thread(self._resume_guard.resume, processes)
                 watched.state = {**watched.state, share: replace(watched.state[share], stopped=frozenset())}
         await self._save()
-        await self._in_thread(self._watchdog.close)
+        await self._in_thread(self._resume_guard.close)
         for proxy in self._proxies.values():
             proxy.close()
         if self._reader:
@@ -175,13 +173,13 @@ class Bouncer:
                 _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
                 self._give_back(gpu, order.share)
                 self._take_away(gpu, order.share, order.reason)
-        if isinstance(event, events.Late | events.Tick | events.Looked):
+        if isinstance(event, events.Late | events.Tick | events.UseScanned):
             self._insist(gpu, late | ({event.share} if isinstance(event, events.Late) else set()))
         self._forget(gpu)
         self._arm(gpu)
 
     def _forget(self, gpu: str) -> None:
-        """Forget removed shares. One may still have the GPU, and be late: that is over when it has given it back."""
+        """Forget removed shares. One that still has the GPU, and may be late, is forgotten after it gives it back."""
         watched, holder = self._gpus[gpu], self._server.holder(gpu) if self._server else None
         for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
             if watched.state[share].late is None and not watched.state[share].stopped:
@@ -206,23 +204,22 @@ class Bouncer:
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
-        await self._in_thread(self._watchdog.stop, order.processes - self._held(gpu))  # twice would be its user's word
+        # a second SIGSTOP would count as its user's
+        await self._in_thread(self._resume_guard.stop, order.processes - self._held(gpu))
         self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
             self._tell(gpu, order.share, order.reason)
-            watched.looked, watched.turns = (
-                self._clock(),
-                self._looks.turns(gpu, watched.pods),
-            )  # what it does now is looked at alone
+            # the next scan covers only what it does from now on
+            watched.scanned_at, watched.turns = self._clock(), self._scanner.turns(gpu, watched.pods)
             self._hurry.set()
 
     def _speak_for(self, gpu: str, share: str, after: float) -> None:
-        """Ask and give back in the share's name for as long as its processes are stopped."""
+        """Ask for the GPU and give it back on behalf of the share for as long as its processes are stopped."""
         if self._server is None:
             return
         self._dismiss(gpu, share)
-        turn = functools.partial(self._events.put_nowait, (gpu, events.Turn(share)))
+        turn = functools.partial(self._events.put_nowait, (gpu, events.TurnBegan(share)))
         over = functools.partial(self._events.put_nowait, (gpu, events.TurnEnded(share, frozenset())))
         try:
             self._proxies[gpu, share] = Proxy(self._server, gpu, share, turn, over, after)
@@ -231,7 +228,7 @@ class Bouncer:
 
     async def _continue(self, gpu: str, order: events.Continue) -> None:
         """Continue the processes, unless they are stopped for another GPU as well."""
-        await self._in_thread(self._watchdog.resume, order.processes - self._held(gpu))
+        await self._in_thread(self._resume_guard.resume, order.processes - self._held(gpu))
         proxy = self._proxies.get((gpu, order.share))
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
@@ -250,7 +247,7 @@ class Bouncer:
         found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, keepers in self._gpus[gpu].keepers.items():
             found.setdefault(pod, set()).update(keepers)
-        for pod, process in members(self._server, gpu):
+        for pod, process in connected_processes(self._server, gpu):
             found.setdefault(pod, set()).add(process)
         records = self._gpus[gpu].state.values()
         meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
@@ -262,7 +259,7 @@ class Bouncer:
         return await self._with_resting(gpu, event, Present(users, never))
 
     async def _throttled(self, gpu: str, event: Event) -> dict[str, int]:
-        """Return for how long CPU limits stopped the programs of shares that would be judged to be late now."""
+        """Return for how long CPU limits stopped the programs of shares that would count as late now."""
         watched, now, found = self._gpus[gpu], self._clock(), dict[str, int]()
         late = {share: one.late for share, one in watched.state.items() if one.late is not None}
         if isinstance(event, events.Late):
@@ -275,14 +272,14 @@ class Bouncer:
         return found
 
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:
-        pids = [process.pid for pod, process in members(self._server, gpu) if pod == share]
+        pids = [process.pid for pod, process in connected_processes(self._server, gpu) if pod == share]
         return await self._in_thread(cpu_limits.read, pids)
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
-        """Add what rests, of the shares that may be judged now. What is stopped by us does not."""
+        """Add the resting processes of the shares that may be judged now, without those that we stopped."""
         watched, server = self._gpus[gpu], self._server
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
-        if isinstance(event, events.Looked):
+        if isinstance(event, events.UseScanned):
             judged |= {*event.foreign, *event.beyond}
         meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
         meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
@@ -294,15 +291,15 @@ class Bouncer:
         before, watched.resting = watched.resting, {}
         for share, processes in excused.items():
             known = before.get(share)
-            if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
+            if known is None or known[0] != processes:  # the next scan covers only what it does from now on
                 known = processes, self._clock()
-                watched.looked, watched.turns = known[1], self._looks.turns(gpu, watched.pods)
+                watched.scanned_at, watched.turns = known[1], self._scanner.turns(gpu, watched.pods)
                 self._hurry.set()
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
 
     def _without_gpus(self, processes: Processes) -> Processes:
-        """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
+        """Return the processes that have no GPU open. One that cannot be inspected counts as having one open."""
 
         def opens(one: Process) -> bool:
             try:
@@ -313,7 +310,7 @@ class Bouncer:
         return frozenset(one for one in processes if not opens(one))
 
     def _arm(self, gpu: str) -> None:
-        """Set the timer to the next moment at which something is to be decided there."""
+        """Set the timer to the next moment at which something is to be decided for that GPU."""
         watched = self._gpus[gpu]
         if watched.timer:
             watched.timer.cancel()
@@ -326,7 +323,7 @@ class Bouncer:
             watched.timer = asyncio.get_running_loop().call_later(delay, self._ring, gpu)
 
     def _ring(self, gpu: str) -> None:
-        """Check whether a late share has given the GPU back, and whether it is time."""
+        """Check whether a late share has given the GPU back, and whether a decision is due."""
         watched = self._gpus[gpu]
         holder = self._server.holder(gpu) if self._server else None
         for share, one in watched.state.items():
@@ -338,10 +335,10 @@ class Bouncer:
         else:
             self._arm(gpu)
 
-    # --- looks --------------------------------------------------------------------------------------------------------
+    # --- scans --------------------------------------------------------------------------------------------------------
 
-    async def _look_for_ever(self) -> None:
-        """Look for ever, more often while processes are stopped: others wait for the end of their work."""
+    async def _scan_for_ever(self) -> None:
+        """Scan for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
             stopped = any(watched.stopped or watched.resting for watched in self._gpus.values())
             self._hurry.clear()
@@ -351,40 +348,40 @@ class Bouncer:
                 continue
             for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
-                    await self._looks.look(gpu, self._watched(gpu))
-                except Exception:  # such as a reader that fails: the next look may not
-                    _log.exception("Who uses %s could not be looked at", gpu)
+                    await self._scanner.scan(gpu, self._watched(gpu))
+                except Exception:  # such as a reader that fails: the next scan may succeed
+                    _log.exception("The use of %s could not be scanned", gpu)
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
-        """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
+        """Give the GPU back for stopped ``processes``; without ``processes``, for all of a share that refuses to."""
         if self._server:
-            every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)
+            every = frozenset(process for pod, process in connected_processes(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
 
-    async def _measure_for_ever(self, looks: MemoryLooks) -> None:
-        """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
+    async def _scan_memory_for_ever(self, comparison: MemoryComparison) -> None:
+        """Compare the memory of the GPUs, one after the other, at most once in each pause."""
         while True:
             await asyncio.sleep(self._pause)
             for gpu, watched in list(self._gpus.items()):
                 try:
-                    untold = await looks.look(gpu, watched)
+                    untold = await comparison.compare(gpu, watched)
                 except Exception:  # as above
-                    _log.exception("How much memory programs have on %s could not be looked at", gpu)
+                    _log.exception("The memory of programs on %s could not be compared", gpu)
                     continue
                 if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
-                    self._see(gpu, events.Measured(untold))
+                    self._see(gpu, events.MemoryScanned(untold))
 
     def _see(self, gpu: str, event: Event) -> None:
         self._events.put_nowait((gpu, event))
 
-    def _made_looks(self) -> Looks:
-        return Looks(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
+    def _new_scanner(self) -> UseScanner:
+        return UseScanner(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _watched(self, gpu: str) -> Watched:
+    def _watched(self, gpu: str) -> WatchedGpu:
         if gpu not in self._gpus:
-            self._gpus[gpu] = Watched(self._penalties(gpu))
+            self._gpus[gpu] = WatchedGpu(self._penalties(gpu))
         return self._gpus[gpu]
 
     async def _save(self) -> bool:
@@ -393,7 +390,7 @@ class Bouncer:
                 stopped_processes.save, self._path, {gpu: one.state for gpu, one in self._gpus.items()}
             )
         except OSError as error:
-            _log.warning("What became of offences cannot be kept, so nobody is stopped: %s", error)
+            _log.warning("What became of offences cannot be kept, so no process is stopped: %s", error)
             return False
         return True
 

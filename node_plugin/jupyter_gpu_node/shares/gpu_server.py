@@ -1,4 +1,4 @@
-"""One GPU of the server: its desk, the connections of its clients, and its timers. It never waits."""
+"""One GPU of the server: its lease manager, the connections of its clients, and its timers. It never waits."""
 
 from __future__ import annotations
 
@@ -14,32 +14,40 @@ from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.books import Books, Usage
-from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.books import GpuBooks, ShareFigures
+from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from .alarm import Alarm
-from .multi_gpu import Together
+from .multi_gpu import MultiGpuCoordinator
 from .peer import Peer
-from .share_socket import Line
+from .share_socket import Connection
 
 FASTEST = 0.1
-"""Seconds between two looks at the books, if a period is shorter."""
+"""Seconds between two updates of the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
 """Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
 or has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
 HEARD = 0.02
-"""Seconds in which all that came before the end of the rest is heard, also if this process stood still meanwhile."""
+"""Seconds in which messages from before the end of the rest are read, also if this process was not running."""
 _LONG = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
-    """A share was asked for its GPU at ``since`` (by the clock of the server) and has not given it back in time."""
+class ShareOverdue:
+    """Notice that a share, asked for its GPU at ``since`` (by the server's clock), has not given it back in time."""
 
     gpu: str
     pod: str
@@ -47,7 +55,7 @@ class Overdue:
     processes: tuple[Peer, ...]
 
 
-class Station:
+class GpuServer:
     """The turns of one GPU, with its clients, books and files.
 
     ``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
@@ -61,24 +69,24 @@ class Station:
         rules: Elastic | None,
         arbiter: Callable[[Timing, int], Arbiter],
         clock: Callable[[], int],
-        write: Callable[[Station, Collection[str], Collection[str]], None],
-        overdue: Callable[[Overdue], None],
-        together: Together,
+        write: Callable[[GpuServer, Collection[str], Collection[str]], None],
+        overdue: Callable[[ShareOverdue], None],
+        coordinator: MultiGpuCoordinator,
     ) -> None:
         now = clock()
         self.gpu = gpu
         self.timing = timing
-        self.desk = Desk(arbiter(timing, now), now)
-        self._books = Books(rules, now)
+        self.manager = LeaseManager(arbiter(timing, now), now)
+        self._books = GpuBooks(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
         self._rested = False
         self._clock = clock
         self._write = write
         self._overdue = overdue
-        self._together = together
-        self._lines: dict[Client, Line] = {}
-        self._clients: dict[Line, Client] = {}
+        self._coordinator = coordinator
+        self._connections: dict[ShareClient, Connection] = {}
+        self._clients: dict[Connection, ShareClient] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
         """The own copies, and when they were written."""
@@ -88,33 +96,33 @@ class Station:
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
         """Time that the alarm is set for."""
-        self._looker: asyncio.TimerHandle | None = None
+        self._books_timer: asyncio.TimerHandle | None = None
         self._rests = False
 
     @property
-    def processes(self) -> Mapping[Client, Line]:
+    def processes(self) -> Mapping[ShareClient, Connection]:
         """The connected processes."""
-        return self._lines
+        return self._connections
 
-    def usage(self, pod: str) -> Usage:
+    def usage(self, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        return self._books.usage(self.desk, pod, self._clock())
+        return self._books.usage(self.manager, pod, self._clock())
 
     def share(self, pod: str) -> ShareUse:
         """Return what one share's user sees of it; `KeyError` if there is none."""
-        return self._books.share(self.desk, self.gpu, pod, self._clock())
+        return self._books.share(self.manager, self.gpu, pod, self._clock())
 
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
         """Return the contents of the share's file, its deposits, and the present time by their clock."""
         now = self._clock()
-        return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
+        return self._books.file(self.manager, self.gpu, pod, now, wall), self.manager.deposits(pod), now
 
     def debts(self) -> dict[str, tuple[int, int]]:
         """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
         now = self._clock()
         return {
             pod: (debt.left(now), debt.milli)
-            for pod, debt in self.desk.closed(now).items()
+            for pod, debt in self.manager.closed(now).items()
             if debt.left(now) > share_file.SMALL
         }
 
@@ -122,20 +130,20 @@ class Station:
         self,
         terms: Mapping[str, Terms],
         deposits: Mapping[str, Iterable[Deposit]],
-        left: Mapping[str, Left],
+        left: Mapping[str, PreviousState],
         owes: Mapping[str, int],
     ) -> None:
         """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
         self._books.reset()
         now = self._clock()
-        orders = self.desk.set(terms, now, deposits, owes)
-        if effective := self._books.resume(self.desk, left):
-            orders += self.desk.adjust(effective, now)
+        orders = self.manager.set(terms, now, deposits, owes)
+        if effective := self._books.resume(self.manager, left):
+            orders += self.manager.adjust(effective, now)
         self._act(orders)
 
-    def obey(self, rule: Rule) -> None:
+    def apply_rule(self, rule: Rule) -> None:
         """Apply the rule that programs on several GPUs impose on the order here."""
-        self._act(self.desk.obey(rule, self._clock()))
+        self._act(self.manager.apply_rule(rule, self._clock()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
         """Write their files again, although nothing changed."""
@@ -146,12 +154,12 @@ class Station:
     def stop(self) -> None:
         """End all turns and connections."""
         self._alarm.close()
-        for timer in (self._looker, self._opens):
+        for timer in (self._books_timer, self._opens):
             if timer:
                 timer.cancel()
-        for line in self._clients:
-            line.close()
-        self._lines, self._clients = {}, {}
+        for connection in self._clients:
+            connection.close()
+        self._connections, self._clients = {}, {}
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
@@ -159,7 +167,7 @@ class Station:
         """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
         if not self._rested:
             least, most = SETTLE
-            self.desk.rest(self._clock() + _LONG)
+            self.manager.rest(self._clock() + _LONG)
             self._then(min(max(self.timing.grace, least), most) / 1e6, self._hear)
 
     def _then(self, delay: float, act: Callable[[], None]) -> None:
@@ -173,128 +181,132 @@ class Station:
     def _open(self) -> None:
         self._rested = True
         now = self._clock()
-        self.desk.rest(now)
-        self._act(self.desk.tick(now))
+        self.manager.rest(now)
+        self._act(self.manager.tick(now))
 
-    def came(self, line: Line) -> None:
-        """Add a process that connected to the share of that door."""
-        client, out = self.desk.join(line.door.pod, self._clock())
-        self._lines[client] = line
-        self._clients[line] = client
-        self._together.came(self.gpu, line.door.pod, line.peer)
+    def came(self, connection: Connection) -> None:
+        """Add a process that connected to the socket of its share."""
+        client, out = self.manager.join(connection.share_socket.pod, self._clock())
+        self._connections[client] = connection
+        self._clients[connection] = client
+        self._coordinator.came(self.gpu, connection.share_socket.pod, connection.peer)
         self._act(out)
 
-    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+    def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection. An impossible message ends it."""
-        client = self._clients.get(line)
+        client = self._clients.get(connection)
         if client is None:
             return
         now = self._clock()
-        out: list[Out] = []
+        out: list[Action] = []
         reason = ""
         try:
             for message in messages:
-                out += self.desk.receive(client, message, now)
+                out += self.manager.receive(client, message, now)
         except Malformed as error:
             reason = f"what it sent cannot be: it {error}"
         self._act(out)
         if reason:
-            line.door.lost(line, reason)
+            connection.share_socket.lost(connection, reason)
 
-    def left(self, line: Line) -> None:
+    def left(self, connection: Connection) -> None:
         """Give back what a closed connection had."""
-        client = self._clients.pop(line, None)
+        client = self._clients.pop(connection, None)
         if client is not None:
-            del self._lines[client]
-            self._together.left(self.gpu, line.door.pod, line.peer)
-            self._act(self.desk.leave(client, self._clock()))
+            del self._connections[client]
+            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            self._act(self.manager.leave(client, self._clock()))
 
-    def _act(self, outs: Iterable[Out]) -> None:
-        """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
+    def _act(self, outs: Iterable[Action]) -> None:
+        """Send everything. A client that cannot be sent to is removed, and what follows from that is sent as well."""
         queue = deque(outs)
         while queue:
             match queue.popleft():
                 case Send(client, message):
-                    line = self._lines.get(client)
-                    if line is not None and not line.send(message):
+                    connection = self._connections.get(client)
+                    if connection is not None and not connection.send(message):
                         self._close(client)
-                        queue.extend(self.desk.leave(client, self._clock()))
+                        queue.extend(self.manager.leave(client, self._clock()))
                 case Close(client):
                     self._close(client)
-                case Late(pod, since, clients):
-                    processes = tuple(self._lines[client].peer for client in clients if client in self._lines)
-                    self._overdue(Overdue(self.gpu, pod, since, processes))
+                case LeaseOverdue(pod, since, clients):
+                    processes = tuple(
+                        self._connections[client].peer for client in clients if client in self._connections
+                    )
+                    self._overdue(ShareOverdue(self.gpu, pod, since, processes))
         self._arm()
-        if self._looker is None or self._rests:
-            self._look_later(rests=False)
-        self._together.changed()
+        if self._books_timer is None or self._rests:
+            self._update_books_later(rests=False)
+        self._coordinator.changed()
 
-    def _close(self, client: Client) -> None:
-        line = self._lines.pop(client, None)
-        if line is not None:
-            del self._clients[line]
-            self._together.left(self.gpu, line.door.pod, line.peer)
-            line.close()
+    def _close(self, client: ShareClient) -> None:
+        connection = self._connections.pop(client, None)
+        if connection is not None:
+            del self._clients[connection]
+            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            connection.close()
 
-    # --- memory, as the driver says it --------------------------------------------------------------------------------
+    # --- memory, as the driver reports it -----------------------------------------------------------------------------
 
-    def told(self) -> dict[Client, int]:
-        """Return the bytes of memory that each client has told."""
-        return {client: client.share.pool.size(client) for client in self._lines}
+    def told(self) -> dict[ShareClient, int]:
+        """Return the bytes of memory that each client has reported."""
+        return {client: client.share.pool.size(client) for client in self._connections}
 
-    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[Client, int]) -> int:
-        """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
+    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[ShareClient, int]) -> int:
+        """Record the bytes that the share's processes hold; return how many above its limit were never granted.
 
-        ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;
-        who came later is not measured yet. Raises `KeyError` if there is no such share.
+        ``context``: bytes that the contexts of one process may take. ``told``: the clients' reports when the driver was
+        asked; later clients are not measured yet. Raises `KeyError` if there is no such share.
         """
         by_client, rest = measured_memory.by_client(
             {
-                client: Process(line.peer.pid, line.peer.start)
-                for client, line in self._lines.items()
+                client: Process(connection.peer.pid, connection.peer.start)
+                for client, connection in self._connections.items()
                 if client.share.name == pod
             },
             held, context, told,
         )  # fmt: skip
-        pool = self.desk.shares[pod].pool
-        before, out = pool.used, self.desk.measured(pod, by_client, rest)
-        if pool.used != before:  # else the books of a GPU at rest would be looked at for nothing
+        pool = self.manager.shares[pod].pool
+        before, out = pool.used, self.manager.measured(pod, by_client, rest)
+        if pool.used != before:  # else the books of an idle GPU would be updated for nothing
             self._act(out)
         return pool.untold
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the alarm ring in time. One that rings too early is left as it is: it looks again."""
-        wake = self.desk.wake
+        """Have the alarm ring in time. One that is set too early is left as it is, and set again when it rings."""
+        wake = self.manager.wake
         if wake is not None and (self._rings is None or wake < self._rings):
             self._rings = wake
             self._alarm.set(wake - self._clock())
 
     def _ring(self) -> None:
         self._rings = None
-        wake, now = self.desk.wake, self._clock()
+        wake, now = self.manager.wake, self._clock()
         if wake is not None and wake <= now:
-            self._act(self.desk.tick(now))
+            self._act(self.manager.tick(now))
         else:
             self._arm()
 
-    def _look_later(self, *, rests: bool) -> None:
-        """Look at the books after a period; at rest, when no pod shares the GPU now, only now and then."""
-        if self._looker is not None:
-            self._looker.cancel()
+    def _update_books_later(self, *, rests: bool) -> None:
+        """Update the books after a period; rarely while no pod shares the GPU."""
+        if self._books_timer is not None:
+            self._books_timer.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
         self._rests = rests
-        self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
+        self._books_timer = self._loop.call_later(
+            max(pause, self.timing.expiry / 4e6) if rests else pause, self._update_books
+        )
 
-    def _look(self) -> None:
-        """Adjust shares to their use, once a period, and have written what is new."""
-        rested, self._rests, self._looker = self._rests, False, None
-        now, holder = self._clock(), self.desk.holder
-        effective = self._books.look(self.desk, now)
-        if any(self.desk.shares[pod].effective != milli for pod, milli in effective.items()):
-            self._act(self.desk.adjust(effective, now))
-        still = {pod: self.file(pod, 0)[0].steady for pod in self.desk.shares}
+    def _update_books(self) -> None:
+        """Adjust shares to their use, once a period, and have changed files written."""
+        rested, self._rests, self._books_timer = self._rests, False, None
+        now, holder = self._clock(), self.manager.holder
+        effective = self._books.end_period(self.manager, now)
+        if any(self.manager.shares[pod].effective != milli for pod, milli in effective.items()):
+            self._act(self.manager.adjust(effective, now))
+        still = {pod: self.file(pod, 0)[0].steady for pod in self.manager.shares}
         fresh = [pod for pod, file in still.items() if self._written.get(pod) != file]
         keep = [pod for pod, file in still.items() if share_file.is_due(file, now, *self._kept.get(pod, (None, 0)))]
         self._written = still
@@ -303,13 +315,13 @@ class Station:
         if fresh or keep or closed:
             self._write(self, fresh, [*keep, *closed])
         if still:
-            news = not rested and not all(self.desk.shares[pod].exclusive for pod in fresh)
+            news = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
             busy = news or (holder is not None and not holder.exclusive)
-            self._look_later(rests=not busy)
+            self._update_books_later(rests=not busy)
 
     def _closed(self) -> list[str]:
         """Return the closed shares whose own copies are to be written or removed: one may have the GPU still."""
         owing, before = {pod: amount for pod, (amount, _) in self.debts().items()}, self._owing
         self._owing = owing
         more = [pod for pod, amount in owing.items() if amount > before.get(pod, 0)]
-        return [*more, *(before.keys() - owing.keys() - self.desk.shares.keys())]
+        return [*more, *(before.keys() - owing.keys() - self.manager.shares.keys())]

@@ -1,4 +1,4 @@
-"""Looks at the memory of shared GPUs: once a second, what the driver says that processes hold is charged to shares."""
+"""Charges shares, once a second, for the GPU memory that the driver says their processes hold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.rules.measured_memory import MIB
 
 from .server import ArbiterServer
-from .usage_by_process import Reader
-from .use_scans import attributed, members
-from .watched import Watched
+from .usage_by_process import UsageReader
+from .use_scans import attributed, connected_processes
+from .watched import WatchedGpu
 
 UNKNOWN = (
     "The driver does not say how much memory each process has on GPU %s%s. So limits of memory hold there by what "
@@ -23,13 +23,13 @@ UNKNOWN = (
 _log = logging.getLogger(__name__)
 
 
-class MemoryLooks:
-    """The looks of one node. ``thread`` does what blocks; ``pod_of`` says there which pod a process is of."""
+class MemoryComparison:
+    """Compares the driver's figures on one node. ``thread`` runs what blocks, such as ``pod_of``: the pod of a pid."""
 
     def __init__(
         self,
         server: ArbiterServer,
-        reader: Reader,
+        reader: UsageReader,
         thread: ThreadPoolExecutor,
         pod_of: Callable[[int], str | None],
     ) -> None:
@@ -40,22 +40,22 @@ class MemoryLooks:
         self._unknown: set[str] = set()
         """GPUs of which it was said that the driver does not tell."""
 
-    async def look(self, gpu: str, watched: Watched) -> Mapping[str, int] | None:
-        """Charge what processes hold, and return the bytes above each limit that nobody was granted.
+    async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
+        """Charge what processes hold, and return, by share, the bytes above its limit that were never granted.
 
-        None: there is nothing to look at, as one share without a limit has the GPU, or no program of any has it.
+        None: there is nothing to compare: one share without a limit has the GPU, or no program uses it.
         """
-        station = self._server.station(gpu)
-        shares = station.desk.shares if station else {}
+        gpu_server = self._server.gpu_server(gpu)
+        shares = gpu_server.manager.shares if gpu_server else {}
         limited = len(shares) > 1 or any(one.pool.limit is not None for one in shares.values())
-        if station is None or not limited or not (station.processes or watched.users or watched.keepers):
+        if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.keepers):
             watched.keepers = {}
             return None
-        told = station.told()
+        told = gpu_server.told()
         by_pid = await self._reader.memory(gpu)
         by_share: Mapping[str, Mapping[Process, int | None]] = {}
         if by_pid:
-            known = {process: pod for pod, process in members(self._server, gpu)}
+            known = {process: pod for pod, process in connected_processes(self._server, gpu)}
             work = functools.partial(attributed, watched.pods, by_pid, known, self._pod_of)
             by_share = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         if by_pid is None or any(size is None for some in by_share.values() for size in some.values()):
@@ -63,7 +63,7 @@ class MemoryLooks:
         untold = {}
         for pod in shares.keys() & watched.pods:
             held = {process: size for process, size in by_share.get(pod, {}).items() if size is not None}
-            untold[pod] = station.measured(pod, held, watched.penalties.context * MIB, told)
+            untold[pod] = gpu_server.measured(pod, held, watched.penalties.context * MIB, told)
         watched.keepers = {pod: frozenset(some) for pod, some in by_share.items()}
         return untold
 

@@ -1,4 +1,4 @@
-"""The GPUs of one node as `gangs` sees them: which pods have a program on several, and what follows from that.
+"""Coordinates the GPUs of one node: finds the pods with a program on several of them, and applies the `gangs` rules.
 
 A program is a process, or several (`programs`). It is on a GPU from its first launch or allocation there on, as
 its gate connects then: before anything that it has on one can wait for another.
@@ -15,27 +15,27 @@ from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.rules.turns import programs
 from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 
 from .peer import Peer
 
 MOST = 8
-"""Looks at a time: more follow a moment later, so that others are heard meanwhile."""
+"""Passes at a time: more follow a moment later, so that other events are handled in between."""
 NO_RULE = Rule()
 
 
-class Obeying(Protocol):
-    """One GPU, as a `Station` is one."""
+class RuledGpu(Protocol):
+    """One GPU, such as a `GpuServer`."""
 
     @property
-    def desk(self) -> Desk:
+    def manager(self) -> LeaseManager:
         """Its shares."""
 
-    def obey(self, rule: Rule) -> None:
+    def apply_rule(self, rule: Rule) -> None:
         """Apply that rule from now on."""
 
 
-class Server(Protocol):
+class ServerProcess(Protocol):
     """A Jupyter server."""
 
     @property
@@ -47,16 +47,19 @@ class Server(Protocol):
         """Clock ticks after boot."""
 
 
-class Together:
-    """The coordination of one node's GPUs, which may become more. Where no pod is on several of them, it does nothing.
+class MultiGpuCoordinator:
+    """Coordinates one node's GPUs, also later ones. While no pod is on several of them, it does nothing.
 
     ``servers``: those that start notebooks and terminals.
     """
 
     def __init__(
-        self, stations: Mapping[str, Obeying], clock: Callable[[], int], servers: Callable[[], Iterable[Server]]
+        self,
+        gpu_servers: Mapping[str, RuledGpu],
+        clock: Callable[[], int],
+        servers: Callable[[], Iterable[ServerProcess]],
     ) -> None:
-        self._stations = stations
+        self._gpu_servers = gpu_servers
         self._clock = clock
         self._servers = servers
         self._loop = asyncio.get_running_loop()
@@ -64,16 +67,16 @@ class Together:
         self._connected: dict[str, dict[Peer, Counter[str]]] = {}
         """Connections of each pod and process, by GPU."""
         self._wide: set[str] = set()
-        """Pods whose processes are on several GPUs, each of them or not."""
-        self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
-        """Parents of their processes, as first read: a process that loses them later stays what it is."""
-        self._known: frozenset[programs.Process] = frozenset()
+        """Pods with processes on several GPUs, whether or not one process is."""
+        self._ancestry: dict[Peer, tuple[programs.PidAndStart, ...]] = {}
+        """Ancestors of their processes, as first read: a process that loses them later still belongs to its program."""
+        self._known: frozenset[programs.PidAndStart] = frozenset()
         """The servers at that moment."""
         self._several: tuple[str, ...] = ()
         """Pods of which one program is on several GPUs."""
         self._rules: Mapping[str, Rule] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks = False
+        self._looking = False
         self._again = False
 
     def came(self, gpu: str, pod: str, process: Peer) -> None:
@@ -90,7 +93,7 @@ class Together:
             del there[gpu]
         if not there:
             del processes[process]
-            self._lines.pop(process, None)
+            self._ancestry.pop(process, None)
         if not processes:
             del self._connected[pod]
         self._count(pod)
@@ -105,57 +108,57 @@ class Together:
             self._wide.discard(pod)
             self._find(self._known)
 
-    def _now_known(self) -> frozenset[programs.Process]:
+    def _now_known(self) -> frozenset[programs.PidAndStart]:
         return frozenset((one.pid, one.started) for one in self._servers())
 
-    def _find(self, servers: frozenset[programs.Process]) -> None:
+    def _find(self, servers: frozenset[programs.PidAndStart]) -> None:
         self._known = servers
         self._several = tuple(sorted(pod for pod in self._wide if self._is_on_several(self._connected[pod])))
 
     def _is_on_several(self, processes: Mapping[Peer, Counter[str]]) -> bool:
         if any(len(gpus) > 1 for gpus in processes.values()):
             return True
-        lines = ((self._line(process), gpus) for process, gpus in processes.items())
-        return programs.is_on_several((programs.program(line, self._known), gpus) for line, gpus in lines)
+        ancestries = ((self._ancestry_of(process), gpus) for process, gpus in processes.items())
+        return programs.is_on_several((programs.program(ancestry, self._known), gpus) for ancestry, gpus in ancestries)
 
-    def _line(self, process: Peer) -> tuple[programs.Process, ...]:
-        if process not in self._lines:
-            self._lines[process] = proc.line(process.pid, process.start)
-        return self._lines[process]
+    def _ancestry_of(self, process: Peer) -> tuple[programs.PidAndStart, ...]:
+        if process not in self._ancestry:
+            self._ancestry[process] = proc.line(process.pid, process.start)
+        return self._ancestry[process]
 
     def changed(self) -> None:
         """Note that something happened on one of the GPUs."""
-        if self._looks:
+        if self._looking:
             self._again = True
         elif self._rules or self._several:
-            self._look()
+            self._update_rules()
 
     def stop(self) -> None:
         """Stop: apply no more rules."""
-        self._looks = True
+        self._looking = True
         if self._timer:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        self._looks = True
+    def _update_rules(self) -> None:
+        self._looking = True
         try:
             for _ in range(MOST):
                 self._again = False
-                self._obey()
+                self._apply_rule()
                 if not self._again:
                     break
         finally:
-            self._looks = False
+            self._looking = False
             self._set_timer(self._gangs.wake)
 
-    def _obey(self) -> None:
+    def _apply_rule(self) -> None:
         if self._wide and (servers := self._now_known()) != self._known:
             self._find(servers)
-        desks = {gpu: station.desk for gpu, station in self._stations.items()}
-        before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
+        managers = {gpu: gpu_server.manager for gpu, gpu_server in self._gpu_servers.items()}
+        before, self._rules = self._rules, self._gangs.rules_for(managers, self._several, self._clock())
         for gpu in sorted({*before, *self._rules}):
             if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
-                self._stations[gpu].obey(self._rules.get(gpu, NO_RULE))
+                self._gpu_servers[gpu].apply_rule(self._rules.get(gpu, NO_RULE))
 
     def _set_timer(self, wake: int | None) -> None:
         if self._timer:
@@ -163,4 +166,4 @@ class Together:
             self._timer = None
         if self._again or wake is not None:
             pause = 0 if self._again or wake is None else max(0, wake - self._clock())
-            self._timer = self._loop.call_later(pause / 1e6, self._look)
+            self._timer = self._loop.call_later(pause / 1e6, self._update_rules)

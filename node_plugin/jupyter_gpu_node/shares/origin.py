@@ -23,8 +23,8 @@ def of_first(process: Process, uid: str, group: Path | None) -> bool:
         own = _group(process.pid)
         if pod_cgroup.uid_of(own) != uid:
             return False
-        line = proc.line(process.pid, process.started, MOST_PARENTS)
-        top = jupyter_server.top([_ancestor(pid, start, own) for pid, start in line], MOST_PARENTS)
+        ancestry = proc.line(process.pid, process.started, MOST_PARENTS)
+        top = jupyter_server.top([_ancestor(pid, start, own) for pid, start in ancestry], MOST_PARENTS)
         if top is None or not proc.alive(process.pid, process.started):
             return False
         return jupyter_server.is_first(top, None if top.first or group is None else _starts(group, process.pid))

@@ -1,7 +1,7 @@
-"""Ways to a GPU that no gate stands in: OpenCL, graphics, ray tracing, video. They are known by their libraries.
+"""APIs that reach a GPU without the gate: OpenCL, graphics, ray tracing, video. They are known by their libraries.
 
-These use the kernel driver by themselves, or functions of CUDA's driver that have no names. What works on such a way
-cannot ask for turns, and its user means no harm. Reading a process's map blocks: for a thread.
+They use the kernel driver directly, or unnamed functions of CUDA's driver. A program that uses them cannot ask for
+turns, and its user means no harm. Reading a process's memory map blocks: for a thread.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LIBRARIES = (
     ("libnvidia-encode.so", "NVENC"),
     ("libnvcuvid.so", "NVDEC"),
 )
-"""Beginnings of files' names, and what people call what they are for."""
+"""Prefixes of file names, and the usual name of each API."""
 CUDA = "libcuda.so"
 MAX_MAP = 4 << 20
 
 
 def named(files: Collection[str], *, asks: bool) -> str:
-    """Return the ways of a process that has these files mapped, in words; empty: there are none that excuse it.
+    """Return the APIs of a process that has these files mapped, in words; empty: none excuses it.
 
-    One that never asks for turns is excused only if it has no CUDA: with CUDA it could ask.
+    A process that never asks for turns is excused only if it has no CUDA: with CUDA it could ask.
     """
     if not asks and any(file.startswith(CUDA) for file in files):
         return ""
@@ -36,14 +36,14 @@ def named(files: Collection[str], *, asks: bool) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def ways_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
-    """Return the ways by share; none of a share of which one process has no excuse."""
-    ways = {}
+def apis_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
+    """Return the APIs by share, without shares that have a process without an excuse."""
+    apis = {}
     for share, processes in found.items():
         by_process = [named(_mapped(one.pid), asks=one in members) for one in sorted(processes)]
         if by_process and all(by_process):
-            ways[share] = ", ".join(dict.fromkeys(by_process))
-    return ways
+            apis[share] = ", ".join(dict.fromkeys(by_process))
+    return apis
 
 
 def _mapped(pid: int) -> set[str]:

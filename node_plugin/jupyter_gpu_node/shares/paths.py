@@ -1,4 +1,4 @@
-"""Places of a share's files and socket: ``shares`` below a directory that one pod sees, or the node alone.
+"""Paths of a share's files and socket: ``shares`` below a directory that one pod sees, or the node alone.
 
 Directories are opened once and everything in them is done through the descriptor: no link is followed, so that no
 process that can write there (no pod should) makes us write elsewhere, and a path may be longer than an address of a

@@ -45,7 +45,7 @@ def user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def peer(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket) -> Peer:
     """Return the process that connected; raises `ProcessLookupError` if it has ended, and `OSError`."""
     pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     start = proc.process_start_time(pid) if pid > 0 else None

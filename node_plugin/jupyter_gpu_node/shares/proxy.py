@@ -1,7 +1,7 @@
-"""Speaks for a share whose processes are stopped: they can neither ask for the GPU nor give it back.
+"""Acts for a share whose processes are stopped: they can neither ask for the GPU nor give it back.
 
-A proxy is one more client of the share, by a connection like any other, whose other end is here. It asks, tells of the
-turn when it comes, and gives back when it is asked to or the time is over.
+A proxy is one more client of the share, with a connection like any other whose other end is here. It asks for the GPU,
+reports its turn, and gives the GPU back when asked to or when the time is over.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ from jupyter_gpu_node.shares.rules.protocol import (
 
 from .peer import Peer
 from .server import ArbiterServer, microseconds
-from .share_socket import Line
+from .share_socket import Connection
 
 
 def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
     """Return the processes of the share that have the GPU."""
-    station = server.station(gpu)
-    found = station.processes.items() if station else ()
+    gpu_server = server.gpu_server(gpu)
+    found = gpu_server.processes.items() if gpu_server else ()
     return Processes(
-        Process(line.peer.pid, line.peer.start) for client, line in found if client.holds and client.share.name == pod
+        Process(connection.peer.pid, connection.peer.start)
+        for client, connection in found
+        if client.holds and client.share.name == pod
     )
 
 
 def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process], *, shut: bool = False) -> None:
-    """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use.
+    """Give the GPU back for those of ``processes`` that have it: all the time that they had it counts as use.
 
-    ``shut``: only for those that can launch nothing more by that lease, whenever they run again.
+    ``shut``: only for those that can launch nothing more under that lease, whenever they run again.
     """
-    station = server.station(gpu)
-    for client, line in list(station.processes.items()) if station else ():
-        who = Process(line.peer.pid, line.peer.start)
-        if shut and station and not station.desk.shut(client, microseconds()):
+    gpu_server = server.gpu_server(gpu)
+    for client, connection in list(gpu_server.processes.items()) if gpu_server else ():
+        process = Process(connection.peer.pid, connection.peer.start)
+        if shut and gpu_server and not gpu_server.manager.shut(client, microseconds()):
             continue
-        if station and client.share.name == pod and client.holds and who in processes:
-            station.received(line, [Done(None, MOST, client.number)])
+        if gpu_server and client.share.name == pod and client.holds and process in processes:
+            gpu_server.received(connection, [Done(None, MOST, client.number)])
 
 
 class Proxy:
@@ -72,7 +74,7 @@ class Proxy:
         over: Callable[[], None],
         after: float = 0,
     ) -> None:
-        door = server.door(gpu, pod)
+        share_socket = server.share_socket(gpu, pod)
         self.ended = False
         self._turn = turn
         self._ends = over
@@ -86,13 +88,13 @@ class Proxy:
         self._socket.setblocking(False)
         far.setblocking(False)
         ours = Peer(os.getpid(), os.getuid(), proc.process_start_time(os.getpid()) or 0)
-        line = Line(door, far, ours)
+        connection = Connection(share_socket, far, ours)
         self._loop.add_reader(self._socket.fileno(), self._read)
-        door.lines.add(line)
+        share_socket.connections.add(connection)
         try:
-            door.behind.came(line)
+            share_socket.handler.came(connection)
         except LookupError:
-            line.close()
+            connection.close()
             self.close()
             raise
         self._over = self._loop.call_later(after, self._send, Ask(0))
@@ -149,7 +151,7 @@ class Proxy:
             self._end()
 
     def _end(self) -> None:
-        """End by the server's word, or as there is no server any more."""
+        """End because the server said so, or is gone."""
         if not self.ended:
             self.close()
             self._ends()

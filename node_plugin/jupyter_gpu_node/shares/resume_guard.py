@@ -1,11 +1,11 @@
-"""The watchdog of stopped processes: none stays stopped because this process was killed and never comes back.
+"""Continues stopped processes if this process is killed and never comes back.
 
-Before a process is stopped, a `Deputy` learns its pid and start. It learns them from
-messages, not from the file of stopped processes: a successor of this process writes that file too, and the processes
-that the successor stops must stay so. To continue the others at once frees no offender: a successor begins with just
-that, and while there is none no share has a turn that could be disturbed.
+Before a process is stopped, the cleanup process (`Deputy`) is told its pid and start time. It gets them as messages,
+not from the file of stopped processes: a successor of this process writes that file too, and the processes that the
+successor stops must stay stopped. Continuing the others at once helps no violator: a successor begins with that anyway,
+and while there is none, no share has a turn that could be disturbed.
 
-A deputy that is killed together with this process, with its whole container, can do nothing: then the next start does.
+If the cleanup process is killed together with this process, as with its whole container, the next start continues them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.cleanup_process import Deputy
 from jupyter_gpu_node.processes.rules.process_id import Process
 
-# pidfd first, then the look which process that is: as proc.meant does it
+# the pidfd first, then the check which process it is, as proc.meant does
 _ACT = """
 import os, signal
 def act(process):
@@ -35,37 +35,37 @@ def act(process):
 _log = logging.getLogger(__name__)
 
 
-class Watchdog:
-    """The watchdog: stops and continues processes as `signals` does, watched. It blocks: for one thread."""
+class ResumeGuard:
+    """Stops and continues processes as `signals` does, and guards that they resume. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self.deputy = Deputy(_ACT, python)
+        self.cleanup_process = Deputy(_ACT, python)
         self._warned = False
 
     def stop(self, processes: Iterable[Process]) -> None:
-        """Stop processes, even if no deputy can be started.
+        """Stop processes, even if no cleanup process can be started.
 
-        Else a process that uses up its user's processes or memory could not be stopped any more. The file says which
-        processes the next start is to continue.
+        Otherwise a process that exhausts its user's processes or memory could not be stopped. The file lists the
+        processes that the next start is to continue.
         """
         wanted = sorted(processes)
         try:
-            self.deputy.hold(*map(_named, wanted))
+            self.cleanup_process.hold(*map(_named, wanted))
         except OSError as error:
             if not self._warned:
-                _log.warning("If this process is killed, whom it stopped runs again at its next start only: %s", error)
+                _log.warning("If this process is killed, what it stopped runs again only at its next start: %s", error)
             self._warned = True
         signals.stop(wanted)
 
     def resume(self, processes: Iterable[Process]) -> None:
-        """Let them run again, whichever process had stopped them."""
+        """Continue processes, whichever process stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
-        self.deputy.release(*map(_named, wanted))
+        self.cleanup_process.release(*map(_named, wanted))
 
     def close(self) -> None:
-        """End the watch. Processes that are still stopped run again."""
-        self.deputy.close()
+        """End the cleanup process. Processes that are still stopped run again."""
+        self.cleanup_process.close()
 
 
 def _named(process: Process) -> bytes:

@@ -1,4 +1,4 @@
-"""The arbiter's server of one node: a `Station` for each GPU, a socket and two files for each share.
+"""The arbiter's server of one node: a `GpuServer` for each GPU, a socket and two files for each share.
 
 Turns are decided in `rules.turns`. Here shares come and go.
 """
@@ -19,19 +19,19 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.pace import Pace
-from jupyter_gpu_node.shares.rules.share_file import Savings
+from jupyter_gpu_node.shares.rules.share_file import Savings, ShareKey
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.books import Usage
+from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from . import paths
-from .gpu_server import Overdue, Station
-from .multi_gpu import Server, Together
+from .gpu_server import GpuServer, ShareOverdue
+from .multi_gpu import MultiGpuCoordinator, ServerProcess
 from .peer import Check, Peer
-from .share_socket import Door
-from .store import Entry, Place, Store
+from .share_socket import ShareSocket
+from .store import ShareEntry, ShareStore
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedShare:
     """One share, and the directory in which its pod finds ``shares/<gpu>.sock`` and ``shares/<gpu>.json``."""
 
     terms: Terms
@@ -49,7 +49,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConnectedProcess:
     """A process that is a client of a share."""
 
     gpu: str
@@ -58,7 +58,7 @@ class Member:
 
 
 def microseconds() -> int:
-    """Return the time by which GPUs are shared: it never goes back, whatever is done to the time of day."""
+    """Return the time by which GPUs are shared, which never goes back, whatever happens to the time of day."""
     return time.monotonic_ns() // 1000
 
 
@@ -78,13 +78,13 @@ class ArbiterServer:
 
     def __init__(
         self,
-        store: Store,
+        store: ShareStore,
         check: Check,
         *,
         timing: Callable[[str], Timing] = lambda _: Timing(),
         elastic: Callable[[str], Elastic | None] = lambda _: None,
-        overdue: Callable[[Overdue], None] = lambda _: None,
-        servers: Callable[[], Iterable[Server]] = lambda: (),
+        overdue: Callable[[ShareOverdue], None] = lambda _: None,
+        servers: Callable[[], Iterable[ServerProcess]] = lambda: (),
         arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
         clock: Callable[[], int] = microseconds,
         wall: Callable[[], int] = milliseconds,
@@ -97,22 +97,22 @@ class ArbiterServer:
         self._arbiter = arbiter
         self._clock = clock
         self._wall = wall
-        self._stations: dict[str, Station] = {}
-        self._together = Together(self._stations, clock, servers)
-        self._shares: dict[Place, Placed] = {}
-        self._doors: dict[Place, Door] = {}
+        self._gpu_servers: dict[str, GpuServer] = {}
+        self._coordinator = MultiGpuCoordinator(self._gpu_servers, clock, servers)
+        self._shares: dict[ShareKey, PlacedShare] = {}
+        self._share_sockets: dict[ShareKey, ShareSocket] = {}
         self._paces: dict[str, Pace] = {}
         """By pod, also of one that has no share now and connected lately."""
         self._most = 1
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         self._loop = asyncio.get_running_loop()
-        self._left: dict[Place, Savings] | None = None
+        self._left: dict[ShareKey, Savings] | None = None
         """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
 
     # --- what the node asks -------------------------------------------------------------------------------------------
 
-    async def set(self, wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+    async def set(self, wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:
         """Set the shares from now on, by GPU and pod. Again with the same: nothing.
 
         Raises `ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
@@ -123,10 +123,10 @@ class ArbiterServer:
         async with self._one:
             if self._left is None:
                 self._left = await self._in_thread(self._store.begin, list(after))
-            left = {place: self._left.pop(place) for place in after if place in self._left}
-            banks = {place: share_file.restored(one, self._clock(), self._wall()) for place, one in left.items()}
-            stood = {place: one.left for place, one in left.items() if one.left}
-            owed = {place: share_file.owed(one, self._wall()) for place, one in left.items()}
+            left = {key: self._left.pop(key) for key in after if key in self._left}
+            banks = {key: share_file.restored(one, self._clock(), self._wall()) for key, one in left.items()}
+            stood = {key: one.left for key, one in left.items() if one.left}
+            owed = {key: share_file.owed(one, self._wall()) for key, one in left.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
@@ -135,148 +135,148 @@ class ArbiterServer:
                     deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
                     before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
                     owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
-                    self._station_of(gpu).set(terms, deposits, before_us, owes)
-            gone += [self._close_books(*place) for place in before.keys() - after.keys()]
+                    self._gpu_server_of(gpu).set(terms, deposits, before_us, owes)
+            gone += [self._close_books(*key) for key in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
                 await removed
             if problem:
                 raise problem
 
-    def usage(self, gpu: str, pod: str) -> Usage:
+    def usage(self, gpu: str, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        return self._stations[gpu].usage(pod)
+        return self._gpu_servers[gpu].usage(pod)
 
     def share(self, gpu: str, pod: str) -> ShareUse:
         """Return what one share's user sees of it; `KeyError` if there is none."""
-        return self._stations[gpu].share(pod)
+        return self._gpu_servers[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
-        """Return the pod whose share of that GPU has it now; None: no pod's."""
-        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        """Return the pod whose share has that GPU now; None: none has."""
+        share = self._gpu_servers[gpu].manager.holder if gpu in self._gpu_servers else None
         return share.name if share else None
 
     def patient(self, gpu: str) -> tuple[str, int] | None:
         """Return the pod whose share was asked for that GPU and has said that its work takes longer, and when."""
-        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        share = self._gpu_servers[gpu].manager.holder if gpu in self._gpu_servers else None
         return (share.name, share.patient) if share and share.patient is not None else None
 
-    def station(self, gpu: str) -> Station | None:
-        """Return the station that hands out that GPU's turns, if it was ever shared here."""
-        return self._stations.get(gpu)
+    def gpu_server(self, gpu: str) -> GpuServer | None:
+        """Return the server of that GPU's turns, if it was ever shared here."""
+        return self._gpu_servers.get(gpu)
 
-    def door(self, gpu: str, pod: str) -> Door:
-        """Return the door of one share; `KeyError` if there is none."""
-        return self._doors[gpu, pod]
+    def share_socket(self, gpu: str, pod: str) -> ShareSocket:
+        """Return the socket of one share; `KeyError` if there is none."""
+        return self._share_sockets[gpu, pod]
 
-    def members(self) -> tuple[Member, ...]:
+    def connected(self) -> tuple[ConnectedProcess, ...]:
         """Return all connected processes. One that uses a shared GPU and is not among them avoids the gate."""
         return tuple(
-            Member(gpu, client.share.name, line.peer)
-            for gpu, station in self._stations.items()
-            for client, line in station.processes.items()
+            ConnectedProcess(gpu, client.share.name, connection.peer)
+            for gpu, gpu_server in self._gpu_servers.items()
+            for client, connection in gpu_server.processes.items()
         )
 
     async def close(self) -> None:
         """End: every connection is closed, and the files tell the next server what the banks hold."""
         async with self._one:
-            for door in self._doors.values():
-                door.shut()
-            entries = [self._entry(self._stations[gpu], pod) for gpu, pod in self._shares]
-            self._together.stop()
-            for station in self._stations.values():
-                station.stop()
+            for share_socket in self._share_sockets.values():
+                share_socket.shut()
+            entries = [self._entry(self._gpu_servers[gpu], pod) for gpu, pod in self._shares]
+            self._coordinator.stop()
+            for gpu_server in self._gpu_servers.values():
+                gpu_server.stop()
             await self._in_thread(self._store.write, entries)
-            self._doors, self._shares, self._stations = {}, {}, {}
+            self._share_sockets, self._shares, self._gpu_servers = {}, {}, {}
             self._thread.shutdown(wait=False)
 
     # --- shares come and go -------------------------------------------------------------------------------------------
 
-    def _station_of(self, gpu: str) -> Station:
-        if gpu not in self._stations:
-            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._together)
-            self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, *act)
-        return self._stations[gpu]
+    def _gpu_server_of(self, gpu: str) -> GpuServer:
+        if gpu not in self._gpu_servers:
+            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._coordinator)
+            self._gpu_servers[gpu] = GpuServer(gpu, timing, rules, self._arbiter, self._clock, *act)
+        return self._gpu_servers[gpu]
 
-    def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
-        """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
+    def _shut(self, before: Mapping[ShareKey, PlacedShare]) -> list[asyncio.Future[None]]:
+        """Close the sockets of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
-        for place, placed in before.items():
-            now = self._shares.get(place)
+        for key, placed in before.items():
+            now = self._shares.get(key)
             if now is None or now.directory != placed.directory:
-                if door := self._doors.pop(place, None):
-                    door.shut()
+                if share_socket := self._share_sockets.pop(key, None):
+                    share_socket.shut()
                     if now is not None:
-                        for line in list(door.lines):
-                            door.lost(line, "its share is in another directory now")
-                if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
-                    gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
+                        for connection in list(share_socket.connections):
+                            share_socket.lost(connection, "its share is in another directory now")
+                if (key[0], placed.directory) not in new:  # else what is there is another pod's by now
+                    gone.append(self._in_thread(self._store.withdraw, *key, placed.directory))
         return gone
 
     def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
         """Keep nothing of a share that is gone but what it owes."""
-        if debt := self._stations[gpu].debts().get(pod):
+        if debt := self._gpu_servers[gpu].debts().get(pod):
             return self._in_thread(self._store.owe, gpu, pod, *debt, self._wall())
         return self._in_thread(self._store.forget, gpu, pod)
 
     def _open(self) -> OSError | None:
         """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
 
-        Some system calls, in the loop as those of asyncio's own servers: a thread would get its turn later than they
-        take, and a program waits for this one.
+        It makes its few system calls in the loop, as asyncio's own servers do: starting them in a thread would take
+        longer, and a program is waiting.
         """
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
         problem: OSError | None = None
-        for place, placed in self._shares.items():
-            if place not in self._doors:
+        for key, placed in self._shares.items():
+            if key not in self._share_sockets:
                 try:
-                    listening = paths.listen(placed.directory, place[0])
+                    listening = paths.listen(placed.directory, key[0])
                 except OSError as error:
                     problem = error
                     continue
-                self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
-                self._doors[place].open(listening)
-            self._doors[place].most = most
-        self._join_doors()
+                self._share_sockets[key] = ShareSocket(*key, placed.directory, self._check, self._gpu_servers[key[0]])
+                self._share_sockets[key].open(listening)
+            self._share_sockets[key].most = most
+        self._link_siblings()
         return problem
 
-    def _join_doors(self) -> None:
-        """Tell each door which others its pod has, and how often its programs may connect."""
+    def _link_siblings(self) -> None:
+        """Link each socket with the others of its pod, and give all of them one pace of connections."""
         now = self._loop.time()
-        of_pod: dict[str, list[Door]] = {}
-        for door in self._doors.values():
-            of_pod.setdefault(door.pod, []).append(door)
+        of_pod: dict[str, list[ShareSocket]] = {}
+        for share_socket in self._share_sockets.values():
+            of_pod.setdefault(share_socket.pod, []).append(share_socket)
         self._paces = {pod: pace for pod, pace in self._paces.items() if pod in of_pod or not pace.rests(now)}
-        for door in self._doors.values():
-            door.beside = [other for other in of_pod[door.pod] if other is not door]
-            door.pace = self._paces.setdefault(door.pod, door.pace)
+        for share_socket in self._share_sockets.values():
+            share_socket.siblings = [other for other in of_pod[share_socket.pod] if other is not share_socket]
+            share_socket.pace = self._paces.setdefault(share_socket.pod, share_socket.pace)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _save(self, station: Station, shown: Collection[str], kept: Collection[str]) -> None:
-        pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
+    def _save(self, gpu_server: GpuServer, shown: Collection[str], kept: Collection[str]) -> None:
+        pods = [pod for pod in {*shown, *kept} if (gpu_server.gpu, pod) in self._shares]
         for pod in {*kept}.difference(pods):
-            self._close_books(station.gpu, pod)
-        entries = [replace(self._entry(station, pod), public=pod in shown, own=pod in kept) for pod in pods]
+            self._close_books(gpu_server.gpu, pod)
+        entries = [replace(self._entry(gpu_server, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._in_thread(self._store.write, entries)
-        written.add_done_callback(functools.partial(self._saved, station, pods))
+        written.add_done_callback(functools.partial(self._saved, gpu_server, pods))
 
-    def _saved(self, station: Station, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
+    def _saved(self, gpu_server: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
         if written.cancelled() or written.exception() is not None or not written.result():
-            station.forget_written(pods)
+            gpu_server.forget_written(pods)
 
-    def _entry(self, station: Station, pod: str) -> Entry:
-        file, deposits, now = station.file(pod, self._wall())
-        return Entry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
+    def _entry(self, gpu_server: GpuServer, pod: str) -> ShareEntry:
+        file, deposits, now = gpu_server.file(pod, self._wall())
+        return ShareEntry(gpu_server.gpu, pod, self._shares[gpu_server.gpu, pod].directory, file, deposits, now)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Run work in the thread, in the order of the calls."""
         return self._loop.run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
 
 
-def _validate(wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+def _validate(wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:
     for gpu, shares in wanted.items():
         for name in (gpu, *shares):
             paths.checked(name)

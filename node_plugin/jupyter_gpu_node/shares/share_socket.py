@@ -1,8 +1,8 @@
-"""One share's socket and the connections that came by it: bytes in, messages out. Turns are decided elsewhere.
+"""One share's socket and its connections: bytes in, messages out. Turns are decided elsewhere.
 
-Nothing here waits. What a client does not read fills the kernel's buffer of its connection, and when that is full the
-connection is closed: there is no other queue. A client that sends much is read a little at a time, so that others come
-to their turn.
+Nothing here waits. If a client does not read, the kernel's buffer of its connection fills, and when that is full the
+connection is closed: there is no other queue. A client that sends much is read a little at a time, so that other
+clients are served as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
 
-from .peer import Check, Peer, peer, user_of
+from .peer import Check, Peer, peer_of, user_of
 
 READ = 1024
 """Bytes that are read of one connection before others are looked at."""
@@ -28,8 +28,8 @@ ACCEPTS = 8
 PAUSE = 0.1
 """Seconds without new connections when the process can open no more files."""
 MESSAGES, SLICE = 64, 0.01
-"""So many messages of one share in so many seconds are heard; more wait in the kernel's buffers meanwhile. A lease
-takes two or three of each process."""
+"""Messages of one share that are read in so many seconds; more wait in the kernel's buffers. A lease takes two or
+three messages of each process."""
 QUIET = 1.0
 """Seconds between two lines in the log about one share: a flood is reported once."""
 
@@ -37,42 +37,42 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
-class Behind(Protocol):
+class ConnectionHandler(Protocol):
     """The receiver of connections and their messages."""
 
     def listens(self) -> None:
         """Note that connections can be made from now on."""
 
-    def came(self, line: Line) -> None:
+    def came(self, connection: Connection) -> None:
         """Note a new connection."""
 
-    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+    def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection."""
 
-    def left(self, line: Line) -> None:
+    def left(self, connection: Connection) -> None:
         """Note that a connection is closed."""
 
 
-class Line:
+class Connection:
     """One connection of a program that uses the share."""
 
-    def __init__(self, door: Door, connection: socket.socket, who: Peer) -> None:
-        self.peer = who
-        self.door = door
-        self._socket = connection
-        self._number = connection.fileno()
+    def __init__(self, share_socket: ShareSocket, sock: socket.socket, peer: Peer) -> None:
+        self.peer = peer
+        self.share_socket = share_socket
+        self._socket = sock
+        self._number = sock.fileno()
         self._stream = from_client()
         self.closed = False
-        if not door.deaf:
+        if not share_socket.deaf:
             self.listen()
 
     def listen(self) -> None:
         """Receive what it sends."""
-        self.door.loop.add_reader(self._number, self.read)
+        self.share_socket.loop.add_reader(self._number, self.read)
 
     def stop_listening(self) -> None:
         """Stop receiving: what it sends waits in the kernel's buffer."""
-        self.door.loop.remove_reader(self._number)
+        self.share_socket.loop.remove_reader(self._number)
 
     def send(self, message: FromServer) -> bool:
         """Send a message, and tell whether it could be sent; if not, the connection is of no use any more."""
@@ -83,7 +83,9 @@ class Line:
             pass
         except OSError:  # it has just ended
             return False
-        self.door.complain(f"the connection of process {self.peer.pid} is closed: it does not read what it is sent")
+        self.share_socket.complain(
+            f"the connection of process {self.peer.pid} is closed: it does not read what it is sent"
+        )
         return False
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Line:
         if not self.closed:
             self.closed = True
             self.stop_listening()
-            self.door.lines.discard(self)
+            self.share_socket.connections.discard(self)
             self._socket.close()
 
     def read(self) -> None:
@@ -104,33 +106,33 @@ class Line:
             data = b""
         if not data:
             rest = len(self._stream.rest)
-            self.door.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
+            self.share_socket.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
             return
         try:
             messages = self._stream.feed(data)
-            self.door.heard(len(messages))
+            self.share_socket.heard(len(messages))
             if messages:
-                self.door.look_beside()
-                self.door.behind.received(self, messages)
+                self.share_socket.accept_on_siblings()
+                self.share_socket.handler.received(self, messages)
         except Malformed as error:
-            self.door.lost(self, f"what it sent is no message: {error}")
+            self.share_socket.lost(self, f"what it sent is no message: {error}")
 
 
-class Door:
+class ShareSocket:
     """The socket of one share of ``pod``."""
 
-    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: Behind) -> None:
+    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, handler: ConnectionHandler) -> None:
         self.gpu = gpu
         self.pod = pod
         self.directory = directory
-        self.behind = behind
+        self.handler = handler
         self.most = 1
         """Connections at a time."""
-        self.beside: Collection[Door] = ()
-        """The doors of the same pod's shares of other GPUs."""
+        self.siblings: Collection[ShareSocket] = ()
+        """The sockets of the same pod's shares of other GPUs."""
         self.pace = Pace()
-        """The pace of connections to all doors of the pod."""
-        self.lines: set[Line] = set()
+        """The pace of connections to all sockets of the pod."""
+        self.connections: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
         self._listening: socket.socket | None = None
@@ -144,7 +146,7 @@ class Door:
     def open(self, listening: socket.socket) -> None:
         """Take connections from that socket."""
         self._listening = listening
-        self.behind.listens()
+        self.handler.listens()
         self._resume()
 
     def shut(self) -> None:
@@ -156,31 +158,31 @@ class Door:
             self._listening.close()
             self._listening = None
 
-    def lost(self, line: Line, reason: str) -> None:
-        """Close a useless ``line``, and have everything that it had given back."""
-        if line.closed:
+    def lost(self, connection: Connection, reason: str) -> None:
+        """Close a useless ``connection``, and give back everything that it had."""
+        if connection.closed:
             return
-        line.close()
+        connection.close()
         if reason:
-            self.complain(f"the connection of process {line.peer.pid} is closed: {reason}")
-        self.behind.left(line)
+            self.complain(f"the connection of process {connection.peer.pid} is closed: {reason}")
+        self.handler.left(connection)
 
     def heard(self, messages: int) -> None:
-        """Count ``messages``: a client that floods makes its whole share wait a little, so that others do not."""
+        """Count ``messages``: if a client floods the server, its whole share waits a little instead of the others."""
         now = self.loop.time()
         if now >= self._since + SLICE:
             self._heard, self._since = 0, now
         self._heard += messages
         if self._heard > MESSAGES and not self.deaf:
             self.deaf = True
-            for line in self.lines:
-                line.stop_listening()
+            for connection in self.connections:
+                connection.stop_listening()
             self.loop.call_later(SLICE, self._hear_again)
 
     def _hear_again(self) -> None:
         self.deaf = False
-        for line in self.lines:
-            line.listen()
+        for connection in self.connections:
+            connection.listen()
 
     def complain(self, what: str) -> None:
         """Log one line, at most one a second."""
@@ -192,24 +194,24 @@ class Door:
         self._told, self._untold = now, 0
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 
-    def look_beside(self) -> None:
-        """Take the connections that the pod's programs made to its other GPUs, before a message sent after is handled.
+    def accept_on_siblings(self) -> None:
+        """Accept the connections that the pod's programs made to its other GPUs, before a later message is handled.
 
-        A program on several GPUs has to be known as one before it has any of them.
+        A program on several GPUs must be known as one before it gets any of them.
         """
-        for door in self.beside:
-            door.take()
+        for share_socket in self.siblings:
+            share_socket.take()
 
-    def take(self) -> list[Line]:
-        """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
-        admitted: list[Line] = []
+    def take(self) -> list[Connection]:
+        """Accept the connections made by now, and return those admitted; nothing that they sent is read yet."""
+        admitted: list[Connection] = []
         if (pause := self.pace.until - self.loop.time()) > 0:
             self._pause(pause)
         for _ in range(ACCEPTS):
             if self._listening is None or self._timer is not None:
                 break
             try:
-                connection, _ = self._listening.accept()
+                sock, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:
@@ -218,16 +220,16 @@ class Door:
                 self._pause(PAUSE)
                 self.complain(f"no more connections can be taken now: {error.strerror}")
                 break
-            line = self._admit(connection)
-            if isinstance(line, Line):
-                admitted.append(line)
+            found = self._admit(sock)
+            if isinstance(found, Connection):
+                admitted.append(found)
             else:
-                connection.close()
-                self.complain(line)
+                sock.close()
+                self.complain(found)
         return admitted
 
     def _pause(self, seconds: float) -> None:
-        """Take nothing for a while: what comes waits in the socket."""
+        """Accept nothing for a while: new connections wait in the socket."""
         if self._listening and self._timer is None:
             self.loop.remove_reader(self._listening.fileno())
             self._timer = self.loop.call_later(seconds, self._resume)
@@ -238,26 +240,26 @@ class Door:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for line in self.take():
-            if not (self.deaf or line.closed):
-                line.read()  # a new client asks at once: the loop may have much else to do before its next look
+        for connection in self.take():
+            if not (self.deaf or connection.closed):
+                connection.read()  # a new client asks at once: the loop may have much else to do before its next look
 
-    def _admit(self, connection: socket.socket) -> Line | str:
+    def _admit(self, sock: socket.socket) -> Connection | str:
         """Admit a connection, or return why it is refused."""
         now = self.loop.time()
-        if len(self.lines) >= self.most:
+        if len(self.connections) >= self.most:
             self.pace.refused(now)
             return f"a connection is refused: it has {self.most} already, which is all that one share can have"
-        if not self.pace.takes(user_of(connection), now):
+        if not self.pace.takes(user_of(sock), now):
             return "a connection is refused: its programs connect too often"
-        connection.setblocking(False)
+        sock.setblocking(False)
         try:
-            who = peer(connection)
+            peer = peer_of(sock)
         except OSError as error:
             return f"a connection is refused: {error}"
-        if refusal := self._check(who, self.pod):
+        if refusal := self._check(peer, self.pod):
             return f"a connection is refused: {refusal}"
-        line = Line(self, connection, who)
-        self.lines.add(line)
-        self.behind.came(line)
-        return line
+        connection = Connection(self, sock, peer)
+        self.connections.add(connection)
+        self.handler.came(connection)
+        return connection

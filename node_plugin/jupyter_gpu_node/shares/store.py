@@ -15,19 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jupyter_gpu_node.shares.rules import share_file
-from jupyter_gpu_node.shares.rules.share_file import Savings, ShareFile
+from jupyter_gpu_node.shares.rules.share_file import Savings, ShareFile, ShareKey
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.timing import LIMITS
 
 from . import paths
 
-Place = tuple[str, str]
-"""GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ShareEntry:
     """The contents to be written for one share."""
 
     gpu: str
@@ -44,7 +42,7 @@ class Entry:
     """Whether the own copy is to be written."""
 
 
-class Store:
+class ShareStore:
     """The files of shares. ``state``: a directory that no pod sees, with the own copies below ``shares``, by GPU."""
 
     def __init__(self, state: Path) -> None:
@@ -63,7 +61,7 @@ class Store:
             _log.warning("The bank of the share of pod %s on %s begins empty: its file is bad: %s", pod, gpu, error)
             return share_file.decode_debt(text)
 
-    def write(self, entries: Iterable[Entry]) -> bool:
+    def write(self, entries: Iterable[ShareEntry]) -> bool:
         """Write the wanted copies of each; return whether all could be written."""
         written = [self._write(entry) for entry in entries]
         return all(written)
@@ -91,7 +89,7 @@ class Store:
         except OSError as error:
             _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
 
-    def begin(self, known: Collection[Place]) -> dict[Place, Savings]:
+    def begin(self, known: Collection[ShareKey]) -> dict[ShareKey, Savings]:
         """Return the savings in the own copies that an earlier server left.
 
         Copies of shares that ended while no server ran are removed, if they are so old that nothing in them can be
@@ -99,16 +97,16 @@ class Store:
         """
         now = time.time()
         found = {}
-        for place, written in self._copies():
-            savings = self.load(*place)
+        for key, written in self._copies():
+            savings = self.load(*key)
             owes = savings is not None and share_file.owed(savings, int(now * 1000)) > 0
-            if place not in known and not owes and written < now - LIMITS["expiry"][1] / 1e6:
-                self.forget(*place)
+            if key not in known and not owes and written < now - LIMITS["expiry"][1] / 1e6:
+                self.forget(*key)
             elif savings:
-                found[place] = savings
+                found[key] = savings
         return found
 
-    def _copies(self) -> list[tuple[Place, float]]:
+    def _copies(self) -> list[tuple[ShareKey, float]]:
         """Return all readable own copies, with the times at which they were written."""
         found = []
         for gpu in filter(paths.is_name, self._names()):
@@ -127,7 +125,7 @@ class Store:
             _log.warning("Banks begin empty, as %s cannot be read: %s", "/".join((str(self._state), *gpu)), error)
             return []
 
-    def _write(self, entry: Entry) -> bool:
+    def _write(self, entry: ShareEntry) -> bool:
         try:
             if entry.own:
                 file = replace(entry.file, deposits=share_file.saved(entry.deposits, entry.now))

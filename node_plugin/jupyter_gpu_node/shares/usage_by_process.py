@@ -1,4 +1,4 @@
-"""GPU use and memory by process, from NVML, and the part of the use that fell into turns of other shares.
+"""GPU use and memory by process, from NVML.
 
 As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
@@ -14,73 +14,40 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
-from jupyter_gpu_node.processes.rules.process_id import Process
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
 MAX_MEMORY = 2**53 - 1
 T = TypeVar("T")
-Uses = Mapping[int, int]
+TimeByPid = Mapping[int, int]
 """Microseconds of GPU time by pid."""
-Memory = Mapping[int, int | None]
+MemoryByPid = Mapping[int, int | None]
 """Bytes of GPU memory by pid; None: the driver does not tell."""
 
 
-class Reader(Protocol):
+class UsageReader(Protocol):
     """The interface for reading how much of a GPU each process used."""
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """Return the uses between two moments of the monotonic clock, in microseconds. None: not known now."""
 
     @property
     def note(self) -> str:
         """The reason why nothing is known, if so."""
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """Return the memory that each process has now, of those that have any. None: not known now."""
 
     async def close(self) -> None:
         """End: nothing more will be asked."""
 
 
-def foreign(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
-) -> dict[str, dict[Process, int]]:
-    """Return, by share, what non-member processes used, at most what others had turns: they launch whenever they like.
-
-    ``uses`` and ``turns`` are of the same time, in microseconds.
-    """
-    found: dict[str, dict[Process, int]] = {}
-    for share, by_process in uses.items():
-        others = _of_others(share, turns)
-        for process in sorted(by_process.keys() - members):
-            if part := min(others, by_process[process]):
-                found.setdefault(share, {})[process] = part
-                others -= part
-    return found
-
-
-def beyond(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
-) -> dict[str, int]:
-    """Return, by share, what its members used beyond its turns; below zero: less. At most what others had turns."""
-    found = {}
-    for share, had in turns.items():
-        used = sum(use for process, use in uses.get(share, {}).items() if process in members)
-        found[share] = min(used - had, _of_others(share, turns))
-    return found
-
-
-def _of_others(share: str, turns: Mapping[str, int]) -> int:
-    return sum(turn for other, turn in turns.items() if other != share)
-
-
-class NvmlReader:
+class NvmlUsageReader:
     """The reader of real GPUs.
 
     ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
@@ -106,16 +73,16 @@ class NvmlReader:
         self._helper: asyncio.subprocess.Process | None = None
         self._one = asyncio.Lock()
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """Return each process's use, by the driver's samples: five a second, each of one process (an H100, driver 580).
 
-        Right on average, and off by a fifth of a GPU for a look of a second.
+        Right on average, and off by a fifth of a GPU over one second.
         """
         since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
         answer = await self._answer({"gpu": gpu, "since": since}, _read_uses)
         return None if answer is None else {pid: percent * (end - begin) // 100 for pid, percent in answer.items()}
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """Return each process's memory, contexts and code included."""
         return await self._answer({"gpu": gpu}, _read_memory)
 

@@ -1,4 +1,4 @@
-"""Looks at the use of one GPU: which processes used it in which turns, and which holders of it rest or wait."""
+"""Scans of the use of one GPU: which processes used it in which turns, and which of its holders rest or wait."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
-from jupyter_gpu_node.shares.rules.violations.events import Event, Looked
+from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
+from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
-from .other_apis import ways_of
+from .other_apis import apis_of
 from .proxy import give_back
 from .server import ArbiterServer
-from .usage_by_process import Reader, beyond, foreign
-from .watched import Watched
+from .usage_by_process import UsageReader
+from .watched import WatchedGpu
 
 IDLE_LOOKS = 2
-"""Looks that must see nothing run on a GPU that a share says it still needs."""
+"""Scans that must see nothing run on a GPU that a share says it still needs."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def members(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
+def connected_processes(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
     """Return the processes that are connected for that GPU, with their pods."""
-    found = server.members() if server else ()
+    found = server.connected() if server else ()
     return [(one.pod, Process(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
 
 
@@ -39,9 +40,9 @@ def attributed(
     known: Mapping[Process, str],
     pod_of: Callable[[int], str | None],
 ) -> dict[str, dict[Process, T]]:
-    """Return what the driver says of pids by share and process; those outside these shares are not ours to judge.
+    """Return the driver's figures by share and process, without processes outside these shares.
 
-    It looks at processes: for a thread.
+    It reads ``/proc``: for a thread.
     """
     found: dict[str, dict[Process, T]] = {}
     for pid, value in by_pid.items():
@@ -52,13 +53,13 @@ def attributed(
     return found
 
 
-class Looks:
-    """The looks at the GPUs of one node. ``see`` is called with what was seen, ``thread`` does what blocks."""
+class UseScanner:
+    """Scans the GPUs of one node. ``see`` is called with what was seen, ``thread`` runs what blocks."""
 
     def __init__(
         self,
         server: ArbiterServer | None,
-        reader: Reader | None,
+        reader: UsageReader | None,
         thread: ThreadPoolExecutor,
         pod_of: Callable[[int], str | None],
         see: Callable[[str, Event], None],
@@ -71,10 +72,10 @@ class Looks:
         self._see = see
         self._clock = clock
 
-    async def look(self, gpu: str, watched: Watched) -> None:
-        """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
+    async def scan(self, gpu: str, watched: WatchedGpu) -> None:
+        """Find the processes that used it since the last scan, and in which turns. An idle GPU is not scanned."""
         now = self._clock()
-        begin, watched.looked = watched.looked, now
+        begin, watched.scanned_at = watched.scanned_at, now
         turns = self.turns(gpu, watched.pods)
         since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
         watched.turns = turns
@@ -82,23 +83,22 @@ class Looks:
         if not begin or now <= begin or not (any(since.values()) or stopped or resting):
             return
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
-        by_share = (
-            await self._in_thread(self._attributed, watched.pods, uses, members(self._server, gpu)) if uses else {}
-        )
+        known = connected_processes(self._server, gpu)
+        by_share = await self._in_thread(self._attributed, watched.pods, uses, known) if uses else {}
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
         if uses is not None:
-            asking = {process for _, process in members(self._server, gpu)}
+            asking = {process for _, process in connected_processes(self._server, gpu)}
             judged = (by_share, since, asking)
             outside, over = foreign(*judged), beyond(*judged)
             seen = {
                 pod: {*outside.get(pod, ()), *(asking & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
                 for pod in by_share
             }
-            ways = await self._in_thread(ways_of, seen, asking)
-            self._see(gpu, Looked(outside, now - begin, over, ways))
+            apis = await self._in_thread(apis_of, seen, asking)
+            self._see(gpu, UseScanned(outside, now - begin, over, apis))
         if uses is None:  # without a reading, their work may not have ended
             return
-        self._look_idle(gpu, watched, begin, now, sum(uses.values()))
+        self._check_idle(gpu, watched, begin, now, sum(uses.values()))
 
         def quiet(share: str, processes: Processes) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
@@ -113,10 +113,10 @@ class Looks:
             if self._server and ready and processes == await self._in_thread(signals.resting, processes):
                 give_back(self._server, gpu, share, processes, shut=True)
 
-    def _look_idle(self, gpu: str, watched: Watched, begin: int, now: int, used: int) -> None:
+    def _check_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
         """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
 
-        It is no offence: a stream can wait for the program itself.
+        It is no violation: a stream can wait for the program itself.
         """
         holder = self._server.patient(gpu) if self._server else None
         if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
@@ -125,7 +125,7 @@ class Looks:
         looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
         watched.idle = (*holder, looks)
         if self._server and looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
-            having = {process for pod, process in members(self._server, gpu) if pod == holder[0]}
+            having = {process for pod, process in connected_processes(self._server, gpu) if pod == holder[0]}
             give_back(self._server, gpu, holder[0], having, shut=True)  # not in the time of one launch more
 
     def turns(self, gpu: str, pods: Collection[str]) -> dict[str, int]:

@@ -12,25 +12,25 @@ from jupyter_gpu_node.shares.rules.violations.violation_records import State
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedGpu:
     """The state of one GPU."""
 
     penalties: Penalties
     pods: frozenset[str] = frozenset()
     state: State = field(default_factory=dict)
     users: dict[str, Processes] = field(default_factory=dict)
-    """Processes that used it at the last look, by share."""
+    """Processes that used it at the last scan, by share."""
     keepers: dict[str, Processes] = field(default_factory=dict)
-    """Processes that had memory on it at the last look at that, by share."""
+    """Processes that had memory on it at the last comparison, by share."""
     turns: dict[str, int] = field(default_factory=dict)
-    """GPU time until the last look, by share."""
+    """GPU time until the last scan, by share."""
     limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
-    """The counts of CPU limits of the processes of a share when it was heard to be late, and when that was."""
+    """The CPU limit counters of a share's processes when it was reported late, and the time of that."""
     resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
     """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
-    looked: int = 0
+    scanned_at: int = 0
     idle: tuple[str, int, int] = ("", 0, 0)
-    """A share that has said that its work takes longer, since when, and the looks that saw nothing run."""
+    """A share that has said that its work takes longer, since when, and the scans that saw nothing run."""
     timer: asyncio.TimerHandle | None = None
 
     @property

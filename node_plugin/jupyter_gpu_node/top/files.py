@@ -15,8 +15,7 @@ from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares.rules import share_file
-from jupyter_gpu_node.shares.rules.share_file import ShareFile
-from jupyter_gpu_node.top.rules.history import Key
+from jupyter_gpu_node.shares.rules.share_file import ShareFile, ShareKey
 
 DEFAULTS = (Path("/var/lib/jupyter-gpu"), Path("/run/lock/jupyter-gpu"), Path("/tmp/jupyter-gpu"))  # noqa: S108 - only read
 """State directories of the node plugin and of servers on one machine."""
@@ -25,9 +24,9 @@ MOST = 4096
 """Limit on anything in one directory."""
 
 
-def read(states: Iterable[Path]) -> Mapping[Key, ShareFile]:
+def read(states: Iterable[Path]) -> Mapping[ShareKey, ShareFile]:
     """Read all shares in these state directories; of one that is there twice, what was written last."""
-    found: dict[Key, ShareFile] = {}
+    found: dict[ShareKey, ShareFile] = {}
     for state in states:
         for own in homes(state):
             for key, file in _shares(own / "shares"):
@@ -57,7 +56,7 @@ def names(states: Iterable[Path], pods: Iterable[str]) -> Mapping[str, str]:
     return {pod: name for pod, name in found.items() if pod in wanted}
 
 
-def _shares(folder: Path) -> Iterator[tuple[Key, ShareFile]]:
+def _shares(folder: Path) -> Iterator[tuple[ShareKey, ShareFile]]:
     for gpu in _names(folder):
         for name in _names(folder / gpu):
             if name.startswith(".") or not name.endswith(".json"):

@@ -152,7 +152,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = violation_records.Record(1.0, 5, stopped=meant([Process(7, 70)]))
+OFFENCES = violation_records.ViolationRecord(1.0, 5, stopped=meant([Process(7, 70)]))
 
 
 def seat(state: Path) -> Seat:

@@ -21,7 +21,7 @@ from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.stage import PATIENCE, Remote
-from tests.shares.bouncing import state
+from tests.shares.enforcing import state
 
 from .machine import Machine, Program
 from .test_shares import HOG, share
@@ -50,7 +50,7 @@ def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
     """A server with a share that is taken away at the next offence on any GPU."""
     server = machine.server()
     files.make_home(machine.state)
-    before = {server.uid: violation_records.Record(STRIKES, time.monotonic_ns() // 1000)}
+    before = {server.uid: violation_records.ViolationRecord(STRIKES, time.monotonic_ns() // 1000)}
     stopped_processes.save(
         files.home(machine.state) / files.OWN / "offences.json", dict.fromkeys(machine.uuids, before)
     )
@@ -302,7 +302,7 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = violation_records.Record(1.0, 1, stopped=meant([process]))
+    stopped = violation_records.ViolationRecord(1.0, 1, stopped=meant([process]))
     machine.arbiter()
     kept = files.home(machine.state) / files.OWN / "offences.json"
     stopped_processes.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})

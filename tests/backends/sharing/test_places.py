@@ -236,7 +236,7 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
     stopped_processes.save(
-        file, {"GPU-1": {UID: violation_records.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}}
+        file, {"GPU-1": {UID: violation_records.ViolationRecord(1.0, 5, stopped=ending.meant([Process(7, 70)]))}}
     )
     (state / files.ARBITERS / "12345678").mkdir()
     assert stopped_elsewhere.stopped(state) == {Process(7, 70)}

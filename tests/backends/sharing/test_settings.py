@@ -19,7 +19,7 @@ from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTL
 from jupyter_gpu.backends.local.sharing.pod_client import Seat
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.gpus import simulated
-from jupyter_gpu_node.shares.rules.gpu_settings import Rules as Set
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules as Set
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties

@@ -25,10 +25,10 @@ from jupyter_gpu.backends.local.process_id import Process, namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.shares.enforcer import Bouncer
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import Memory, NvmlReader, Uses
+from jupyter_gpu_node.shares.enforcer import Enforcer
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
 
 from . import ending, files, records, stopped_elsewhere
 from .clients import Clients
@@ -51,17 +51,17 @@ _log = logging.getLogger(__name__)
 class Users:
     """The users of GPUs, as the driver told them when it was asked last."""
 
-    def __init__(self, reader: NvmlReader) -> None:
+    def __init__(self, reader: NvmlUsageReader) -> None:
         self._reader = reader
-        self.latest: dict[str, Uses] = {}
-        self.memories: dict[str, Memory] = {}
+        self.latest: dict[str, TimeByPid] = {}
+        self.memories: dict[str, MemoryByPid] = {}
 
     @property
     def note(self) -> str:
         """See `Reader`."""
         return self._reader.note
 
-    async def memory(self, gpu: str) -> Memory | None:
+    async def memory(self, gpu: str) -> MemoryByPid | None:
         """See `Reader`."""
         found = await self._reader.memory(gpu)
         self.memories[gpu] = found or {}
@@ -72,7 +72,7 @@ class Users:
         used = (pid for pid, time_used in self.latest.get(gpu, {}).items() if time_used)
         return frozenset((*used, *self.memories.get(gpu, ())))
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """See `Reader`."""
         found = await self._reader.read(gpu, begin, end)
         self.latest[gpu] = found or {}
@@ -110,8 +110,8 @@ class Arbiter:
         self._shares: Shares = {}
         self._memories = Memories(DRIVER.exists())
         self._untidy = True
-        self._users = Users(NvmlReader()) if DRIVER.exists() else None
-        self._bouncer = Bouncer(
+        self._users = Users(NvmlUsageReader()) if DRIVER.exists() else None
+        self._enforcer = Enforcer(
             self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
@@ -120,11 +120,11 @@ class Arbiter:
             penalties=lambda gpu: rules.of(gpu).penalties,
         )
         self._server = ArbiterServer(
-            Store(self._own),
+            ShareStore(self._own),
             self._clients.check,
             timing=lambda gpu: rules.of(gpu).timing,
             elastic=lambda gpu: rules.of(gpu).elastic,
-            overdue=self._bouncer.late,
+            overdue=self._enforcer.late,
             servers=self._clients.servers,
         )
         self.over = False
@@ -133,7 +133,7 @@ class Arbiter:
     async def run(self) -> bool:
         """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
-        await self._bouncer.start(self._server)
+        await self._enforcer.start(self._server)
         try:
             found = await self._look()
             if found is not None:
@@ -141,7 +141,7 @@ class Arbiter:
                 await self._serve(found)
                 await self._follow()
         finally:
-            await self._bouncer.close()  # stopped processes run again
+            await self._enforcer.close()  # stopped processes run again
             await self._server.close()
             self._clients.close()
         return self._outdated and not self.over
@@ -156,7 +156,7 @@ class Arbiter:
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._sentencing.taken)
-        # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
+        # The enforcer has continued this user's. Any user may write any pid there, but only programs of pods are meant.
         places_of = [pod.place for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
@@ -190,7 +190,7 @@ class Arbiter:
                 return
             files.beat(self._own)
             await self._serve(found)
-            if self._server.members() or any(pod.held for pod in found.values() if not pod.dead):
+            if self._server.connected() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
@@ -258,19 +258,19 @@ class Arbiter:
         try:
             await self._server.set(
                 {
-                    gpu: {pod: Placed(terms, self._folder / pod) for pod, terms in pods.items()}
+                    gpu: {pod: PlacedShare(terms, self._folder / pod) for pod, terms in pods.items()}
                     for gpu, pods in served.items()
                 }
             )
         except (OSError, ValueError) as error:
             _log.warning("Not every share can be served; it is tried again: %s", error)
-        await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
+        await self._enforcer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
+        """Accuse a share for the enforcer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
-            for one in self._server.members()
+            for one in self._server.connected()
             if (one.gpu, one.pod) == (gpu, pod)
         )
         pids = self._users.pids(gpu) if self._users else frozenset[int]()

@@ -68,7 +68,7 @@ class Rules:
         """Clock ticks after boot from which time shares are enforced: programs that are older may have no gate."""
         return self._last.since if self._last else 0
 
-    def of(self, gpu: str) -> gpu_settings.Rules:
+    def of(self, gpu: str) -> gpu_settings.GpuRules:
         """Return the rules of one GPU of this host."""
         from jupyter_gpu_node.shares.rules import gpu_settings  # only the arbiter needs it, no server at its start
 

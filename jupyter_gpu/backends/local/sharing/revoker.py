@@ -1,4 +1,4 @@
-"""Revocation of shares: from the bouncer's accusation to a verdict for the pod's server, until it stands no longer.
+"""Revocation of shares: from the enforcer's accusation to a verdict for the pod's server, until it stands no longer.
 
 Verdicts are files beside the sockets of their pods, so that the next arbiter knows them. What blocks is done in a
 thread.
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """A share that the bouncer wants to be taken away."""
+    """A share that the enforcer wants to be taken away."""
 
     gpu: str
     pod: str
@@ -70,7 +70,7 @@ class Sentencing:
     async def carry_out(self) -> set[tuple[str, str]]:
         """Carry out new verdicts and forget those that no longer stand. Returns pods and GPUs that are not served now.
 
-        A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
+        A verdict is forgotten one turn before the share is served again, so that the enforcer sees the share go.
         """
         accused, self._accused = self._accused, []
         taken = self.taken | {(one.pod, one.gpu) for one in accused}

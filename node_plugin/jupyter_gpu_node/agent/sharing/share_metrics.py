@@ -21,7 +21,7 @@ _WAITED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ShareSample:
     """The figures of one share."""
 
     pod: PodRef
@@ -33,7 +33,7 @@ class ShareMetrics:
     """The metrics of shares. Totals never fall: what an account gives back is not counted twice."""
 
     def __init__(self) -> None:
-        self.source: Callable[[], Iterable[Figures]] = tuple
+        self.source: Callable[[], Iterable[ShareSample]] = tuple
         """Function that returns the figures of the shares that are served now."""
         self._most: dict[tuple[str, str, str], int] = {}
 
@@ -58,8 +58,8 @@ class ShareMetrics:
                 counter.add_metric(_names(one), self._total(one, name))
             yield counter
 
-    def _gauges(self, found: Iterable[Figures]) -> Iterator[Metric]:
-        gauges: tuple[tuple[str, str, Callable[[Figures], float | None]], ...] = (
+    def _gauges(self, found: Iterable[ShareSample]) -> Iterator[Metric]:
+        gauges: tuple[tuple[str, str, Callable[[ShareSample], float | None]], ...] = (
             ("milli", "Thousandths of a GPU that a share was given", lambda one: one.share.allocated),
             ("effective_milli", "Thousandths that it earns now", lambda one: one.share.effective),
             ("bank_seconds", "GPU time that it has saved", lambda one: one.share.balance / _SECOND),
@@ -75,11 +75,11 @@ class ShareMetrics:
                     gauge.add_metric(_names(one), number)
             yield gauge
 
-    def _total(self, one: Figures, name: str) -> float:
+    def _total(self, one: ShareSample, name: str) -> float:
         key = (one.pod.uid, one.share.uuid, name)
         self._most[key] = max(self._most.get(key, 0), int(getattr(one.share, name)))
         return self._most[key] / _SECOND
 
 
-def _names(one: Figures) -> tuple[str, str, str]:
+def _names(one: ShareSample) -> tuple[str, str, str]:
     return one.pod.namespace, one.pod.name, one.share.uuid

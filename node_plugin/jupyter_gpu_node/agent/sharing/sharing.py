@@ -1,9 +1,9 @@
-"""Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
+"""Time shares of this node's GPUs: the arbiter's server and the enforcer, fed with the holdings of the agent's pods.
 
-`Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
-pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
-the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
-long; till then programs wait, and nothing is forgotten that an earlier process kept.
+`Sharing.update` serves all pods at once. A step that opens a GPU calls it first, so that the terms of all other pods
+match their holdings by then. A failure for one pod is a problem of that pod alone. If the API server takes long to
+report this node's pods, the shares that an earlier process served are served again; until then programs wait, and
+nothing that an earlier process saved is forgotten.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.sharing.rules import served as served_rules
-from jupyter_gpu_node.agent.sharing.rules.served import Place
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.settings import Settings
-from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.usage_by_process import Reader
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.usage_by_process import UsageReader
 
 from . import served_shares
-from .share_metrics import Figures
+from .share_metrics import ShareSample
 from .taken_shares import TakenShares
 
 DEADLINE = 5.0
@@ -48,7 +48,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Shown = tuple[tuple[str, ...], frozenset[str]]
 """Slots of a pod, and the GPUs whose shares they show."""
-Shares = Mapping[str, Mapping[str, Placed]]
+Shares = Mapping[str, Mapping[str, PlacedShare]]
 """Shares by GPU and pod."""
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Sharing:
         gated: Callable[[], Collection[str]],
         heard: Callable[[], bool],
         servers: Callable[[], Collection[Process]],
-        reader: Reader | None = None,
+        reader: UsageReader | None = None,
     ) -> None:
         self._settings = settings
         self._members = members
@@ -91,7 +91,7 @@ class Sharing:
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
         rules = functools.partial(gpu_settings.of, settings.shares, settings.node)
-        self._bouncer = Bouncer(
+        self._enforcer = Enforcer(
             settings.offences,
             self._take_away,
             pod_of=self._pod_of,
@@ -106,11 +106,11 @@ class Sharing:
             in_its_pod,
             timing=lambda gpu: rules(gpu).timing,
             elastic=lambda gpu: rules(gpu).elastic,
-            overdue=self._bouncer.late,
+            overdue=self._enforcer.late,
             servers=servers,
         )
 
-    # -- as the node plugin lives --------------------------------------------------------------------------------------
+    # -- start, run and end --------------------------------------------------------------------------------------------
 
     @property
     def remembers(self) -> bool:
@@ -124,7 +124,7 @@ class Sharing:
         """
         if not self._begun.is_set():
             self.taken.restoring = True
-            await self._bouncer.start(self.server)
+            await self._enforcer.start(self.server)
             self.taken.restoring = False
             self._begun.set()
         self.changed()
@@ -152,14 +152,14 @@ class Sharing:
     async def close(self) -> None:
         """End: stopped processes run again, and what banks hold is written down."""
         if self._begun.is_set():
-            await self._bouncer.close()
+            await self._enforcer.close()
         await self.server.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
     async def update(self, uid: str = "") -> None:
-        """Serve what all pods have in their hands now.
+        """Serve the present holdings of all pods.
 
         Raises `OSError` if no pod can be served, or not that pod. A step that opens a GPU waits until all
         holdings are known.
@@ -176,7 +176,7 @@ class Sharing:
             raise OSError(problem)
 
     def changed(self) -> None:
-        """Note that something changed whose consequences no caller waits for."""
+        """Note a change whose consequences no caller waits for."""
         self._again.set()
 
     async def serve(self, slot: str, uid: str) -> None:
@@ -207,7 +207,7 @@ class Sharing:
         problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
         return {"problem": problem, "taken": self.taken.of(uid)}
 
-    def figures(self) -> Iterator[Figures]:
+    def figures(self) -> Iterator[ShareSample]:
         """Yield the figures of all shares that are served, whole GPUs too."""
         for gpu, pods in self._wanted().items():
             for uid in pods:
@@ -217,7 +217,7 @@ class Sharing:
                         share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
                     except KeyError:  # it has just come
                         continue
-                    yield Figures(member.view.ref, share, clients)
+                    yield ShareSample(member.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
         return any(slot in self._gated() for slot in self._slots.get(uid, ()))
@@ -242,31 +242,31 @@ class Sharing:
         holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
         return {
             gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
-            for gpu, pods in served_rules.served(holdings, self.taken.standing).items()
+            for gpu, pods in served_rules.served(holdings, self.taken.in_force).items()
         }
 
     def _as_before(self) -> Shares:
-        gone = self.taken.standing
+        gone = self.taken.in_force
         return {
             gpu: {
-                uid: Placed(terms, self._directories(self._slots[uid])[0])
+                uid: PlacedShare(terms, self._directories(self._slots[uid])[0])
                 for uid, terms in pods.items()
                 if self._slots.get(uid) and (gpu, uid) not in gone
             }
             for gpu, pods in self._served.items()
         }
 
-    def _placed(self, member: Member, gpu: str, milli: int) -> Placed:
+    def _placed(self, member: Member, gpu: str, milli: int) -> PlacedShare:
         known = self._inventory.seen.get(gpu)
         asked = member.view.memory if member.view else None
         parted = self._settings.shares.part_memory
         limit = served_rules.limit(milli, asked, known.memory if known else None, parted=parted)
-        return Placed(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
+        return PlacedShare(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
 
     async def _update(self) -> None:
         async with self._one:
-            standing, wanted, slots = self.taken.standing, self._wanted(), dict(self._slots)
-            state = (wanted, standing, self.taken.known - standing, slots)
+            in_force, wanted, slots = self.taken.in_force, self._wanted(), dict(self._slots)
+            state = (wanted, in_force, self.taken.known - in_force, slots)
             if state == self._done:
                 return
             self._done = ()
@@ -282,13 +282,13 @@ class Sharing:
                 alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
                 if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
                     self._shown[uid] = (names, gpus)
-            if forgiven := self.taken.known - standing:  # their offences are forgotten with them
-                await self._bouncer.set(_pods(wanted, (), forgiven))
+            if forgiven := self.taken.known - in_force:  # their violations are forgotten with them
+                await self._enforcer.set(_pods(wanted, (), forgiven))
                 self.taken.forgive(forgiven)
-            await self._bouncer.set(_pods(wanted, standing, ()))
+            await self._enforcer.set(_pods(wanted, in_force, ()))
             self._problems = problems
             if not problems:
-                self._done = (wanted, standing, frozenset(), slots)
+                self._done = (wanted, in_force, frozenset(), slots)
 
     async def _serve(self, wanted: Shares, problems: dict[str, str]) -> None:
         try:
@@ -297,7 +297,7 @@ class Sharing:
             for gpu, pods in wanted.items():
                 for uid in pods:
                     try:
-                        self.server.door(gpu, uid)
+                        self.server.share_socket(gpu, uid)
                     except KeyError:
                         problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
         await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})
@@ -342,7 +342,7 @@ class Sharing:
     def _others(self, uid: str) -> list[Path]:
         return self._directories(self._slots.get(uid, ())[1:])
 
-    # -- for the bouncer -----------------------------------------------------------------------------------------------
+    # -- for the enforcer ----------------------------------------------------------------------------------------------
 
     def _take_away(self, gpu: str, uid: str, reason: str) -> None:
         """Have the pod's next step close that GPU for it, and end its processes on it."""
@@ -359,13 +359,13 @@ class Sharing:
 
 
 def _heard(done: asyncio.Future[None]) -> None:
-    """Retrieve the error of work that ended after our patience: no other caller does."""
+    """Retrieve the error of work that ended after the deadline, which no caller awaits any more."""
     if not done.cancelled():
         done.exception()
 
 
-def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:
-    """Return, by GPU, the pods that the bouncer looks after."""
+def _pods(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
+    """Return, by GPU, the pods that the enforcer watches."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
         if (gpu, uid) not in less:

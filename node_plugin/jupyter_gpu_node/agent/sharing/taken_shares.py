@@ -1,4 +1,4 @@
-"""Shares that were taken away: whose, why, and whether their users have asked anew."""
+"""Shares that were taken away: from which pods, why, and whether their users have asked anew."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod import Member
-from jupyter_gpu_node.agent.sharing.rules.served import Place, Taken
+from jupyter_gpu_node.agent.sharing.rules.served import TakenShare
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 
@@ -25,28 +26,28 @@ class TakenShares:
         self._members = members
         self._tell = tell
         self._metrics = metrics
-        self._known: dict[Place, Taken] = {}
+        self._known: dict[ShareKey, TakenShare] = {}
         self.restoring = False
         """Whether what is added now was recorded by an earlier process."""
 
     @property
-    def known(self) -> frozenset[Place]:
+    def known(self) -> frozenset[ShareKey]:
         """All taken shares, also those whose users have asked anew."""
         return frozenset(self._known)
 
     @property
-    def standing(self) -> frozenset[Place]:
+    def in_force(self) -> frozenset[ShareKey]:
         """The taken shares whose users have not asked anew."""
         members = self._members()
-        for place, found in self._known.items():
-            self._known[place] = _dated(found, members.get(place[1]))
+        for key, found in self._known.items():
+            self._known[key] = _dated(found, members.get(key[1]))
         return frozenset(
-            (gpu, uid) for (gpu, uid), found in self._known.items() if _stands(members.get(uid), gpu, found)
+            (gpu, uid) for (gpu, uid), found in self._known.items() if _is_in_force(members.get(uid), gpu, found)
         )
 
     def of(self, uid: str) -> Mapping[str, str]:
         """Return, by GPU, why that pod's share of it was taken away, until its user asks anew."""
-        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.standing) if pod == uid}
+        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.in_force) if pod == uid}
 
     def add(self, gpu: str, uid: str, reason: str) -> None:
         """Take a share away from now on, with an Event and a step for its pod."""
@@ -54,12 +55,12 @@ class TakenShares:
             return
         member = self._members().get(uid)
         if self.restoring or member is None or member.view is None:
-            self._known[gpu, uid] = Taken(reason)
+            self._known[gpu, uid] = TakenShare(reason)
         else:
             allocated = member.view.allocated
             given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
             generation = allocated.observed_generation if allocated else None
-            self._known[gpu, uid] = Taken(reason, generation, given.get(gpu))
+            self._known[gpu, uid] = TakenShare(reason, generation, given.get(gpu))
             self._metrics.shares_taken.inc()
             self._tell(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
         if member:
@@ -72,24 +73,24 @@ class TakenShares:
         if member and member.view:
             self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
-    def forgive(self, places: Iterable[Place]) -> None:
+    def forgive(self, keys: Iterable[ShareKey]) -> None:
         """Allow these shares to be had again."""
-        for place in places:
-            self._known.pop(place, None)
+        for key in keys:
+            self._known.pop(key, None)
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is gone."""
-        self.forgive([place for place in self._known if place[1] == uid])
+        self.forgive([key for key in self._known if key[1] == uid])
 
 
-def _dated(found: Taken, member: Member | None) -> Taken:
+def _dated(found: TakenShare, member: Member | None) -> TakenShare:
     """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)
 
 
-def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
+def _is_in_force(member: Member | None, gpu: str, found: TakenShare) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
-    return found.stands(gpu, member.view.allocated)
+    return found.is_in_force(gpu, member.view.allocated)

@@ -25,7 +25,7 @@ MAX_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GpuRules:
     """The rules of one GPU."""
 
     timing: Timing = field(default_factory=Timing)
@@ -34,7 +34,7 @@ class Rules:
     penalties: Penalties = field(default_factory=Penalties)
 
 
-def of(settings: ShareSettings, node: str, gpu: str) -> Rules:
+def of(settings: ShareSettings, node: str, gpu: str) -> GpuRules:
     """Return the rules for that GPU."""
     return _rules([settings.base, settings.nodes.get(node, {}), settings.gpus.get(gpu, {})], "shares")
 
@@ -80,7 +80,7 @@ def _known(body: Mapping[str, Any], known: tuple[str, ...], key: str) -> None:
             raise strict.FieldError(f"{strict.printable(name, 60)!r} in {key!r} is not known; known are {words}.", name)
 
 
-def _rules(layers: list[Layer], where: str) -> Rules:
+def _rules(layers: list[Layer], where: str) -> GpuRules:
     joined = {name: dict[str, Any]() for name in SECTIONS}
     for layer in layers:
         for name, section in layer.items():
@@ -95,7 +95,7 @@ def _rules(layers: list[Layer], where: str) -> Rules:
             f"({timing.grace}), after which somebody counts as late.",
             where,
         )
-    return Rules(timing, elastic if enabled else None, penalties)
+    return GpuRules(timing, elastic if enabled else None, penalties)
 
 
 def _parsed(cls: type[T], body: Mapping[str, Any], where: str) -> T:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 
-class Started(Protocol):
+class StartedProcess(Protocol):
     """A process, of which is known when it started."""
 
     @property
@@ -21,7 +21,7 @@ class Started(Protocol):
         """Clock ticks after boot."""
 
 
-P = TypeVar("P", bound=Started)
+P = TypeVar("P", bound=StartedProcess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Ancestor:
     """Whether it has the number 1 in a pid namespace of its own."""
 
 
-def top(line: Sequence[Ancestor], most: int) -> Ancestor | None:
-    """Return the oldest of ``line`` (a process, its parent, …) in the container; None if cut off after ``most``.
+def top(ancestry: Sequence[Ancestor], most: int) -> Ancestor | None:
+    """Return the oldest of ``ancestry`` (a process, its parent, …) in the container; None if cut off after ``most``.
 
     A process can have as many parents as it likes in namespaces of its own, so a line that was cut off tells nothing.
     """
     found = None
-    for one in line:
+    for one in ancestry:
         if not one.inside:
             return found
         found = one
-    return found if len(line) < most else None
+    return found if len(ancestry) < most else None
 
 
 def is_first(top: Ancestor, started: Iterable[int] | None) -> bool:

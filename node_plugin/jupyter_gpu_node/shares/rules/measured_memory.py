@@ -1,4 +1,4 @@
-"""The memory of processes by the driver's word, made comparable with what they told. Pure."""
+"""The memory of processes according to the driver, made comparable with what they reported. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.shares.rules.turns.memory import Held
+from jupyter_gpu_node.shares.rules.turns.memory import MeasuredMemory
 
 MIB = 2**20
 C = TypeVar("C")
@@ -15,7 +15,7 @@ C = TypeVar("C")
 
 def by_client(
     processes: Mapping[C, Process], held: Mapping[Process, int], context: int, told: Mapping[C, int]
-) -> tuple[dict[C, Held], int]:
+) -> tuple[dict[C, MeasuredMemory], int]:
     """Return what each connection's process holds beyond its contexts, and what those without a connection hold.
 
     A process counts once however often it is connected: by its first connection, less what the others told. One that
@@ -25,7 +25,7 @@ def by_client(
     connections: dict[Process, list[C]] = {}
     for client, process in processes.items():
         connections.setdefault(process, []).append(client)
-    found: dict[C, Held] = {}
+    found: dict[C, MeasuredMemory] = {}
     outside = 0
     for process, whole in held.items():
         size = max(0, whole - context)
@@ -34,5 +34,5 @@ def by_client(
             outside += size
         elif all(client in told for client in clients):
             first, *others = clients
-            found[first] = Held(max(0, size - sum(told[other] for other in others)), told[first])
+            found[first] = MeasuredMemory(max(0, size - sum(told[other] for other in others)), told[first])
     return found, outside

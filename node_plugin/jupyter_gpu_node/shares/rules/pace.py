@@ -1,8 +1,8 @@
-"""How often programs may connect to the shares of one pod: each costs the server a quarter of a millisecond. Pure.
+"""Rate limit of connections to the shares of one pod: each costs the server a quarter of a millisecond. Pure.
 
-Who connects in a loop, on purpose or because its programs end at once, takes that time from the turns of all others. So
-each user of a pod may connect so often, with a reserve for programs of many processes; what is more is closed unseen,
-and only so much of that is looked at, too. A user cannot use up what another one of the same pod may.
+Connections in a loop, on purpose or because programs end at once, take that time from the turns of all others. So each
+user of a pod has a rate, with a reserve for programs of many processes. Connections beyond it are closed unread, and
+only a limited number of those is accepted at all. One user cannot use up the allowance of another user of the pod.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pace:
         """Time before which nothing is taken."""
 
     def takes(self, user: int, now: float) -> bool:
-        """Count a connection of that user; tell whether it may be."""
+        """Count a connection of that user; tell whether it is allowed."""
         if user not in self._left and len(self._left) >= USERS:
             self._forget(now)
             user = user if len(self._left) < USERS else -1
@@ -43,7 +43,7 @@ class Pace:
         self.until = now + PAUSE
 
     def rests(self, now: float) -> bool:
-        """Tell whether it is as new."""
+        """Tell whether nothing is left to remember."""
         self._forget(now)
         return not self._left
 

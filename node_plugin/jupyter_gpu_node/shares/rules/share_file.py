@@ -16,7 +16,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt
 
 MAX_BYTES = 256 * 1024
@@ -27,6 +27,10 @@ KEEP = 1_000_000
 """Microseconds between two writings of an own copy, which is on a disk, while nothing that was saved is spent."""
 SMALL = 100_000
 """Microseconds of a debt that are not worth a writing."""
+
+
+ShareKey = tuple[str, str]
+"""GPU and pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Savings:
 
     written: int
     deposits: tuple[tuple[int, int], ...]
-    left: Left | None = None
+    left: PreviousState | None = None
     """Its earnings; None: not recorded."""
     owes: tuple[int, int] = (0, 0)
     """Its debt when this was written, and the milli by which that becomes less."""
@@ -154,11 +158,11 @@ def decode_debt(text: bytes) -> Savings | None:
         return None
 
 
-def _left(body: Mapping[str, Any]) -> Left | None:
+def _left(body: Mapping[str, Any]) -> PreviousState | None:
     try:
         allocated, effective = (strict.required(body, key, _milli) for key in ("allocated", "effective"))
         reason = strict.label(512)(body["reason"], "reason") if body.get("reason") else ""
-        return Left(allocated, effective, reason)
+        return PreviousState(allocated, effective, reason)
     except strict.FieldError:
         return None
 

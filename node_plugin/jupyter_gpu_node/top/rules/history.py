@@ -1,7 +1,7 @@
-"""History of time shares between two looks at their files. Pure.
+"""History of time shares between two readings of their files. Pure.
 
-A file is written when something changed, some time after the last writing: between two looks its totals grew in the
-time from the one writing to the other, or, after a rest, since the look before.
+A file is written when something changed, some time after the last writing: between two readings its totals grew in the
+time from the one writing to the other, or, after a rest, since the reading before.
 """
 
 from __future__ import annotations
@@ -11,61 +11,58 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import Rates, ShareUse, rates
-from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile
-
-Key = tuple[str, str]
-"""GPU and pod."""
+from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile, ShareKey
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One share at one look."""
+class ObservedShare:
+    """One share at one reading."""
 
     gpu: str
     pod: str
     share: ShareUse
-    """``expires`` counts from the look."""
+    """``expires`` counts from the reading."""
     use: float
     """Part of its earnings that it used lately."""
     written: int
     """Milliseconds since 1970."""
     rates: Rates | None
-    """Rates since the look before; None: there was none."""
+    """Rates since the reading before; None: there was none."""
 
 
 class History:
-    """The history from look to look."""
+    """The history from reading to reading."""
 
     def __init__(self) -> None:
-        self._looked = 0
-        self._before: dict[Key, tuple[ShareFile, Rates | None]] = {}
+        self._updated = 0
+        self._before: dict[ShareKey, tuple[ShareFile, Rates | None]] = {}
 
-    def look(self, files: Mapping[Key, ShareFile], now: int) -> tuple[Seen, ...]:
+    def update(self, files: Mapping[ShareKey, ShareFile], now: int) -> tuple[ObservedShare, ...]:
         """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
         found = {key: self._rates(key, file) for key, file in files.items()}
         self._before = {key: (files[key], rate) for key, rate in found.items()}
-        self._looked = now
+        self._updated = now
         return tuple(
-            Seen(
+            ObservedShare(
                 *key, files[key].share.aged((now - files[key].written) * 1000), files[key].use, files[key].written, rate
             )
             for key, rate in sorted(found.items())
         )
 
-    def _rates(self, key: Key, file: ShareFile) -> Rates | None:
+    def _rates(self, key: ShareKey, file: ShareFile) -> Rates | None:
         before, last = self._before.get(key, (None, None))
         if before is None:
             return None
         if file == before:
             # Of a whole GPU it is written seldom while it is used, of a share only if nothing happened.
             return last if file.share.allocated == MILLI_PER_GPU else Rates()
-        since = max(before.written, self._looked - (KEEP + 2 * file.share.period) // 1000)
+        since = max(before.written, self._updated - (KEEP + 2 * file.share.period) // 1000)
         if file.share.allocated == MILLI_PER_GPU:
             since = before.written
         return rates(before.share, file.share, max(1, file.written - since) * 1000)
 
 
-def to_json(seen: Seen) -> dict[str, object]:
+def to_json(seen: ObservedShare) -> dict[str, object]:
     """Return one share, for programs."""
     parts = None
     if seen.rates is not None:

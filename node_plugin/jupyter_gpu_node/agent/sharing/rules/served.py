@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.rules.holdings import Holding
-
-Place = tuple[str, str]
-"""GPU and pod."""
+from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenShare:
     """A share that was taken away from its pod, until its user asks anew."""
 
     reason: str
@@ -28,7 +26,7 @@ class Taken:
     milli: int | None = None
     """Milli that it had; None: not known."""
 
-    def stands(self, uuid: str, allocated: Allocated | None) -> bool:
+    def is_in_force(self, uuid: str, allocated: Allocated | None) -> bool:
         """Tell whether ``allocated`` still is the decision that it was taken from."""
         given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
         if allocated is None or uuid not in given:
@@ -36,7 +34,7 @@ class Taken:
         return self.generation in (None, allocated.observed_generation) and self.milli in (None, given[uuid])
 
 
-def served(holdings: Mapping[str, Holding], taken: Collection[Place] = ()) -> Mapping[str, Mapping[str, int]]:
+def served(holdings: Mapping[str, Holding], taken: Collection[ShareKey] = ()) -> Mapping[str, Mapping[str, int]]:
     """Return, by GPU and pod, the milli that its programs run on; of one GPU never more than there is.
 
     ``taken``: GPU and pod of shares that were taken away. Where more is claimed than there is (only records can do

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import NEITHER, SAVER, Account, Debt, Ledger
+from .ledger import NEITHER, SAVER, Debt, Ledger, TimeAccount
 from .timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TurnGrant:
     """Permission for ``share`` to run until ``until``. Sent again with a later time while no other share wants the GPU.
 
     ``turn`` tells turns apart: a share that gave this one back already must not take an order about it for a new one.
@@ -41,7 +41,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoke:
+class TurnRevoke:
     """An order to ``share`` to give the GPU back as soon as what it let through has ended."""
 
     share: str
@@ -49,14 +49,14 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
+class TurnOverdue:
     """Notice that ``share``, asked for the GPU at ``since``, did not give it back within the grace. Once a turn."""
 
     share: str
     since: int
 
 
-Order = Grant | Revoke | Overdue
+TurnOrder = TurnGrant | TurnRevoke | TurnOverdue
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ LONG = 5
 LEAVES = 3
 """Leases of long bursts to one of the others."""
 MORE = 1.1
-"""The cost that a change of hands may have for one share, against what it costs its neighbours."""
+"""How much more a change of hands may cost one share than its neighbours: a factor."""
 REMEMBERED = 16
 """Turns over which that is averaged."""
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
-"""Grace of one that says, when it is asked for the GPU, that its work takes longer: a kernel cannot be interrupted."""
+"""Grace of a share that says, when asked for the GPU, that its work takes longer: a kernel cannot be interrupted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +104,7 @@ class _Share:
     ended: int = 0
     """Time when its demand ended."""
     shown: float | None = None
-    """The cost of its changes of hands lately, in the mean, by its programs' word; None: they have said nothing."""
+    """The recent mean cost of its changes of hands as its programs report it; None: they have reported none."""
     credit: float = 0
     """The sum that may be refunded of its turns."""
     counted: int = 0
@@ -173,7 +173,7 @@ class Arbiter:
         """Milli of all shares together."""
         return sum(share.ledger.milli for share in self._shares.values())
 
-    def account(self, share: str, now: int) -> Account:
+    def account(self, share: str, now: int) -> TimeAccount:
         """Return what ``share`` used, waited and has."""
         self._pass(now)
         return self._shares[share].ledger.account(now)
@@ -193,7 +193,7 @@ class Arbiter:
         deposits: dict[str, Iterable[Deposit]] | None = None,
         owes: Mapping[str, int] | None = None,
         heirs: Mapping[str, str] | None = None,
-    ) -> tuple[Order, ...]:
+    ) -> tuple[TurnOrder, ...]:
         """Add and resize shares, all at once. New ones begin with what is left of this period, and with ``deposits``.
 
         ``savings``: by share the milli that its bank is for, if that is not what it earns. ``owes``: what new ones owe
@@ -217,7 +217,7 @@ class Arbiter:
                     self._turn.share.heir = self._shares[name]
         return self._decide()
 
-    def remove(self, share: str, now: int) -> tuple[Order, ...]:
+    def remove(self, share: str, now: int) -> tuple[TurnOrder, ...]:
         """Remove a share. If it has the GPU, it is revoked, and no other share gets the GPU before it is given back."""
         self._pass(now)
         gone = self._shares.pop(share, None)
@@ -261,7 +261,7 @@ class Arbiter:
         """Tell whether the GPU still rests."""
         return now < self._opens
 
-    def hold(self, share: str, now: int) -> tuple[Order, ...]:
+    def hold(self, share: str, now: int) -> tuple[TurnOrder, ...]:
         """Begin the turn of ``share``, which has the GPU already, from before, if the GPU rests and is free.
 
         It may have put more on it than is done within a grace.
@@ -280,8 +280,8 @@ class Arbiter:
         if self._turn:
             self._turn.grace = max(self._turn.grace, grace)
 
-    def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
-        """Record that ``share`` has demand, for ``want`` microseconds if known. Asked again, the last word counts."""
+    def ask(self, share: str, now: int, want: int = 0) -> tuple[TurnOrder, ...]:
+        """Record that ``share`` has demand, for ``want`` microseconds if known. The last request counts."""
         self._pass(now)
         one = self._shares[share]
         if one.want is None:
@@ -293,16 +293,16 @@ class Arbiter:
     def _rest_of(self, one: _Share) -> int:
         """Return the pause after which a share's demand counts as a new one: what it had, from a lease to a period.
 
-        Training that waits for its results now and then is what it was, and no burst.
+        Training that waits for its results now and then is no new burst.
         """
         return max(self.timing.lease, min(one.had, self.timing.period))
 
-    def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[Order, ...]:
+    def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[TurnOrder, ...]:
         """Return the GPU from ``share``, or withdraw its demand; ``want``: it has demand all the same.
 
-        ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
-        this is their word, only a small part of a turn can be, and in the mean little more than neighbours say of
-        theirs.
+        ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay. As
+        the programs could lie, only a small part of a turn counts as that, and on average little more than for the
+        neighbours.
         """
         self._pass(now)
         if self._turn and self._turn.share.name == share:
@@ -318,11 +318,11 @@ class Arbiter:
             self._shares[share].ended = now
         return self._decide()
 
-    def charge(self, share: str, now: int, work: int) -> tuple[Order, ...]:
+    def charge(self, share: str, now: int, work: int) -> tuple[TurnOrder, ...]:
         """Charge ``share`` for ``work`` microseconds that its programs say they used without a turn.
 
         At most the time that passed since its last turn and was not charged yet, of one period: one GPU does no more,
-        and nobody is barred for long by a wrong word. Nothing in a turn: that is charged by the clock.
+        and a false report bars no share for long. Use in a turn is charged by the clock, not here.
         """
         self._pass(now)
         one, holder = self._shares[share], self._turn.share if self._turn else None
@@ -349,7 +349,7 @@ class Arbiter:
 
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 
-    def obey(self, rule: Rule, now: int) -> tuple[Order, ...]:
+    def apply_rule(self, rule: Rule, now: int) -> tuple[TurnOrder, ...]:
         """Apply ``rule`` from now on."""
         self._pass(now)
         self._rule = rule
@@ -370,7 +370,7 @@ class Arbiter:
             return False
         return min((one, *others), key=self._rank) is one
 
-    def tick(self, now: int) -> tuple[Order, ...]:
+    def tick(self, now: int) -> tuple[TurnOrder, ...]:
         """Handle the passing of time alone."""
         self._pass(now)
         return self._decide()
@@ -397,7 +397,7 @@ class Arbiter:
 
     # --- how it decides -----------------------------------------------------------------------------------------------
 
-    def _decide(self) -> tuple[Order, ...]:
+    def _decide(self) -> tuple[TurnOrder, ...]:
         now, turn = self._now, self._turn
         waiting = self._rivals()
         if turn is None:
@@ -406,15 +406,15 @@ class Arbiter:
             if turn.told or now < turn.asked + max(self.timing.grace, turn.grace):
                 return ()
             turn.told = True
-            return (Overdue(turn.share.name, turn.asked),)
+            return (TurnOverdue(turn.share.name, turn.asked),)
         if self._must_end(turn, waiting):
             turn.asked = now
-            return (Revoke(turn.share.name, turn.number),)
+            return (TurnRevoke(turn.share.name, turn.number),)
         if not turn.once and now >= (turn.until if waiting else turn.extend):
             return (self._run_until(turn, self._until(turn.share, 0, waiting)),)
         return ()
 
-    def _next(self, waiting: list[_Share]) -> tuple[Order, ...]:
+    def _next(self, waiting: list[_Share]) -> tuple[TurnOrder, ...]:
         if not waiting or self.rests(self._now):
             return ()
         first = self._preferred(waiting) or (min(waiting, key=self._rank) if len(waiting) > 1 else waiting[0])
@@ -426,7 +426,7 @@ class Arbiter:
         name = self._rule.first
         return next((one for one in waiting if one.name == name), None) if name is not None else None
 
-    def _begin(self, one: _Share, want: int, waiting: list[_Share]) -> Grant:
+    def _begin(self, one: _Share, want: int, waiting: list[_Share]) -> TurnGrant:
         one.since = self._now
         self._turns += 1
         self._turn = _Turn(
@@ -435,10 +435,10 @@ class Arbiter:
         until = self._now + self.timing.lease if self._turn.once else self._until(one, want, waiting)
         return self._run_until(self._turn, until)
 
-    def _run_until(self, turn: _Turn, until: int) -> Grant:
+    def _run_until(self, turn: _Turn, until: int) -> TurnGrant:
         turn.until = until
         turn.extend = until - (until - self._now) // 4
-        return Grant(turn.share.name, until, turn.number, turn.once)
+        return TurnGrant(turn.share.name, until, turn.number, turn.once)
 
     def _must_end(self, turn: _Turn, waiting: list[_Share]) -> bool:
         now, holder = self._now, turn.share
@@ -460,15 +460,15 @@ class Arbiter:
     def _rank(self, one: _Share) -> tuple[int, int, int]:
         """Return the sort key of a waiting share, least first. Finer steps would be switches for nothing."""
         ledger = one.ledger
-        standing = ledger.standing(self._now)
-        if standing == NEITHER:
+        precedence = ledger.precedence(self._now)
+        if precedence == NEITHER:
             return 3, ledger.freely * 1000 // ledger.milli, one.since
         had = self._had(one)
-        if standing == SAVER and had < LONG:
+        if precedence == SAVER and had < LONG:
             return 0, had, one.since
         if self._due:
             return 1, 0, one.since
-        return (1, had, one.since) if standing == SAVER else (2, -ledger.left(), one.since)
+        return (1, had, one.since) if precedence == SAVER else (2, -ledger.left(), one.since)
 
     def _had(self, one: _Share) -> int:
         """Return what it had since its demand began, in powers of two."""
@@ -546,7 +546,7 @@ class Arbiter:
             self._burst = 0
         elif turn.left and self._due:
             self._burst = max(0, self._burst - LEAVES * (end - start))
-        elif self._had(turn.share) >= LONG and turn.share.ledger.standing(start) == SAVER:
+        elif self._had(turn.share) >= LONG and turn.share.ledger.precedence(start) == SAVER:
             self._burst += end - start
         self._due = self._burst >= LEAVES * self.timing.lease or (self._due and self._burst > 0)
 

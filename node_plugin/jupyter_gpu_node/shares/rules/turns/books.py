@@ -14,18 +14,18 @@ from jupyter_gpu_node.shares.rules.share_file import ShareFile
 
 from . import elastic
 from .elasticity import Elastic
-from .lease_manager import Desk
-from .ledger import Account
+from .lease_manager import LeaseManager
+from .ledger import TimeAccount
 
 MAX_BYTES = 2**53 - 1
 """Largest reported memory size: a program may claim more, and its file can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ShareFigures:
     """The known figures of one share at one moment."""
 
-    account: Account
+    account: TimeAccount
     allocated: int
     effective: int
     use: float
@@ -43,80 +43,80 @@ class Usage:
     clients: int
     """Number of connected processes."""
     busy: float | None
-    """The part of the last period in which the GPU worked, for whichever share; None: there was none yet."""
+    """The part of the last period in which the GPU worked, for any share; None: there was none yet."""
 
 
-class Books:
+class GpuBooks:
     """The books of one GPU. ``rules`` None: shares keep what they were given."""
 
     def __init__(self, rules: Elastic | None, now: int) -> None:
         self._rules = rules
         self._looked = now
-        self._before: dict[str, Account] = {}
-        self._standings: Mapping[str, elastic.Standing] = {}
+        self._before: dict[str, TimeAccount] = {}
+        self._states: Mapping[str, elastic.ElasticState] = {}
         self._uses: dict[str, float] = {}
         self._busy: float | None = None
 
-    def look(self, desk: Desk, now: int) -> dict[str, int]:
+    def end_period(self, manager: LeaseManager, now: int) -> dict[str, int]:
         """Return, at the end of a period, what each time share should earn from now on."""
         passed, self._looked = now - self._looked, now
         if passed <= 0:
             return {}
-        accounts = {name: desk.account(name, now) for name in desk.shares}
+        accounts = {name: manager.account(name, now) for name in manager.shares}
         seen = {
-            name: elastic.Seen.between(share.terms.milli, self._before.get(name), accounts[name], passed)
-            for name, share in desk.shares.items()
+            name: elastic.PeriodUse.between(share.terms.milli, self._before.get(name), accounts[name], passed)
+            for name, share in manager.shares.items()
         }
         worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
         self._busy = min(1.0, max(0, worked) / passed)
-        for name, share in desk.shares.items():
+        for name, share in manager.shares.items():
             old = self._uses.get(name, 0.0)
             use = old + (seen[name].used / share.effective - old) / 4
             self._uses[name] = use if use >= 0.001 else 0.0
         self._uses = {name: use for name, use in self._uses.items() if name in accounts}
         self._before = accounts
-        shared = {name: one for name, one in seen.items() if not desk.shares[name].exclusive}
+        shared = {name: one for name, one in seen.items() if not manager.shares[name].exclusive}
         if self._rules is None or not shared:
-            self._standings = {}
+            self._states = {}
             return {}
-        outcome = elastic.adjust(self._standings, shared, self._rules)
-        self._standings = outcome.standings
+        outcome = elastic.adjust(self._states, shared, self._rules)
+        self._states = outcome.states
         return outcome.effective
 
     def reset(self) -> None:
         """Forget the past, as shares came, went or were resized: what was lent is back with its owners."""
-        self._standings = {}
+        self._states = {}
 
-    def resume(self, desk: Desk, left: Mapping[str, elastic.Left]) -> dict[str, int]:
+    def resume(self, manager: LeaseManager, left: Mapping[str, elastic.PreviousState]) -> dict[str, int]:
         """Return what each share should earn after `reset`, given the shares that an earlier server ``left``."""
-        shared = {name: share.terms.milli for name, share in desk.shares.items() if not share.exclusive}
+        shared = {name: share.terms.milli for name, share in manager.shares.items() if not share.exclusive}
         if self._rules is None or not any(name in shared for name in left):
             return {}
-        self._standings = elastic.resume(shared, left, self._rules)
-        return {name: one.effective for name, one in self._standings.items()}
+        self._states = elastic.resume(shared, left, self._rules)
+        return {name: one.effective for name, one in self._states.items()}
 
-    def usage(self, desk: Desk, name: str, now: int) -> Usage:
+    def usage(self, manager: LeaseManager, name: str, now: int) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        share = desk.shares[name]
-        standing = self._standings.get(name)
-        return Usage(
-            account=desk.account(name, now),
+        share = manager.shares[name]
+        state = self._states.get(name)
+        return ShareFigures(
+            account=manager.account(name, now),
             allocated=share.terms.milli,
             effective=share.effective,
             use=self._uses.get(name, 0.0),
-            reason=standing.reason if standing else "",
-            sharing=len(desk.shares),
-            running=desk.holder is share,
+            reason=state.reason if state else "",
+            sharing=len(manager.shares),
+            running=manager.holder is share,
             memory=share.pool.used,
             limit=share.pool.limit,
             clients=len(share.clients),
             busy=self._busy,
         )
 
-    def share(self, desk: Desk, gpu: str, name: str, now: int) -> ShareUse:
+    def share(self, manager: LeaseManager, gpu: str, name: str, now: int) -> ShareUse:
         """Return what one share's user sees of it on ``gpu``; `KeyError` if there is none."""
-        known = self.usage(desk, name, now)
-        account, timing = known.account, desk.arbiter.timing
+        known = self.usage(manager, name, now)
+        account, timing = known.account, manager.arbiter.timing
         return ShareUse(
             uuid=gpu,
             allocated=known.allocated,
@@ -140,16 +140,16 @@ class Books:
             memory_limit=None if known.limit is None else min(known.limit, MAX_BYTES),
         )
 
-    def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
+    def file(self, manager: LeaseManager, gpu: str, name: str, now: int, wall: int) -> ShareFile:
         """Return the contents of the share's file, without the deposits."""
         use = round(self._uses.get(name, 0.0), 3)
-        owes = desk.owes(name, now)
+        owes = manager.owes(name, now)
         worth = owes.left(now) > share_file.SMALL
         return ShareFile(
-            self.share(desk, gpu, name, now), use, wall, owes=(owes.left(now), owes.milli) if worth else (0, 0)
+            self.share(manager, gpu, name, now), use, wall, owes=(owes.left(now), owes.milli) if worth else (0, 0)
         )
 
 
-def _worked(account: Account | None) -> int:
-    """Return for how long the GPU worked for that share, whichever account paid."""
+def _worked(account: TimeAccount | None) -> int:
+    """Return for how long the GPU worked for that share, out of all its accounts."""
     return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

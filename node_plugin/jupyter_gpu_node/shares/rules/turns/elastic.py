@@ -1,6 +1,6 @@
 """Co-adjustment: the shares of one GPU are one whole; one that is used up grows by what others do not use. Pure.
 
-One pass a period looks at all shares of a GPU and moves them together, so that their sum is at most 1000 at every
+One pass each period takes all shares of a GPU and moves them together, so that their sum is at most 1000 at every
 instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
 has it back in the same pass, before any other keeps more than its own.
 
@@ -18,14 +18,14 @@ from math import ceil
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .elasticity import Elastic
-from .ledger import Account
+from .ledger import TimeAccount
 
 _NOTHING_FREE = "Wants more, and nothing is free."
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The activity of one share in the last period."""
+class PeriodUse:
+    """The use of one share in the last period."""
 
     allocated: int
     used: int
@@ -40,7 +40,7 @@ class Seen:
             )
 
     @classmethod
-    def between(cls, allocated: int, before: Account | None, after: Account, passed: int) -> Seen:
+    def between(cls, allocated: int, before: TimeAccount | None, after: TimeAccount, passed: int) -> PeriodUse:
         """Compare two accounts of one share, ``passed`` microseconds apart; ``before`` is None for a new one."""
         used, throttled = _totals(after)
         if before is not None:
@@ -49,14 +49,14 @@ class Seen:
         return cls(allocated, max(0, used) * 1000 // max(1, passed), throttled > 0)
 
 
-def _totals(account: Account) -> tuple[int, int]:
-    """Return what it used, whichever account paid, and how long it had nothing left to pay with."""
+def _totals(account: TimeAccount) -> tuple[int, int]:
+    """Return what it used, out of all accounts, and for how long it had nothing left to pay with."""
     used = account.guaranteed + account.borrowed + account.idle + account.overrun + account.switching
     return used, account.throttled
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ElasticState:
     """The memory of one share from pass to pass."""
 
     allocated: int
@@ -81,14 +81,14 @@ class Standing:
         return self.mean / self.effective
 
     @classmethod
-    def first(cls, allocated: int, effective: int | None = None) -> Standing:
-        """Return the standing of a share that is new or known from its file only: assumed to use all it has."""
+    def first(cls, allocated: int, effective: int | None = None) -> ElasticState:
+        """Return the state of a share that is new or known from its file only: assumed to use all it has."""
         now = min(max(1, effective or allocated), MILLI_PER_GPU)
         return cls(allocated, now, max(allocated, now))
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class PreviousState:
     """The state of one share as an earlier server left it."""
 
     allocated: int
@@ -96,8 +96,8 @@ class Left:
     reason: str = ""
 
 
-def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elastic) -> dict[str, Standing]:
-    """Return the first standings of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
+def resume(allocated: Mapping[str, int], left: Mapping[str, PreviousState], rules: Elastic) -> dict[str, ElasticState]:
+    """Return the first states of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
 
     Its record of one share may be newer than of another. If the sum is more than the GPU, those that have more than
     their own have less of that, in proportion to it.
@@ -112,13 +112,13 @@ def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elasti
     for name, amount in _split(max(0, sum(now.values()) - MILLI_PER_GPU), lent).items():
         now[name] -= amount
     return {
-        name: replace(Standing.first(amount, now[name]), reason=kept[name].reason if name in kept else "")
+        name: replace(ElasticState.first(amount, now[name]), reason=kept[name].reason if name in kept else "")
         for name, amount in allocated.items()
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MilliChange:
     """A pass's effect on one share, or its message to the share's user."""
 
     before: int
@@ -127,19 +127,19 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Adjustment:
     """The result of one pass: all shares of the GPU, and what is new. The effective milli must take effect at once."""
 
-    standings: Mapping[str, Standing]
-    changes: Mapping[str, Change]
+    states: Mapping[str, ElasticState]
+    changes: Mapping[str, MilliChange]
 
     @property
     def effective(self) -> dict[str, int]:
         """The effective milli by share; their sum is at most 1000."""
-        return {name: one.effective for name, one in self.standings.items()}
+        return {name: one.effective for name, one in self.states.items()}
 
 
-def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: Elastic) -> Outcome:
+def adjust(states: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], rules: Elastic) -> Adjustment:
     """Make one pass over the shares in ``seen``, which are all of this GPU; others are forgotten.
 
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
@@ -147,20 +147,20 @@ def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: E
     """
     if (total := sum(one.allocated for one in seen.values())) > MILLI_PER_GPU:
         raise ValueError(f"The shares of one GPU are together at most {MILLI_PER_GPU} milli, not {total}.")
-    looked = {name: _look(standings.get(name), one, rules) for name, one in sorted(seen.items())}
+    looked = {name: _look(states.get(name), one, rules) for name, one in sorted(seen.items())}
     this = _Pass(looked, rules)
     this.give_back([name for name, one in seen.items() if _wants_its_own(looked[name], one, rules)])
     this.grow()
     this.shrink()
-    return this.outcome(standings)
+    return this.outcome(states)
 
 
-def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
-    """Return the standing of a share after the last period; its effective milli is as it was."""
+def _look(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
+    """Return the state of a share after the last period; its effective milli is as it was."""
     if before is None:
-        return Standing.first(now.allocated)
+        return ElasticState.first(now.allocated)
     if before.allocated != now.allocated:
-        return replace(Standing.first(now.allocated), reason=f"Its own is {now.allocated} now.")
+        return replace(ElasticState.first(now.allocated), reason=f"Its own is {now.allocated} now.")
     used = float(now.used)
     mean = before.mean + (used - before.mean) / rules.smooth
     mean = used if abs(used - mean) < 0.5 else mean  # it arrives: a steady use ends in a state that does not change
@@ -179,7 +179,7 @@ def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
     )  # fmt: skip
 
 
-def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
+def _wants_its_own(one: ElasticState, now: PeriodUse, rules: Elastic) -> bool:
     """Tell whether it has less than is allocated to it, and demand for more than it has."""
     return one.effective < one.allocated and (now.short or one.high > 0 or now.used >= rules.grow * one.effective)
 
@@ -187,10 +187,10 @@ def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
 class _Pass:
     """One pass: first shares that want their own back, then those that want more, then those that shrink; each once."""
 
-    def __init__(self, standings: Mapping[str, Standing], rules: Elastic) -> None:
-        self._standings = dict(standings)
+    def __init__(self, states: Mapping[str, ElasticState], rules: Elastic) -> None:
+        self._states = dict(states)
         self._rules = rules
-        self._now = {name: one.effective for name, one in standings.items()}
+        self._now = {name: one.effective for name, one in states.items()}
         self._reasons: dict[str, str] = {}
         self._short: Collection[str] = ()
 
@@ -204,12 +204,12 @@ class _Pass:
         As no more than the GPU is allocated, that is always enough: also where a new share came.
         """
         for name in names:
-            one = self._standings[name]
+            one = self._states[name]
             self._now[name] = one.allocated
             # a share that has just got its own back is not a donor again at once
-            self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
+            self._states[name] = replace(one, peak=max(one.peak, float(one.allocated)))
             self._reasons[name] = "Has its own back."
-        extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
+        extra = {name: self._now[name] - one.allocated for name, one in self._states.items()}
         lent = {name: amount for name, amount in extra.items() if amount > 0}
         self._take(_split(max(0, -self._free), lent), "Gave back what was only lent.")
 
@@ -217,10 +217,10 @@ class _Pass:
         """Grow shares that use up what they have by a step, all alike: from what is free, and then from donors."""
         wishes = {
             name: min(self._rules.step, MILLI_PER_GPU - self._now[name])
-            for name, one in self._standings.items()
+            for name, one in self._states.items()
             if self._patient(one.high) and name not in self._reasons and self._now[name] < MILLI_PER_GPU
         }
-        donors = {name: self._spare(name) for name, one in self._standings.items() if self._patient(one.low)}
+        donors = {name: self._spare(name) for name, one in self._states.items() if self._patient(one.low)}
         free = self._free
         amount = min(sum(wishes.values()), free + sum(donors.values()))
         if amount:
@@ -235,10 +235,10 @@ class _Pass:
 
         All that have more than their own, or want it, approach the same multiple of what is allocated to them.
         """
-        ring = [name for name, one in self._standings.items() if name in wanting or self._now[name] > one.allocated]
+        ring = [name for name, one in self._states.items() if name in wanting or self._now[name] > one.allocated]
         total = sum(self._now[name] for name in ring)
-        base = sum(self._standings[name].allocated for name in ring)
-        missing = {name: self._standings[name].allocated * total // base - self._now[name] for name in ring}
+        base = sum(self._states[name].allocated for name in ring)
+        missing = {name: self._states[name].allocated * total // base - self._now[name] for name in ring}
         step = self._rules.step
         wishes = {name: min(step, missing[name]) for name in wanting if missing[name] > 0}
         extra = {name: min(step, -missing[name]) for name in ring if missing[name] < 0 and name not in self._reasons}
@@ -248,21 +248,21 @@ class _Pass:
 
     def shrink(self) -> None:
         """Shrink shares that use hardly any of what they have, towards their use."""
-        for name, one in self._standings.items():
+        for name, one in self._states.items():
             if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
                 self._take({name: spare}, "Shrank: it uses little of it.")
 
-    def outcome(self, before: Mapping[str, Standing]) -> Outcome:
+    def outcome(self, before: Mapping[str, ElasticState]) -> Adjustment:
         """Return the result. A reason stays until there is another; "nothing is free" is said as long as it is so."""
         after, changes = {}, {}
-        for name, one in self._standings.items():
+        for name, one in self._states.items():
             reason = self._reasons.get(name, one.reason.removesuffix(_NOTHING_FREE).rstrip())
             reason = f"{reason} {_NOTHING_FREE}".lstrip() if name in self._short else reason
             after[name] = replace(one, effective=self._now[name], reason=reason)
             was = before.get(name, one)
             if was.effective != self._now[name] or (reason and reason != was.reason):
-                changes[name] = Change(was.effective, self._now[name], reason)
-        return Outcome(after, changes)
+                changes[name] = MilliChange(was.effective, self._now[name], reason)
+        return Adjustment(after, changes)
 
     def _patient(self, passes: int) -> bool:
         return passes >= self._rules.patience
@@ -271,7 +271,7 @@ class _Pass:
         """Return what a share can spare: its use is below ``give`` of what it has, and at most that of the rest."""
         if name in self._reasons:
             return 0
-        one = self._standings[name]
+        one = self._states[name]
         keeps = max(1, ceil(one.peak / self._rules.give), ceil(self._rules.floor * one.allocated))
         return max(0, self._now[name] - keeps)
 

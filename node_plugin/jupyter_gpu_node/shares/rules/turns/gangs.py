@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from .arbiter import Rule
-from .lease_manager import Seat
+from .lease_manager import Demand
 
 PATIENCE = 200_000
 """Microseconds for which one waits until it comes first on all its GPUs at the same moment."""
@@ -29,20 +29,20 @@ PAUSE = 2_000
 SAVED = 200_000
 """Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
 LOOK = 1_000
-"""Microseconds between two looks where time alone changes which pod may begin."""
+"""Microseconds between two updates where time alone changes which pod may begin."""
 
-Seats = Mapping[str, Mapping[str, Seat]]
-"""Seats by pod and GPU."""
+Demands = Mapping[str, Mapping[str, Demand]]
+"""Demands by pod and GPU."""
 
 
-class Place(Protocol):
-    """One GPU, as a `Desk` is one."""
+class GangGpu(Protocol):
+    """One GPU, such as a `LeaseManager`."""
 
     @property
     def lease(self) -> int:
         """Longest turn while others wait."""
 
-    def seat(self, pod: str) -> Seat | None:
+    def demand(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it shares nothing here."""
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
@@ -54,107 +54,109 @@ class Gangs:
 
     def __init__(self) -> None:
         self.wake: int | None = None
-        """Time to look again if nothing else happens; None: never."""
+        """Time to update the rules if nothing else happens; None: never."""
         self._open: dict[str, int] = {}
         """Start times of the pods that have turns: one of each group."""
         self._since: dict[str, int] = {}
         """Times when pods that wait for all their turns began to wait."""
-        self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
+        self._seen: dict[str, tuple[Mapping[str, Demand], int]] = {}
         """Each pod's state, and since when it is so."""
         self._had: dict[str, int] = {}
         """GPU time of each pod in its turns, as if it had all milli: the one with least comes first."""
         self._now = 0
         self._active: set[str] = set()
-        """Pods that had or wanted turns at the last look."""
+        """Pods that had or wanted turns at the last update."""
 
-    def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
+    def rules_for(self, by_gpu: Mapping[str, GangGpu], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
         """Return the rules from now on, by GPU; others have none. ``pods``: those with a program on several GPUs."""
-        all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
-        seats = {pod: found for pod, found in all_seats.items() if len(found) > 1 and steps(found)}
-        self._open = {pod: when for pod, when in self._open.items() if pod in seats}
-        self._charge(seats, now)
-        self._seen = {pod: self._changed(pod, found, now) for pod, found in seats.items()}
-        waiting = {pod for pod, found in seats.items() if pod not in self._open and wants(found)}
+        every_demand = {
+            pod: {gpu: demand for gpu, one in by_gpu.items() if (demand := one.demand(pod))} for pod in pods
+        }
+        demands = {pod: found for pod, found in every_demand.items() if len(found) > 1 and steps(found)}
+        self._open = {pod: when for pod, when in self._open.items() if pod in demands}
+        self._charge(demands, now)
+        self._seen = {pod: self._changed(pod, found, now) for pod, found in demands.items()}
+        waiting = {pod for pod, found in demands.items() if pod not in self._open and wants(found)}
         self._since = {pod: self._since.get(pod, now) for pod in waiting}
         self.wake, self._now = None, now
         rules: dict[str, Rule] = {}
-        for group in groups(seats):
+        for group in groups(demands):
             gpus = {gpu for found in group.values() for gpu in found}
-            rules.update(dict.fromkeys(gpus, self._rule(group, places, now)))
+            rules.update(dict.fromkeys(gpus, self._rule(group, by_gpu, now)))
             rules.update(self._steps(group, now))
         return rules
 
-    def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
+    def _rule(self, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> Rule:
         """Return the rule for all GPUs of one group."""
-        everybody = frozenset(group)
-        fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, places, now)]
+        group_pods = frozenset(group)
+        fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, by_gpu, now)]
         first = min(fit, key=lambda pod: self._had[pod], default=None)
-        now_open = sorted(everybody & self._open.keys())
+        now_open = sorted(group_pods & self._open.keys())
         for pod in now_open:
-            if len(now_open) > 1 or self._ends(pod, first, group, places, now):  # several: two groups became one
+            if len(now_open) > 1 or self._ends(pod, first, group, by_gpu, now):  # several: two groups became one
                 del self._open[pod]
-        free = not everybody & self._open.keys() and not any(holds(found) for found in group.values())
+        free = not group_pods & self._open.keys() and not any(holds(found) for found in group.values())
         if first is not None and free:
             self._open[first] = now
             fit.remove(first)
-        if any(wants(group[pod]) for pod in everybody - self._open.keys()):
+        if any(wants(group[pod]) for pod in group_pods - self._open.keys()):
             self.wake = now + LOOK
-        for pod in everybody & self._open.keys():
-            return Rule(pod, barred=everybody - {pod}, contesting=frozenset(fit))
-        entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, places, now, strictly=False)]
-        return Rule(barred=everybody, contesting=frozenset(entitled))
+        for pod in group_pods & self._open.keys():
+            return Rule(pod, barred=group_pods - {pod}, contesting=frozenset(fit))
+        entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, by_gpu, now, strictly=False)]
+        return Rule(barred=group_pods, contesting=frozenset(entitled))
 
-    def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+    def _ends(self, pod: str, other: str | None, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> bool:
         """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
         if not goes_on(group[pod]):
             return True
-        if other is None or now < self._open[pod] + max(places[gpu].lease for gpu in group[pod]):
+        if other is None or now < self._open[pod] + max(by_gpu[gpu].lease for gpu in group[pod]):
             return False
         return self._had[other] < self._had[pod]
 
-    def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
+    def _steps(self, group: Demands, now: int) -> Mapping[str, Rule]:
         """Return the rules of GPUs on which a pod that gives back has a launch to make, or is making it."""
-        everybody = frozenset(group)
+        group_pods = frozenset(group)
         rules: dict[str, Rule] = {}
         for pod in sorted(group.keys() - self._open.keys()):
             found = group[pod]
             stuck = holds(found) and now >= self._seen[pod][1] + PAUSE
-            for gpu, seat in found.items():
-                if seat.wants and stuck and gpu not in rules:
-                    rules[gpu] = Rule(pod, once=True, barred=everybody - {pod})
-                elif seat.once and sum(other.holds for other in found.values()) > 1:
-                    rules[gpu] = Rule(once=True, barred=everybody)
+            for gpu, demand in found.items():
+                if demand.wants and stuck and gpu not in rules:
+                    rules[gpu] = Rule(pod, once=True, barred=group_pods - {pod})
+                elif demand.once and sum(other.holds for other in found.values()) > 1:
+                    rules[gpu] = Rule(once=True, barred=group_pods)
         return rules
 
-    def _comes_first(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
-        return self._fits(pod, group, places, now, strictly=now - self._since[pod] < PATIENCE)
+    def _comes_first(self, pod: str, group: Demands, by_gpu: Mapping[str, GangGpu], now: int) -> bool:
+        return self._fits(pod, group, by_gpu, now, strictly=now - self._since[pod] < PATIENCE)
 
-    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int, *, strictly: bool) -> bool:
-        there = [(gpu, strictly and seat.wants) for gpu, seat in group[pod].items() if not seat.holds]
-        return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
+    def _fits(self, pod: str, group: Demands, by_gpu: Mapping[str, GangGpu], now: int, *, strictly: bool) -> bool:
+        there = [(gpu, strictly and demand.wants) for gpu, demand in group[pod].items() if not demand.holds]
+        return all(by_gpu[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
-    def _charge(self, seats: Seats, now: int) -> None:
-        """Charge the time since the last look to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
-        for group in groups(seats):
+    def _charge(self, demands: Demands, now: int) -> None:
+        """Charge the time since the last update to the pods that had turns. A pod at rest saves at most ``SAVED``."""
+        for group in groups(demands):
             for pod, found in group.items():
                 if pod in self._active and (pod in self._open or holds(found)):
-                    milli = min(seat.milli for seat in found.values())
+                    milli = min(demand.milli for demand in found.values())
                     self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // milli
             least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
             for pod in group.keys() - self._active:
                 self._had[pod] = max(self._had.get(pod, least), least - SAVED)
-        self._had = {pod: self._had[pod] for pod in seats}
-        self._active = {pod for pod, found in seats.items() if pod in self._open or holds(found) or wants(found)}
+        self._had = {pod: self._had[pod] for pod in demands}
+        self._active = {pod for pod, found in demands.items() if pod in self._open or holds(found) or wants(found)}
 
-    def _changed(self, pod: str, found: Mapping[str, Seat], now: int) -> tuple[Mapping[str, Seat], int]:
+    def _changed(self, pod: str, found: Mapping[str, Demand], now: int) -> tuple[Mapping[str, Demand], int]:
         before = self._seen.get(pod)
         return before if before and before[0] == found else (found, now)
 
 
-def groups(seats: Seats) -> list[Seats]:
+def groups(demands: Demands) -> list[Demands]:
     """Group the pods that have any GPU in common, directly or through others."""
-    found: list[dict[str, Mapping[str, Seat]]] = []
-    for pod, gpus in seats.items():
+    found: list[dict[str, Mapping[str, Demand]]] = []
+    for pod, gpus in demands.items():
         joined = {pod: gpus}
         apart = []
         for group in found:
@@ -166,21 +168,21 @@ def groups(seats: Seats) -> list[Seats]:
     return list(found)
 
 
-def wants(found: Mapping[str, Seat]) -> bool:
+def wants(found: Mapping[str, Demand]) -> bool:
     """Tell whether it waits for any GPU."""
-    return any(seat.wants for seat in found.values())
+    return any(demand.wants for demand in found.values())
 
 
-def holds(found: Mapping[str, Seat]) -> bool:
+def holds(found: Mapping[str, Demand]) -> bool:
     """Tell whether it has any GPU."""
-    return any(seat.holds for seat in found.values())
+    return any(demand.holds for demand in found.values())
 
 
-def steps(found: Mapping[str, Seat]) -> bool:
+def steps(found: Mapping[str, Demand]) -> bool:
     """Tell whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
-    return all(seat.steps for seat in found.values())
+    return all(demand.steps for demand in found.values())
 
 
-def goes_on(found: Mapping[str, Seat]) -> bool:
+def goes_on(found: Mapping[str, Demand]) -> bool:
     """Tell whether it has work, and no GPU was asked back from it."""
-    return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())
+    return (holds(found) or wants(found)) and not any(demand.asked for demand in found.values())

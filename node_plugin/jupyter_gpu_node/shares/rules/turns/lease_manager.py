@@ -1,4 +1,4 @@
-"""One GPU: joins its arbiter, which knows shares, with the clients, which are processes of these shares. Pure.
+"""Leases of one GPU: joins its arbiter, which knows shares, with their clients, which are processes. Pure.
 
 Each event returns what is to be sent. All processes of a share run in the lease of their share, also beside each other:
 it asks while any of them has work, a grant goes to all that asked, and it gives back when the last one has. At most one
@@ -29,11 +29,11 @@ from jupyter_gpu_node.shares.rules.protocol import (
 from . import arbiter
 from .arbiter import Arbiter, Rule
 from .bank import Deposit
-from .ledger import Account, Debt
-from .memory import Held, Pool
+from .ledger import Debt, TimeAccount
+from .memory import MeasuredMemory, Pool
 
 REST = 10_000_000
-"""Microseconds between two looks at the books of a GPU that one share has for itself."""
+"""Microseconds between two ticks of a GPU that one share has for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Terms:
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class ShareClient:
     """One connection of a process that uses the share."""
 
-    share: Share
+    share: ServedShare
     want: int | None = None
     """Microseconds, 0 for not known; None: no demand."""
     number: int = 0
@@ -71,7 +71,7 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class ServedShare:
     """One share of the GPU and its clients."""
 
     name: str
@@ -80,7 +80,7 @@ class Share:
     terms: Terms
     effective: int
     pool: Pool
-    clients: dict[Client, None] = field(default_factory=dict)
+    clients: dict[ShareClient, None] = field(default_factory=dict)
     holding: int = 0
     """Number of clients that have the lease."""
     revoked: bool = False
@@ -90,7 +90,7 @@ class Share:
     told: int | None = None
     """The demand that the arbiter knows."""
     work: int | None = 0
-    """Microseconds that its clients measured in this turn, None if one left without a word: then all of it counts."""
+    """Microseconds that its clients measured in this turn; None if one left without a report: then all of it counts."""
 
     @property
     def exclusive(self) -> bool:
@@ -102,7 +102,7 @@ class Share:
         """Whether all its clients know a lease for one launch."""
         return not any(one.old for one in self.clients)
 
-    def demand(self) -> int | None:
+    def total_want(self) -> int | None:
         """Return the demand of all clients together: they may run one after the other."""
         wants = [one.want for one in self.clients if one.want is not None]
         if not wants:
@@ -110,7 +110,7 @@ class Share:
         return 0 if 0 in wants else sum(wants)
 
 
-class Seat(NamedTuple):
+class Demand(NamedTuple):
     """The state of one pod on one GPU that it shares."""
 
     wants: bool
@@ -128,35 +128,35 @@ class Seat(NamedTuple):
 class Send(NamedTuple):
     """A message for that client."""
 
-    client: Client
+    client: ShareClient
     message: FromServer
 
 
 class Close(NamedTuple):
     """The end of messages for that client; it has left already."""
 
-    client: Client
+    client: ShareClient
 
 
-class Late(NamedTuple):
+class LeaseOverdue(NamedTuple):
     """Notice that these clients were asked for the GPU at ``since``, and the grace is over."""
 
     share: str
     since: int
-    clients: tuple[Client, ...]
+    clients: tuple[ShareClient, ...]
 
 
-Out = Send | Close | Late
+Action = Send | Close | LeaseOverdue
 
 
-class Desk:
-    """The desk of one GPU, between its clients and its arbiter. As with ``arbiter``, ``now`` never goes back."""
+class LeaseManager:
+    """The manager of one GPU's leases, between its clients and its arbiter. As there, ``now`` never goes back."""
 
     def __init__(self, arbiter: Arbiter, now: int) -> None:
         self.arbiter = arbiter
-        self._shares: dict[str, Share] = {}
-        self._keys: dict[str, Share] = {}
-        self._holder: Share | None = None
+        self._shares: dict[str, ServedShare] = {}
+        self._keys: dict[str, ServedShare] = {}
+        self._holder: ServedShare | None = None
         self._until = 0
         self._rule: Rule | None = None
         """The rule by pods."""
@@ -166,15 +166,15 @@ class Desk:
         self._made = 0
         self._debts: dict[str, Debt] = {}
         """Debts of closed shares: of one that is opened again, its own."""
-        self._out: list[Out] = []
+        self._out: list[Action] = []
 
     @property
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self) -> Mapping[str, ServedShare]:
         """The shares by name; those that are gone and only drain are not among them."""
         return self._shares
 
     @property
-    def holder(self) -> Share | None:
+    def holder(self) -> ServedShare | None:
         """The share whose clients have the GPU."""
         return self._holder
 
@@ -186,7 +186,7 @@ class Desk:
             return self._looked + REST
         return time
 
-    def account(self, name: str, now: int) -> Account:
+    def account(self, name: str, now: int) -> TimeAccount:
         """Return what the share used, waited and has."""
         return self.arbiter.account(self._shares[name].key, now)
 
@@ -220,7 +220,7 @@ class Desk:
         now: int,
         deposits: Mapping[str, Iterable[Deposit]] | None = None,
         owes: Mapping[str, int] | None = None,
-    ) -> list[Out]:
+    ) -> list[Action]:
         """Set the shares from now on; new ones begin with ``deposits``, and with what they owe from before.
 
         A share not among them drains and goes.
@@ -247,12 +247,12 @@ class Desk:
         orders = self.arbiter.put(milli, now, deposits=saved, owes=owing, heirs=heirs)
         self._follow(orders, now)
         if self._rule is not None:
-            self._obey(self._rule, now)
+            self._apply_rule(self._rule, now)
         for name, (old, whole) in before.items():
             self._change(self._shares[name], old, whole, now)
         return self._sent()
 
-    def adjust(self, effective: Mapping[str, int], now: int) -> list[Out]:
+    def adjust(self, effective: Mapping[str, int], now: int) -> list[Action]:
         """Lend between shares by what each earns; its bank stays that of its own milli. Raises `ValueError`."""
         found = {self._shares[name]: milli for name, milli in effective.items() if name in self._shares}
         known = {share: milli for share, milli in found.items() if not share.exclusive}
@@ -263,13 +263,13 @@ class Desk:
         self._follow(orders, now)
         return self._sent()
 
-    def _add(self, name: str, terms: Terms) -> Share:
+    def _add(self, name: str, terms: Terms) -> ServedShare:
         self._made += 1
-        share = Share(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
+        share = ServedShare(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
         self._shares[name] = self._keys[share.key] = share
         return share
 
-    def _remove(self, share: Share, now: int) -> None:
+    def _remove(self, share: ServedShare, now: int) -> None:
         del self._shares[share.name]
         share.gone = True
         orders = self.arbiter.remove(share.key, now)
@@ -281,7 +281,7 @@ class Desk:
         if self._holder is not share:
             self._keys.pop(share.key, None)
 
-    def _keep_debt(self, share: Share, now: int) -> None:
+    def _keep_debt(self, share: ServedShare, now: int) -> None:
         """Keep what a closed share owes for the one of its name that comes after it."""
         debt, before = self.arbiter.take_debts().get(share.key), self._debts.get(share.name)
         if debt and before:
@@ -289,7 +289,7 @@ class Desk:
         if debt:
             self._debts[share.name] = debt
 
-    def _change(self, share: Share, old: Terms, whole: bool, now: int) -> None:
+    def _change(self, share: ServedShare, old: Terms, whole: bool, now: int) -> None:
         """Apply new terms to the clients of a share."""
         if old.limit != share.terms.limit:
             share.pool.limit = share.terms.limit
@@ -312,36 +312,36 @@ class Desk:
         """Longest turn while others wait, in microseconds."""
         return self.arbiter.timing.lease
 
-    def seat(self, pod: str) -> Seat | None:
+    def demand(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it has nothing, or all of it."""
         share, holder = self._shares.get(pod), self._holder
         if holder is not None and holder.name == pod and not holder.exclusive:
             asked = holder.revoked or holder.gone
-            return Seat(False, True, asked, self._once, holder.terms.milli, holder.steps)
+            return Demand(False, True, asked, self._once, holder.terms.milli, holder.steps)
         if share is None or share.exclusive:
             return None
-        return Seat(share.told is not None, False, False, False, share.terms.milli, share.steps)
+        return Demand(share.told is not None, False, False, False, share.terms.milli, share.steps)
 
-    def obey(self, rule: Rule, now: int) -> list[Out]:
+    def apply_rule(self, rule: Rule, now: int) -> list[Action]:
         """Apply ``rule``, by pods, from now on."""
         self._rule = rule
-        self._obey(rule, now)
+        self._apply_rule(rule, now)
         return self._sent()
 
-    def _obey(self, rule: Rule, now: int) -> None:
+    def _apply_rule(self, rule: Rule, now: int) -> None:
         keys = {name: share.key for name, share in self._shares.items()}
         barred, contesting = (
             frozenset(keys[name] for name in names if name in keys) for names in (rule.barred, rule.contesting)
         )
         first = keys.get(rule.first) if rule.first is not None else None
-        self._follow(self.arbiter.obey(Rule(first, rule.once, barred, contesting), now), now)
+        self._follow(self.arbiter.apply_rule(Rule(first, rule.once, barred, contesting), now), now)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
         """Tell whether that pod, which waits, could have this GPU now, as far as pods outside its group go."""
         keys = [self._shares[name].key for name in members if name in self._shares]
         return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
 
-    # --- the server before this one -----------------------------------------------------------------------------------
+    # --- after a restart ----------------------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
         """Give the GPU to no other share until then: the share that had it by the previous server may still have it."""
@@ -349,12 +349,12 @@ class Desk:
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
-    def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
+    def join(self, name: str, now: int) -> tuple[ShareClient, list[Action]]:
         """Add a process that connected to that share; `KeyError` if there is none."""
         share = self._shares[name]
         holder = self._holder if self._holder is not share else None
         far = holder and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
-        client = Client(share)
+        client = ShareClient(share)
         share.clients[client] = None
         if holder and far and not holder.revoked:
             self._extend(holder, now)  # from now on another share would wait for what is queued
@@ -363,7 +363,7 @@ class Desk:
             self._wanted(client, now)
         return client, self._sent()
 
-    def leave(self, client: Client, now: int) -> list[Out]:
+    def leave(self, client: ShareClient, now: int) -> list[Action]:
         """Remove a client whose connection ended, at either end: it gives everything back. Again: nothing."""
         share = client.share
         if client in share.clients:
@@ -371,7 +371,7 @@ class Desk:
             self._settle(share, now)
         return self._sent()
 
-    def receive(self, client: Client, message: FromClient, now: int) -> list[Out]:
+    def receive(self, client: ShareClient, message: FromClient, now: int) -> list[Action]:
         """Handle a client's message. Raises `Malformed` if impossible: the caller removes it then."""
         if client not in client.share.clients:
             return []
@@ -388,29 +388,29 @@ class Desk:
         elif isinstance(message, Done):
             self._done(client, message, now)
         else:
-            client.old, client.ahead = not message.steps, message.ahead  # a gate says it first of all
+            client.old, client.ahead = not message.steps, message.ahead  # a gate sends this first
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
         return self._sent()
 
-    def measured(self, name: str, held: Mapping[Client, Held], outside: int) -> list[Out]:
-        """Take what the driver says that the clients of that share hold, and its processes that are no clients."""
+    def measured(self, name: str, held: Mapping[ShareClient, MeasuredMemory], outside: int) -> list[Action]:
+        """Record what, according to the driver, the clients of that share hold, and its other processes."""
         share = self._shares[name]
         if share.pool.measured(held, outside):
             self._say_memory(share)
         return self._sent()
 
-    def tick(self, now: int) -> list[Out]:
+    def tick(self, now: int) -> list[Action]:
         """Handle the passing of time alone."""
         self._looked = now
         self._follow(self.arbiter.tick(now), now)
         return self._sent()
 
-    def _kept(self, client: Client, now: int) -> None:
-        """Continue the turn of a client that has the GPU by the previous server: all of it, or work that has not ended.
+    def _kept(self, client: ShareClient, now: int) -> None:
+        """Continue the turn of a client that has the GPU from the previous server: all of it, or unfinished work.
 
-        Where it has a share now, all of that drains first. Only one can have it: others that claim it have a wish.
+        If it has a share now, all of that drains first. Only one share can have it: others that claim it just want it.
         """
         share = client.share
         if self._holder is None:
@@ -421,23 +421,23 @@ class Desk:
             self._give(client, 1)
             self._out.append(Send(client, Revoke(client.number)))
 
-    def _step(self, client: Client, now: int) -> None:
-        """Give one launch more to a client whose work waits for that: nobody gets the GPU before.
+    def _step(self, client: ShareClient, now: int) -> None:
+        """Give one more launch to a client whose work waits for that: no other share gets the GPU before.
 
-        One whose lease was given back in its name has none: it asks for a new one.
+        A client whose lease was given back on its behalf has none, and asks for a new one.
         """
         if client.holds and not client.share.gone:
             self._until = max(self._until, now + self.lease)
             self._out.append(Send(client, Grant(self.lease, client.number, once=True)))
 
-    def _wanted(self, client: Client, now: int) -> None:
+    def _wanted(self, client: ShareClient, now: int) -> None:
         share = client.share
         if self._holder is not share:
             self._tell(share, now)
         elif not share.revoked:
             self._hand(client, now)
 
-    def _done(self, client: Client, message: Done, now: int) -> None:
+    def _done(self, client: ShareClient, message: Done, now: int) -> None:
         if message.number > client.number:
             raise Malformed(f"gives lease {message.number} back, and was given {client.number}")
         share = client.share
@@ -454,32 +454,32 @@ class Desk:
         if client.want is not None and self._holder is share and not share.revoked:
             self._hand(client, now)
 
-    def _settle(self, share: Share, now: int) -> None:
+    def _settle(self, share: ServedShare, now: int) -> None:
         """Settle a change in what some client of ``share`` wants or has."""
         if self._holder is not share:
             self._tell(share, now)
         elif not share.holding:
             self._give_back(share, now)
 
-    def _tell(self, share: Share, now: int) -> None:
+    def _tell(self, share: ServedShare, now: int) -> None:
         """Tell the arbiter what a share without the GPU wants."""
-        demand = share.demand()
-        if share.gone or demand == share.told:
+        want = share.total_want()
+        if share.gone or want == share.told:
             return
-        share.told = demand
-        told = self.arbiter.release(share.key, now) if demand is None else self.arbiter.ask(share.key, now, demand)
+        share.told = want
+        told = self.arbiter.release(share.key, now) if want is None else self.arbiter.ask(share.key, now, want)
         self._follow(told, now)
 
-    def _give_back(self, share: Share, now: int) -> None:
+    def _give_back(self, share: ServedShare, now: int) -> None:
         self._holder, share.revoked, share.patient = None, False, None
-        share.told = None if share.gone else share.demand()
+        share.told = None if share.gone else share.total_want()
         if share.gone:
             del self._keys[share.key]
         orders = self.arbiter.release(share.key, now, share.told, share.work)
         self._keep_debt(share, now)
         self._follow(orders, now)
 
-    def _forget(self, client: Client) -> None:
+    def _forget(self, client: ShareClient) -> None:
         share = client.share
         del share.clients[client]
         share.pool.leave(client)
@@ -488,30 +488,32 @@ class Desk:
             share.holding -= 1
             share.work = None
 
-    def _dismiss(self, client: Client) -> None:
+    def _dismiss(self, client: ShareClient) -> None:
         self._forget(client)
         self._out.append(Close(client))
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, orders: Iterable[arbiter.Order], now: int) -> None:
+    def _follow(self, orders: Iterable[arbiter.TurnOrder], now: int) -> None:
         for order in orders:
             share = self._keys[order.share]
-            if isinstance(order, arbiter.Grant):
+            if isinstance(order, arbiter.TurnGrant):
                 self._granted(share, order, now)
-            elif isinstance(order, arbiter.Revoke):
+            elif isinstance(order, arbiter.TurnRevoke):
                 self._revoke(share)
             else:
-                self._out.append(Late(share.name, order.since, tuple(one for one in share.clients if one.holds)))
+                self._out.append(
+                    LeaseOverdue(share.name, order.since, tuple(one for one in share.clients if one.holds))
+                )
 
-    def _granted(self, share: Share, order: arbiter.Grant, now: int) -> None:
+    def _granted(self, share: ServedShare, order: arbiter.TurnGrant, now: int) -> None:
         fresh = self._holder is not share
         self._holder, self._until, self._once = share, order.until, order.once
         share.work = 0 if fresh else share.work
         if fresh or not (share.exclusive or share.revoked):
             self._extend(share, now)
 
-    def _extend(self, share: Share, now: int) -> None:
+    def _extend(self, share: ServedShare, now: int) -> None:
         """Tell the lease's clients how long it lasts now, and give it to all others with work."""
         time = self._time(share, now)
         for client in share.clients:
@@ -521,13 +523,13 @@ class Desk:
             else:
                 self._hand(client, now)
 
-    def _hand(self, client: Client, now: int) -> None:
+    def _hand(self, client: ShareClient, now: int) -> None:
         """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
         time = self._time(client.share, now)
         if client.want is not None and not client.holds and time > 0 and not (self._once and client.old):
             self._give(client, time)
 
-    def _give(self, client: Client, time: int) -> None:
+    def _give(self, client: ShareClient, time: int) -> None:
         client.holds = True
         client.whole = time == FOREVER
         client.number += 1
@@ -535,35 +537,35 @@ class Desk:
         once = self._once and not client.old
         self._out.append(Send(client, Grant(time, client.number, once, not once and self._may_be_ahead(client))))
 
-    def _may_be_ahead(self, client: Client) -> bool:
+    def _may_be_ahead(self, client: ShareClient) -> bool:
         """Tell whether no client of another share is there: then what is queued costs others no time."""
         share = client.share
         if not client.ahead or share.exclusive:
             return False
         return not any(one.clients for one in self._keys.values() if one is not share)
 
-    def _time(self, share: Share, now: int) -> int:
+    def _time(self, share: ServedShare, now: int) -> int:
         return FOREVER if share.exclusive else self._until - now
 
-    def _revoke(self, share: Share) -> None:
+    def _revoke(self, share: ServedShare) -> None:
         if not share.revoked:
             share.revoked = True
             self._out += [Send(one, Revoke(one.number)) for one in share.clients if one.holds]
 
-    def shut(self, client: Client, now: int) -> bool:
+    def shut(self, client: ShareClient, now: int) -> bool:
         """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
         return self._holder is client.share and not client.whole and now >= self._until
 
-    def _say_memory(self, share: Share) -> None:
+    def _say_memory(self, share: ServedShare) -> None:
         for client in share.clients:
             if client in share.pool:
                 self._memory(client)
 
-    def _memory(self, client: Client) -> None:
+    def _memory(self, client: ShareClient) -> None:
         pool = client.share.pool
         limit = NO_LIMIT if pool.limit is None else pool.limit
         self._out.append(Send(client, Memory(pool.size(client), limit, min(pool.used, MOST))))
 
-    def _sent(self) -> list[Out]:
+    def _sent(self) -> list[Action]:
         out, self._out = self._out, []
         return out

@@ -18,7 +18,7 @@ from .timing import Timing
 MOST_BEHIND = 6
 """Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
-"""Standings of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+"""Precedence of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Debt:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class TimeAccount:
     """One share's totals since it was made, and what it has at one moment. Microseconds."""
 
     guaranteed: int
@@ -61,7 +61,7 @@ class Account:
     expires: int | None
     """Time when the next deposit is lost."""
     beside: int
-    """The part of what it used that its programs told of, without a turn."""
+    """The part of its use that its programs reported outside of turns."""
 
 
 class Ledger:
@@ -90,7 +90,7 @@ class Ledger:
         """Return for how long it has a right to run from ``now`` on. What it owes comes first."""
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
-    def standing(self, now: int) -> int:
+    def precedence(self, now: int) -> int:
         """Return its right to a turn that is worth the switch. Savings come first: it left time unused.
 
         Crumbs of a quantum wait until there is more, savings never.
@@ -104,7 +104,7 @@ class Ledger:
 
     def claims(self, now: int) -> bool:
         """Tell whether it has any right to a turn."""
-        return self.standing(now) < NEITHER
+        return self.precedence(now) < NEITHER
 
     def saved(self, now: int) -> bool:
         """Tell whether it has left time unused that it can still spend."""
@@ -136,7 +136,7 @@ class Ledger:
     def ahead(self, rest: int) -> int:
         """Return how far it is ahead of what it has earned, ``rest`` microseconds before the end of the period.
 
-        Each period's quantum is its own from the start. Who closes its share and opens it again must not have two.
+        Each period's quantum is its own from the start. Closing a share and opening it again must not give it two.
         """
         return self._earns * rest // self._timing.period - self.quantum
 
@@ -235,10 +235,10 @@ class Ledger:
         for number in range(periods - skipped, 0, -1):
             self.turn(moment - (number - 1) * self._timing.period)
 
-    def account(self, now: int) -> Account:
+    def account(self, now: int) -> TimeAccount:
         """Return the account that users see."""
         balance = self.bank.balance(now)  # first: it knows then what has expired
-        return Account(
+        return TimeAccount(
             self._guaranteed,
             self._borrowed,
             self._idle,

@@ -1,12 +1,12 @@
 """Bytes of GPU memory of one share over all its processes. Pure.
 
-What a process says that it has is believed when it comes, for nothing can be taken from it; what it wants besides is
-granted as long as the share stays within its limit. Above the limit, after the server or a connection came back or the
-limit went down, everything more is refused until enough is freed.
+What a process reports when it connects is believed, for nothing can be taken from it; what it wants besides is granted
+as long as the share stays within its limit. Above the limit (after the server or a connection came back, or the limit
+went down) everything more is refused until enough is freed.
 
-The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not tell
-counts as well: so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
-use it again later: so a process counts as the larger one of the two, never as their sum.
+The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not report
+counts as well, so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
+use it again later: so a process counts as the larger of the two figures, never as their sum.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Held(NamedTuple):
-    """The memory that a process holds by the driver's word, beyond what its contexts may take."""
+class MeasuredMemory(NamedTuple):
+    """The memory that a process holds according to the driver, beyond what its contexts may take."""
 
     size: int
     told: int
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Process:
+class _ProcessMemory:
     """The memory of one process."""
 
     told: int
@@ -50,7 +50,7 @@ class Pool:
         self.limit = limit
         self.used = 0
         """Bytes used by all processes."""
-        self._processes: dict[Hashable, _Process] = {}
+        self._processes: dict[Hashable, _ProcessMemory] = {}
         self._outside = 0
         """Bytes of processes that never told anything."""
 
@@ -66,7 +66,7 @@ class Pool:
         """
         known = self._processes.get(process)
         if known is None:
-            self._processes[process] = _Process(size, size)
+            self._processes[process] = _ProcessMemory(size, size)
             self.used += size
             return size
         before, old = known.size, known.told
@@ -83,15 +83,15 @@ class Pool:
         if known := self._processes.pop(process, None):
             self.used -= known.size
 
-    def measured(self, held: Mapping[Any, Held], outside: int) -> bool:
-        """Take what the driver says that processes hold, and tell whether that changes what is used.
+    def measured(self, held: Mapping[Any, MeasuredMemory], outside: int) -> bool:
+        """Record what processes hold according to the driver, and tell whether that changes what is used.
 
         ``outside``: bytes of processes of this share that never told anything. A process that told less while the
         driver was asked may have freed it before or after the answer: it is believed, but not twice in a row.
         """
         before = self.used
         for process, known in self._processes.items():
-            size, told = held.get(process, Held(0, known.told))
+            size, told = held.get(process, MeasuredMemory(0, known.told))
             fell = known.told < told
             known.held, known.since = size, told if fell and not known.freed else known.told
             known.freed = fell and not known.freed
@@ -102,7 +102,7 @@ class Pool:
 
     @property
     def untold(self) -> int:
-        """Bytes above the limit that no process was ever granted: what is held within the limit harms nobody."""
+        """Bytes above the limit that no process was ever granted: what is held within the limit does no harm."""
         if self.limit is None:
             return 0
         never = self._outside + sum(max(0, one.size - one.most) for one in self._processes.values())

@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
-Process = tuple[int, int]
+PidAndStart = tuple[int, int]
 """pid and start."""
 
 
-def program(line: Sequence[Process], servers: Collection[Process]) -> Process | None:
-    """Return the process that stands for the first of ``line``, which is followed by its parent, grandparent and so on.
+def program(ancestry: Sequence[PidAndStart], servers: Collection[PidAndStart]) -> PidAndStart | None:
+    """Return the process that stands for the first of ``ancestry``: a process, its parent, grandparent and so on.
 
     That is the last one below a server, or a server itself; None: it is below none.
     """
-    if line[0] in servers:
-        return line[0]
-    return next((child for child, parent in pairwise(line) if parent in servers), None)
+    if ancestry[0] in servers:
+        return ancestry[0]
+    return next((child for child, parent in pairwise(ancestry) if parent in servers), None)
 
 
-def is_on_several(members: Iterable[tuple[Process | None, Collection[str]]]) -> bool:
+def is_on_several(members: Iterable[tuple[PidAndStart | None, Collection[str]]]) -> bool:
     """Tell whether any program is on several GPUs: ``members`` are a pod's processes, by program, and their GPUs."""
-    found: dict[Process | None, set[str]] = {}
+    found: dict[PidAndStart | None, set[str]] = {}
     for one, gpus in members:
         found.setdefault(one, set()).update(gpus)
     return any(len(gpus) > 1 for gpus in found.values())

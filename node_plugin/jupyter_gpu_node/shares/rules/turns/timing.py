@@ -32,7 +32,7 @@ class Timing:
     switch: int = 1_000
     """Cost of a switch at most; it is paid by all, in proportion."""
     grace: int = 50_000
-    """Time from being asked for the GPU to being an offender."""
+    """Time in which a share that is asked for the GPU must give it back; after that it is reported."""
     savings: int = 20
     """Capacity of a bank, in quanta of its share."""
     expiry: int = 30_000_000

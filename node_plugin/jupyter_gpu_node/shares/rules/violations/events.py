@@ -1,4 +1,4 @@
-"""The events by which offences are judged (`violations`), and the orders that follow. Pure."""
+"""The events that violations are judged by (`violations`), and the orders that follow. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """The start of the node plugin; nothing of what was stopped stays so."""
+class EnforcerStarted:
+    """The start of the enforcer: no process stays stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Late:
     share: str
     since: int
     again: bool = False
-    """Whether this is the turn of which it was said before."""
+    """Whether it was reported late for this turn before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GaveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnBegan:
     """The beginning of a share's turn."""
 
     share: str
@@ -41,15 +41,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The end of a share's turn that was asked for in the name of its stopped processes."""
+    """The end of a share's turn that was requested on behalf of its stopped processes."""
 
     share: str
     there: Processes
-    """Processes of `Record.avoiders` that have not ended."""
+    """Those of the `ViolationRecord.avoiders` that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class UseScanned:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
     foreign: Mapping[str, Mapping[Process, int]]
@@ -57,13 +57,13 @@ class Looked:
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)
     """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
-    ways: Mapping[str, str] = field(default_factory=dict)
-    """Ways to the GPU that cannot ask for turns (`other_apis`) of the processes that used it so, by share, in words."""
+    apis: Mapping[str, str] = field(default_factory=dict)
+    """The APIs (`other_apis`) that those processes used and that cannot ask for turns, by share, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Bytes above the limit of each share that none of its processes was granted, by the driver's word."""
+class MemoryScanned:
+    """Bytes above the limit of each share that none of its processes was granted, according to the driver."""
 
     untold: Mapping[str, int]
 
@@ -80,7 +80,7 @@ class Tick:
     """The passing of time alone."""
 
 
-Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Measured | Removed | Tick
+Event = EnforcerStarted | Late | GaveBack | TurnBegan | TurnEnded | UseScanned | MemoryScanned | Removed | Tick
 
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Stop:
     share: str
     processes: Processes
     reason: str
-    """Empty: it was told before."""
+    """Empty: the user was told before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +112,4 @@ class TakeAway:
     reason: str
 
 
-Order = Stop | Continue | TakeAway
+EnforcementOrder = Stop | Continue | TakeAway

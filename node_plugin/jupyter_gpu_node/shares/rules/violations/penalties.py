@@ -1,4 +1,4 @@
-"""The settings of what becomes of programs that do not keep to their turns (`violations`). Pure."""
+"""The settings of the penalties for programs that do not keep to their turns (`violations`). Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Penalties:
 
     grace: int = 500_000
     """Time from being asked for the GPU to being stopped. Longer than the arbiter's, after which it reports it: a
-    kernel cannot be interrupted, and a share late by one long kernel pays with its own time, and is no offender."""
+    kernel cannot be interrupted, and a share late by one long kernel pays with its own time, and is no violator."""
     tolerance: int = 50
     """GPU time of processes that never ask that may be a measurement error, in thousandths of the time looked at."""
     looks: int = 3
-    """Number of looks in a row that must show more than that."""
+    """Number of scans in a row that must show more than that."""
     longest: int = 10_000_000
     """Time after which a stop ends even if its share has had no turn."""
     strikes: int = 5
@@ -39,10 +39,10 @@ class Penalties:
     """Time after a strike in which processes that never ask run in turns of their share only. 0: no such time."""
 
     context: int = 1024
-    """Memory of one process, by the driver's word, that it need not have told: contexts, code, what is rounded up."""
+    """Memory that the driver may report for a process beyond what it told: contexts, code, rounding."""
     untold: int = 256
-    """Memory above the limit of a share that none of its processes was granted and is no offence yet. As with use, it
-    is one if ``looks`` in a row show more."""
+    """Memory above the limit of a share that may be held without having been granted. As with use, more is a violation
+    after ``looks`` scans in a row."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -1,9 +1,9 @@
-"""The time for which a CPU limit kept programs from running, by what their control groups count. Pure.
+"""The time for which a CPU limit kept programs from running, from the counters of their control groups. Pure.
 
 A program that its limit has stopped can neither give the GPU back nor say that it takes longer. The kernel counts, for
-each group with a limit, the periods in which it ran out of time (``cpu.stat``); for how long is counted over all CPUs
-together, and only when it runs again. So a period counts as a whole; and one more does, as nothing tells of one that
-has not ended, at the first look or at the last.
+each group with a limit, the periods in which it ran out of time (``cpu.stat``); the duration is counted over all CPUs
+together, and only when it runs again. So each period counts as a whole, and one more is added, as the counters do not
+show a period that has not ended at the first or the last reading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MOST = 10_000_000
-"""Microseconds that are excused at most: as long as a program that says that its work takes longer."""
+"""Microseconds that are excused at most: as many as for a program that says that its work takes longer."""
 
 
 class Throttled(NamedTuple):
@@ -57,10 +57,10 @@ def _positive(text: str) -> int | None:
 
 
 def excused(before: Groups, now: Groups, heard: int) -> int:
-    """Return by how many microseconds later programs are late, at most `MOST`.
+    """Return how many microseconds to excuse, at most `MOST`.
 
-    ``before`` was read ``heard`` microseconds after they were asked: of that time nothing tells, and one period of it
-    is excused where a limit is. (Whoever was heard late because he said that he takes longer was not stopped.)
+    ``before`` was read ``heard`` microseconds after they were asked: the counters do not cover that time; where
+    there is a limit, one period of it is excused. (A program that said that its work takes longer was not stopped.)
     """
     known = [(before[group], one) for group, one in now.items() if group in before]
     return min(MOST, max((min(heard, pair[1].period) + _stopped(*pair) for pair in known), default=0))

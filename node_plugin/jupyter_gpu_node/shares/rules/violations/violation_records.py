@@ -1,4 +1,4 @@
-"""The records of offences (`violations`), and their form in a file. Pure."""
+"""The records of violations, and their form in a file. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .penalties import Penalties
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The record of one share."""
+class ViolationRecord:
+    """The violations of one share, and what is done about them."""
 
     strikes: float = 0.0
     """Strikes, as they counted at ``struck``."""
@@ -24,13 +24,13 @@ class Record:
     throttled: int = 0
     """Microseconds since then in which a CPU limit kept its programs from running (`throttling`)."""
     looks: int = 0
-    """Number of looks in a row that saw it in turns of others."""
+    """Number of scans in a row that saw it in turns of others."""
     beyond: int = 0
     """Use by its members beyond its turns and `DOUBT`, since that was zero."""
     slowly: int = 0
     """The same with `SLOW_DOUBT`."""
     untold: int = 0
-    """Bytes above its limit that nobody was granted, at the last look at its memory."""
+    """Bytes above its limit that were never granted, at the last look at its memory."""
     hoards: int = 0
     """Number of such looks in a row that saw more than may be an error."""
     stopped: Processes = frozenset()
@@ -38,16 +38,16 @@ class Record:
     """Time when they were stopped."""
     avoiders: Processes = frozenset()
     """Observed processes that never ask."""
-    way: str = ""
-    """Way by which all of these use the GPU, if it is one that cannot ask; empty: they could ask."""
+    api: str = ""
+    """API by which all of these use the GPU, if it cannot ask for turns; empty: they could ask."""
     kept: int = 0
     """Time until when these run in its turns only; 0: they run as they like."""
     between: bool = False
-    """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
+    """Whether the processes are stopped between two turns, not for a violation: then only the avoiders are stopped."""
     rests: int = 0
-    """Number of looks in a row that saw nothing of them since they are kept so."""
+    """Number of scans in a row that saw no use by them since they are kept to their turns."""
     rested: int | None = None
-    """Time since when it is excused, as nothing of it runs that could give the GPU back; None: it is not."""
+    """Time since when it is excused, as none of its processes runs that could give the GPU back; None: it is not."""
     taken: str = ""
     """Reason why it was taken away; empty: it was not."""
 
@@ -56,11 +56,11 @@ class Record:
         return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
 
 
-State = Mapping[str, Record]
+State = Mapping[str, ViolationRecord]
 
 
 def to_plain(state: State) -> dict[str, Any]:
-    """Return a state for a file. Present lateness and uses are left out: they are observed again."""
+    """Return a state for a file, without present lateness and use: they are observed again."""
     return {
         share: {
             "strikes": one.strikes,
@@ -83,7 +83,7 @@ def from_plain(plain: Any) -> State:
                 raise ValueError("a process or a moment is not a whole number")
             if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):
                 raise ValueError("strikes or taken is out of range")
-            found[share] = Record(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
+            found[share] = ViolationRecord(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
     return found

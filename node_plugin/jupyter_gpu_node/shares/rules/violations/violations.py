@@ -1,17 +1,17 @@
 """Penalties for programs that break the order of turns on one GPU: stop, continue, take the share away. Pure.
 
-Three offences: to keep the GPU after being asked for it (`Late`); to use it in turns of others
-(`Looked`), as a program does that avoids the gate; and to hold memory above the limit of its share that it was
-never granted (`Measured`). Each has its processes stopped until their share's next
-turn. A process that never asks is detected at once, and kept to the turns of its share for a while: stopped at the end
-of each, continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long
-that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a
+There are three violations: keeping the GPU after being asked for it (`Late`); using it in turns of others
+(`UseScanned`), as a program that avoids the gate does; and holding memory above the share's limit that was never
+granted (`MemoryScanned`). For each, the share's processes are stopped until its next turn. A process that never asks is
+detected at once, and kept to the turns of its share for a while: stopped at the end of each, continued in the next. A
+process that asks, and launches around the gate as well, is detected only by its total use over a time so long that the
+driver's few samples cannot be wrong by as much (a sequential test, Page 1954). A stop for a violation counts as a
 strike, strikes are forgotten with time, and too many of them cost the share.
 
 For the code that carries out the orders:
 
-- Keep the state before doing what is ordered, so that what is stopped is known after a restart (`Began`).
-- A stopped process can neither ask nor give back: do both for it, the latter when its queued work has ended.
+- Save the state before carrying out orders, so that stopped processes are known after a restart (`EnforcerStarted`).
+- A stopped process can neither ask nor give back. Do both for it; give back when its queued work has ended.
 - A process is identified by its pid *and* its start. To continue one that has ended has no effect.
 """
 
@@ -23,22 +23,22 @@ from dataclasses import dataclass, field, replace
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 
 from .events import (
-    Began,
     Continue,
+    EnforcementOrder,
+    EnforcerStarted,
     Event,
     GaveBack,
     Late,
-    Looked,
-    Measured,
-    Order,
+    MemoryScanned,
     Removed,
     Stop,
     TakeAway,
-    Turn,
+    TurnBegan,
     TurnEnded,
+    UseScanned,
 )
 from .penalties import Penalties
-from .violation_records import Record, State
+from .violation_records import State, ViolationRecord
 
 DOUBT = 150
 """Thousandths of the time that members may seem to use beyond their turns. With `PROOF` an innocent share, of
@@ -50,7 +50,7 @@ SLOW_DOUBT, SLOW_PROOF = 50, 12_000_000
 becomes less with the root of their number. What is a tenth of a GPU more than its turns is seen after four minutes."""
 MIB = 2**20
 RESTS = 10
-"""Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
+"""Scans in a row without use by processes kept to their turns, after which they are no longer restricted."""
 
 
 # --- what is present -------------------------------------------------------------------------------------------------
@@ -73,34 +73,34 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Judgement:
     """The state to remember from now on, and the orders to carry out, in this sequence."""
 
     state: State
-    orders: tuple[Order, ...]
+    orders: tuple[EnforcementOrder, ...]
 
 
-def decide(state: State, event: Event, now: int, present: Present, penalties: Penalties) -> Outcome:
+def decide(state: State, event: Event, now: int, present: Present, penalties: Penalties) -> Judgement:
     """Return the outcome of one event. ``now`` is a monotonic clock in microseconds."""
-    records, orders = dict(state), list[Order]()
+    records, orders = dict(state), list[EnforcementOrder]()
     match event:
-        case Began():
+        case EnforcerStarted():
             for share, one in sorted(state.items()):
                 # the clock may be another one now: what counted then counts from now on
                 records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0, slowly=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since, again):
-            one = records.get(share, Record())
+            one = records.get(share, ViolationRecord())
             records[share] = replace(one, late=since, throttled=0, rested=one.rested if again else None)
         case GaveBack(share) if share in records:
             records[share] = replace(records[share], late=None)
-        case Turn(share) if share in records:
+        case TurnBegan(share) if share in records:
             records[share] = _continued(share, records[share], orders)
         case TurnEnded(share, there) if share in records:
             there -= present.never | present.resting
             records[share] = _between_turns(share, records[share], there, now, orders)
-        case Looked() | Measured():
+        case UseScanned() | MemoryScanned():
             _count(records, event, now, penalties)
         case Removed(share) if share in records:
             _continued(share, records.pop(share), orders)
@@ -109,7 +109,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
     for share, one in sorted(records.items()):
         records[share] = _judged(share, one, now, present, penalties, orders)
     kept = {share: one for share, one in records.items() if not _forgotten(one, now, penalties)}
-    return Outcome(kept, tuple(orders))
+    return Judgement(kept, tuple(orders))
 
 
 def wake(state: State, penalties: Penalties) -> int | None:
@@ -126,34 +126,38 @@ def wake(state: State, penalties: Penalties) -> int | None:
 # --- how it decides ---------------------------------------------------------------------------------------------------
 
 
-def _count(records: dict[str, Record], event: Looked | Measured, now: int, penalties: Penalties) -> None:
-    """Count what a look saw, and what it did not see any more."""
-    if isinstance(event, Measured):
+def _count(
+    records: dict[str, ViolationRecord], event: UseScanned | MemoryScanned, now: int, penalties: Penalties
+) -> None:
+    """Count what a scan saw, and what it no longer saw."""
+    if isinstance(event, MemoryScanned):
         for share in sorted({*records, *event.untold}):
-            records[share] = _measured(records.get(share, Record()), event.untold.get(share, 0), penalties)
+            records[share] = _count_memory(records.get(share, ViolationRecord()), event.untold.get(share, 0), penalties)
         return
     for share in sorted({*records, *event.foreign, *event.beyond}):
-        one = records.get(share, Record())
+        one = records.get(share, ViolationRecord())
         one = one if now < one.kept else replace(one, kept=0)
-        one = replace(one, way=event.ways.get(share, ""))
+        one = replace(one, api=event.apis.get(share, ""))
         foreign, beyond = event.foreign.get(share, {}), event.beyond.get(share, 0)
-        records[share] = _looked(one, foreign, beyond, event.passed, penalties)
+        records[share] = _count_use(one, foreign, beyond, event.passed, penalties)
 
 
-def _continued(share: str, one: Record, orders: list[Order]) -> Record:
+def _continued(share: str, one: ViolationRecord, orders: list[EnforcementOrder]) -> ViolationRecord:
     if one.stopped:
         orders.append(Continue(share, one.stopped))
     late = one.late if one.between else None
     return replace(one, stopped=frozenset(), between=False, late=late)
 
 
-def _let_be(one: Record) -> Record:
-    """Return the record with no process kept to its turns any more, and none seen."""
+def _let_be(one: ViolationRecord) -> ViolationRecord:
+    """Return the record with no process kept to its turns, and none seen."""
     return replace(one, avoiders=frozenset(), kept=0, looks=0)
 
 
-def _between_turns(share: str, one: Record, there: Processes, now: int, orders: list[Order]) -> Record:
-    """Stop its avoiders, which have had their turn."""
+def _between_turns(
+    share: str, one: ViolationRecord, there: Processes, now: int, orders: list[EnforcementOrder]
+) -> ViolationRecord:
+    """Stop the avoiders of a share whose turn is over."""
     if one.stopped or one.taken or not one.kept:
         return one
     avoiders = one.avoiders & there
@@ -163,8 +167,10 @@ def _between_turns(share: str, one: Record, there: Processes, now: int, orders: 
     return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
 
 
-def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
-    """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
+def _count_use(
+    one: ViolationRecord, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties
+) -> ViolationRecord:
+    """Count what a scan saw. Work that was queued before a stop runs on: it is no new violation."""
     if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0, slowly=0)
     used = sum(foreign.values())
@@ -179,13 +185,15 @@ def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: in
     return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
 
 
-def _measured(one: Record, untold: int, penalties: Penalties) -> Record:
-    """Count what a look at memory saw. What is stopped can free nothing: that is no new offence."""
+def _count_memory(one: ViolationRecord, untold: int, penalties: Penalties) -> ViolationRecord:
+    """Count what a memory comparison saw. A stopped process can free nothing: that is no new violation."""
     hoards = one.hoards + 1 if untold > penalties.untold * MIB and (one.between or not one.stopped) else 0
     return replace(one, untold=untold, hoards=hoards)
 
 
-def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
+def _judged(
+    share: str, one: ViolationRecord, now: int, present: Present, penalties: Penalties, orders: list[EnforcementOrder]
+) -> ViolationRecord:
     """Judge one share: add the orders that follow, and return its record."""
     if one.taken:
         return one
@@ -204,8 +212,8 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     used = avoided or one.beyond >= PROOF or one.slowly >= SLOW_PROOF
     if not late and not used and not hoards:
         return one
-    innocent = bool(avoided and not late and not hoards and one.way and penalties.kept)  # it gets its turns, no more
-    what = _offence(one, late=late, hoards=hoards)
+    innocent = bool(avoided and not late and not hoards and one.api and penalties.kept)  # it gets just its turns
+    what = _violation(one, late=late, hoards=hoards)
     strikes = one.counts(now, penalties) + (0 if innocent else 1)
     one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0, hoards=0)
     times = round(one.strikes)  # a little of each is forgotten before the next
@@ -222,7 +230,7 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     return one
 
 
-def _offence(one: Record, *, late: bool, hoards: bool) -> str:
+def _violation(one: ViolationRecord, *, late: bool, hoards: bool) -> str:
     """Return in words what the share did, for its user."""
     if late:
         return "it kept the GPU after it was asked for it"
@@ -231,11 +239,13 @@ def _offence(one: Record, *, late: bool, hoards: bool) -> str:
             f"its programs hold {-(-one.untold // MIB)} MiB of GPU memory above its limit, which they took without "
             "asking for it. End the program that goes around the gate, or have the limit raised"
         )
-    return "it used the GPU in turns of others" + (f" by {one.way}, which cannot ask for turns" if one.way else "")
+    return "it used the GPU in turns of others" + (f" by {one.api}, which cannot ask for turns" if one.api else "")
 
 
-def _excused(share: str, one: Record, now: int, present: Present, penalties: Penalties, *, late: bool) -> Record:
-    """Excuse a share that its user stopped for being late, though not for as long as it likes: its work may run on."""
+def _excused(
+    share: str, one: ViolationRecord, now: int, present: Present, penalties: Penalties, *, late: bool
+) -> ViolationRecord:
+    """Excuse lateness while the share's user has stopped it, for a limited time: its work may run on."""
     if share not in present.excused:
         return replace(one, rested=None)
     if not late:
@@ -244,7 +254,9 @@ def _excused(share: str, one: Record, now: int, present: Present, penalties: Pen
     return replace(one, rested=rested, late=None) if now < rested + penalties.longest else replace(one, rested=None)
 
 
-def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
+def _corrected(
+    share: str, one: ViolationRecord, stoppable: Processes, never: Processes, orders: list[EnforcementOrder]
+) -> ViolationRecord:
     """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
     if one.between:
@@ -256,7 +268,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
     return replace(one, stopped=one.stopped - spared | new)
 
 
-def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
+def _forgotten(one: ViolationRecord, now: int, penalties: Penalties) -> bool:
     """Tell whether nothing is left to remember."""
     seen = one.looks or one.beyond or one.slowly or one.hoards
     idle = one.late is None and one.rested is None and not (one.stopped or one.kept or one.taken)

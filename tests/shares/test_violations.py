@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.rules.violations.events import (
-    Began,
     Continue,
+    EnforcementOrder,
+    EnforcerStarted,
     Event,
     GaveBack,
     Late,
-    Looked,
-    Order,
     Removed,
     Stop,
     TakeAway,
     Tick,
-    Turn,
+    TurnBegan,
     TurnEnded,
+    UseScanned,
 )
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.rules.violations.violation_records import Record, State, from_plain, to_plain
+from jupyter_gpu_node.shares.rules.violations.violation_records import State, ViolationRecord, from_plain, to_plain
 from jupyter_gpu_node.shares.rules.violations.violations import Present, decide, wake
 
 PENALTIES = Penalties(grace=100_000, strikes=3)
@@ -39,20 +39,20 @@ AVOIDED = f"{IN_TURNS}. For 60 s, what does not ask for the GPU runs in turns of
 
 @dataclass
 class World:
-    """What one GPU's programs do, and what they were told."""
+    """One GPU's programs, what they do, and the orders about them."""
 
     present: Present = field(default_factory=lambda: Present({"a": frozenset({HOG, JUPYTER})}, frozenset({JUPYTER})))
     penalties: Penalties = PENALTIES
     state: State = field(default_factory=dict)
     now: int = 0
 
-    def see(self, event: Event, after: int = 0) -> tuple[Order, ...]:
+    def see(self, event: Event, after: int = 0) -> tuple[EnforcementOrder, ...]:
         self.now += after
         outcome = decide(self.state, event, self.now, self.present, self.penalties)
         self.state = outcome.state
         return outcome.orders
 
-    def late(self) -> tuple[Order, ...]:
+    def late(self) -> tuple[EnforcementOrder, ...]:
         """It keeps the GPU for as long as it is let."""
         self.see(Late("a", self.now))
         return self.see(Tick(), self.penalties.grace)
@@ -91,7 +91,7 @@ def test_whom_a_cpu_limit_stopped_is_late_later() -> None:
     world.present = replace(world.present, throttled={})
     assert world.see(Tick(), after=89_999) == ()
     assert world.see(Tick(), after=1) == (stop(HOG),)
-    world.see(Turn("a"))
+    world.see(TurnBegan("a"))
     world.see(Late("a", world.now))
     assert world.see(Tick(), after=PENALTIES.grace) == (stop(HOG),)
 
@@ -109,8 +109,8 @@ def test_it_runs_again_in_its_turn() -> None:
     """And has its strike still."""
     world = World()
     assert world.late() == (stop(HOG),)
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
-    assert world.see(Turn("a")) == ()
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == ()
     assert world.state["a"].strikes == 1
 
 
@@ -119,12 +119,12 @@ def test_what_it_kept_before_its_turn_is_over_then() -> None:
     world = World()
     world.late()
     assert world.late() == ()
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
     assert world.see(Tick(), after=PENALTIES.grace) == ()
 
 
 def test_a_stop_ends_without_a_turn() -> None:
-    """Whoever is stopped is not forgotten because nobody gives it a turn."""
+    """A stopped process is not forgotten because its share gets no turn."""
     world = World()
     world.late()
     assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
@@ -138,7 +138,7 @@ def test_too_many_offences_cost_the_share() -> None:
     world = World()
     for _ in range(2):
         assert world.late() == (stop(HOG),)
-        assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+        assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
     words = f"Taken away: {KEPT}, offence 3 of late. Restart its programs and ask again."
     assert world.late() == (TakeAway("a", words),)
     assert world.late() == ()  # once
@@ -154,7 +154,7 @@ def test_old_offences_are_forgotten() -> None:
     world = World()
     for _ in range(20):
         assert world.late() == (stop(HOG),)
-        world.see(Turn("a"))
+        world.see(TurnBegan("a"))
         world.now += PENALTIES.forget
     assert world.see(Tick(), after=10 * PENALTIES.forget) == ()
     assert world.state == {}
@@ -176,8 +176,8 @@ def test_an_offender_that_is_gone_is_not_stopped() -> None:
 # --- in turns of others -----------------------------------------------------------------------------------------------
 
 
-def foreign(amount: int, share: str = "a") -> Looked:
-    return Looked({share: {HOG: amount - amount // 2, CHILD: amount // 2}}, 1_000_000)
+def foreign(amount: int, share: str = "a") -> UseScanned:
+    return UseScanned({share: {HOG: amount - amount // 2, CHILD: amount // 2}}, 1_000_000)
 
 
 def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
@@ -185,7 +185,7 @@ def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
     world = World()
     assert [world.see(foreign(amount)) for amount in (50_001, 50_001, 50_000, 50_001, 50_001)] == [()] * 5
     assert world.see(foreign(50_001)) == (stop(HOG, why=AVOIDED),)
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
     assert world.see(foreign(50_001)) == ()
 
 
@@ -195,7 +195,7 @@ def avoider(penalties: Penalties = PENALTIES) -> World:
     for _ in range(3):
         orders = world.see(foreign(900_000), SECOND)
     assert orders == (stop(HOG, CHILD, OTHER, why=AVOIDED if penalties.kept else IN_TURNS),)
-    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
     return world
 
 
@@ -205,21 +205,21 @@ def test_a_way_that_cannot_ask_is_no_offence() -> None:
     why = AVOIDED.replace("others.", "others by OpenCL, which cannot ask for turns.")
     for _ in range(3 * PENALTIES.strikes):
         for _ in range(2):
-            assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == ()
-        assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == (stop(HOG, why=why),)
-        assert world.see(Turn("a"), PENALTIES.kept) == (Continue("a", group(HOG)),)
+            assert world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND) == ()
+        assert world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND) == (stop(HOG, why=why),)
+        assert world.see(TurnBegan("a"), PENALTIES.kept) == (Continue("a", group(HOG)),)
         assert world.state["a"].strikes == 0
 
 
 def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
     """A share that was asked for the GPU and keeps it is late, whatever it uses; turns are for those that ask."""
     world = World()
-    world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND)
+    world.see(replace(foreign(900_000), apis={"a": "OpenCL"}), SECOND)
     assert world.late() == (stop(HOG),)
     assert world.state["a"].strikes == 1
     world = World()
     for _ in range(10):
-        orders = world.see(Looked({}, SECOND, {"a": 900_000}, {"a": "OptiX"}), SECOND)
+        orders = world.see(UseScanned({}, SECOND, {"a": 900_000}, {"a": "OptiX"}), SECOND)
         if orders:
             break
     assert orders == (stop(HOG, why=f"{IN_TURNS} by OptiX, which cannot ask for turns"),)
@@ -233,7 +233,7 @@ def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
     for _ in range(20):
         assert world.see(TurnEnded("a", both), SECOND) == (Stop("a", both, ""),)
         assert world.see(foreign(900_000), SECOND) == ()
-        assert world.see(Turn("a"), SECOND) == (Continue("a", both),)
+        assert world.see(TurnBegan("a"), SECOND) == (Continue("a", both),)
     assert world.state["a"].strikes == 1
     assert world.see(TurnEnded("a", both), SECOND) == ()
     assert [world.see(foreign(900_000), SECOND) for _ in range(2)] == [(), ()]
@@ -242,13 +242,13 @@ def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
 
 
 def test_whom_else_it_starts_is_kept_so_too() -> None:
-    """Who was seen meanwhile; not who has ended, nor who must never be stopped."""
+    """Processes seen meanwhile are stopped; not those that have ended, or must never be stopped."""
     world = avoider()
-    world.see(Looked({"a": {OTHER: 100, JUPYTER: 100}}, SECOND))
+    world.see(UseScanned({"a": {OTHER: 100, JUPYTER: 100}}, SECOND))
     world.present = replace(world.present, never=group(JUPYTER))
     assert world.see(TurnEnded("a", group(CHILD, OTHER, JUPYTER))) == (Stop("a", group(CHILD, OTHER), ""),)
-    assert world.see(Looked({"a": {HOG: 100}}, SECOND)) == (Stop("a", group(HOG), ""),)
-    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    assert world.see(UseScanned({"a": {HOG: 100}}, SECOND)) == (Stop("a", group(HOG), ""),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
     assert world.see(TurnEnded("a", group())) == ()
     assert not world.state["a"].kept
 
@@ -257,13 +257,13 @@ def test_an_avoider_that_rests_is_let_be() -> None:
     """No turns are asked for in its name for nothing. What is seen once more is no offence yet."""
     world = avoider()
     for _ in range(9):
-        assert world.see(Looked({}, SECOND)) == ()
+        assert world.see(UseScanned({}, SECOND)) == ()
     assert world.see(foreign(1)) == ()
     for _ in range(10):
         assert world.state["a"].kept
         assert world.see(TurnEnded("a", group(HOG))) == (Stop("a", group(HOG), ""),)
-        assert world.see(Looked({}, SECOND)) == ()
-        assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+        assert world.see(UseScanned({}, SECOND)) == ()
+        assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
     assert world.see(TurnEnded("a", group(HOG))) == ()
     assert world.see(foreign(900_000)) == ()
 
@@ -278,11 +278,11 @@ def test_who_is_kept_to_turns_and_gets_none_runs_again() -> None:
 
 
 def test_the_others_of_an_avoiders_share_can_be_late() -> None:
-    """That it is stopped between its turns excuses nobody."""
+    """That it is stopped between its turns is no excuse."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert world.late() == (stop(CHILD, OTHER),)
-    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
     world.see(TurnEnded("a", group(HOG)))
     assert [type(order) for order in world.late()] == [TakeAway, Continue]
     assert world.see(TurnEnded("a", group(HOG))) == ()
@@ -295,20 +295,20 @@ def test_nobody_is_kept_to_turns_where_the_administrator_does_not_want_that() ->
 
 
 def test_an_avoider_is_free_after_a_restart() -> None:
-    """What it does is seen again."""
+    """Its use is seen again."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
-    assert world.see(Began()) == (Continue("a", group(HOG)),)
+    assert world.see(EnforcerStarted()) == (Continue("a", group(HOG)),)
     assert world.see(TurnEnded("a", group(HOG))) == ()
 
 
 @pytest.mark.parametrize("milli", [100, 250, 500, 900])
 def test_the_drivers_few_samples_accuse_nobody(milli: int) -> None:
-    """Hours of looks at shares that keep to their turns: five times a second it says who runs, and no more."""
+    """Hours of scans of shares that keep to their turns: the driver samples five times a second which process runs."""
     world, draw = World(), random.Random(milli)
     for _ in range(20_000):
         seen = sum(draw.random() < milli / 1000 for _ in range(5))
-        assert world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND) == ()
+        assert world.see(UseScanned({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND) == ()
 
 
 @pytest.mark.parametrize(("milli", "uses", "within"), [(500, 1000, 20), (250, 600, 30), (100, 1000, 8)])
@@ -318,9 +318,9 @@ def test_who_asks_and_launches_on_another_way_as_well_is_found(milli: int, uses:
     found = []
     for second in range(200):
         seen = sum(draw.random() < uses / 1000 for _ in range(5))
-        if world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND):
+        if world.see(UseScanned({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND):
             found.append(second)
-            world.see(Turn("a"))
+            world.see(TurnBegan("a"))
             if len(found) == 2:
                 break
     assert found[0] <= within
@@ -333,7 +333,7 @@ def test_a_little_more_than_its_turns_is_found_in_minutes(more: int) -> None:
     world, draw = World(), random.Random(more)
     for second in range(2_000):
         seen = sum(draw.random() < (250 + more) / 1000 for _ in range(5))
-        if world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - 250_000}), SECOND):
+        if world.see(UseScanned({}, SECOND, {"a": seen * SECOND // 5 - 250_000}), SECOND):
             assert second <= 900
             return
     raise AssertionError("it was never found")
@@ -343,19 +343,19 @@ def test_what_is_seen_of_members_is_forgotten_with_a_stop() -> None:
     """As work that was queued runs on."""
     world = World()
     for _ in range(3):
-        assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
+        assert world.see(UseScanned({}, SECOND, {"a": 900_000}), SECOND) == ()
     assert world.late()
-    assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
-    world.see(Turn("a"))
+    assert world.see(UseScanned({}, SECOND, {"a": 900_000}), SECOND) == ()
+    world.see(TurnBegan("a"))
     for _ in range(3):
-        assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
-    assert [type(order) for order in world.see(Looked({}, SECOND, {"a": 900_000}), SECOND)] == [Stop]
+        assert world.see(UseScanned({}, SECOND, {"a": 900_000}), SECOND) == ()
+    assert [type(order) for order in world.see(UseScanned({}, SECOND, {"a": 900_000}), SECOND)] == [Stop]
 
 
 def test_a_turn_does_not_break_the_row() -> None:
-    """Who avoids the gate has turns too, and more of them than looks."""
+    """A share that avoids the gate has turns too, and more of them than scans."""
     world = World()
-    for look in (foreign(900_000), Turn("a"), foreign(900_000), Turn("a"), GaveBack("a")):
+    for look in (foreign(900_000), TurnBegan("a"), foreign(900_000), TurnBegan("a"), GaveBack("a")):
         assert world.see(look) == ()
     assert [type(order) for order in world.see(foreign(900_000))] == [Stop]
 
@@ -363,7 +363,7 @@ def test_a_turn_does_not_break_the_row() -> None:
 def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
     """The row is broken by it."""
     world = World()
-    for look in (foreign(900_000), foreign(900_000), Looked({}, 1_000_000), foreign(900_000), foreign(900_000)):
+    for look in (foreign(900_000), foreign(900_000), UseScanned({}, 1_000_000), foreign(900_000), foreign(900_000)):
         assert world.see(look) == ()
 
 
@@ -373,7 +373,7 @@ def test_queued_work_of_who_is_stopped_is_no_offence() -> None:
     world.late()
     for _ in range(10):
         assert world.see(foreign(900_000)) == ()
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
     assert world.state["a"].strikes == 1
 
 
@@ -382,7 +382,7 @@ def test_a_stop_is_remembered_longer_than_its_strike() -> None:
     world = World(penalties=replace(PENALTIES, forget=1_000_000, longest=600_000_000))
     world.late()
     assert world.see(Tick(), after=100_000_000) == ()
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
 
 
 # --- while it is stopped ----------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def test_a_process_that_comes_later_is_stopped_too() -> None:
     world.present = replace(world.present, processes={"a": group(HOG, CHILD), "b": group(OTHER)})
     assert world.see(Tick()) == (Stop("a", group(CHILD), "Stopped until its next turn, as the others of this share."),)
     assert world.see(Tick()) == ()
-    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD)),)
 
 
 def test_what_must_not_be_stopped_runs_at_once() -> None:
@@ -408,12 +408,12 @@ def test_what_must_not_be_stopped_runs_at_once() -> None:
 
 
 def test_a_process_that_is_not_seen_is_not_forgotten() -> None:
-    """Whoever stops a process continues it, whatever a look at the GPU misses meanwhile."""
+    """A stopped process is continued in the next turn, whatever a scan of the GPU misses meanwhile."""
     world = World()
     world.late()
     world.present = Present()
     world.see(Tick())
-    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
 
 
 def test_a_share_that_is_removed_runs_again() -> None:
@@ -421,7 +421,12 @@ def test_a_share_that_is_removed_runs_again() -> None:
     world = World()
     world.late()
     assert world.see(Removed("a")) == (Continue("a", group(HOG)),)
-    assert (world.state, world.see(Removed("a")), world.see(Turn("a")), world.see(GaveBack("a"))) == ({}, (), (), ())
+    assert (world.state, world.see(Removed("a")), world.see(TurnBegan("a")), world.see(GaveBack("a"))) == (
+        {},
+        (),
+        (),
+        (),
+    )
 
 
 # --- restart ----------------------------------------------------------------------------------------------------------
@@ -433,9 +438,9 @@ def test_after_a_restart_all_run_again() -> None:
     world.late()
     kept = json.loads(json.dumps(to_plain(world.state)))
     again = World(state=from_plain(kept), now=3)
-    assert again.see(Began()) == (Continue("a", group(HOG)),)
-    assert again.state["a"] == Record(strikes=1.0, struck=3, since=again.state["a"].since)
-    assert again.see(Began()) == ()
+    assert again.see(EnforcerStarted()) == (Continue("a", group(HOG)),)
+    assert again.state["a"] == ViolationRecord(strikes=1.0, struck=3, since=again.state["a"].since)
+    assert again.see(EnforcerStarted()) == ()
 
 
 def test_what_was_taken_away_is_taken_away_again() -> None:
@@ -443,7 +448,7 @@ def test_what_was_taken_away_is_taken_away_again() -> None:
     world = World(penalties=Penalties(grace=1_000, strikes=1))
     (order,) = world.late()
     again = World(state=from_plain(to_plain(world.state)))
-    assert again.see(Began()) == (order,)
+    assert again.see(EnforcerStarted()) == (order,)
 
 
 @pytest.mark.parametrize(
@@ -490,47 +495,47 @@ GROUPS = st.frozensets(st.sampled_from([HOG, CHILD, JUPYTER, OTHER]))
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Late, SHARES, st.integers(0, 1_000)),
     st.builds(GaveBack, SHARES),
-    st.builds(Turn, SHARES),
+    st.builds(TurnBegan, SHARES),
     st.builds(TurnEnded, SHARES, GROUPS),
     st.builds(Removed, SHARES),
     st.builds(
-        Looked, st.dictionaries(SHARES, st.dictionaries(st.sampled_from([HOG, CHILD]), st.just(500))), st.just(1000)
+        UseScanned, st.dictionaries(SHARES, st.dictionaries(st.sampled_from([HOG, CHILD]), st.just(500))), st.just(1000)
     ),
     st.just(Tick()),
-    st.just(Began()),
+    st.just(EnforcerStarted()),
 )
 
 
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 60_000), GROUPS), max_size=40), st.frozensets(st.just(JUPYTER)))
 def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]], never: frozenset[Process]) -> None:
-    """Who is stopped is known, for as long as allowed, and runs again in its turn, and when its share is gone."""
+    """Stopped processes are known, for as long as allowed, and run again in their turn and when their share is gone."""
     world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2, kept=200_000))
     stopped: dict[str, frozenset[Process]] = {}
     since: dict[str, int] = {}
     for event, after, processes in story:
         while (due := wake(world.state, world.penalties)) is not None and due <= world.now + after:
             after -= max(0, due - world.now)
-            obey(world.see(Tick(), max(0, due - world.now)), stopped, since, world)
+            apply_rule(world.see(Tick(), max(0, due - world.now)), stopped, since, world)
             assert wake(world.state, world.penalties) != due, "it would wake for nothing for ever"
         share = getattr(event, "share", "a")
         world.present = replace(world.present, processes={share: processes})
         orders = world.see(event, after)
-        obey(orders, stopped, since, world)
+        apply_rule(orders, stopped, since, world)
         assert {name: one.stopped for name, one in world.state.items() if one.stopped} == stopped
         assert all(world.now < since[name] + 100_000 for name in stopped)
         assert not any(one & never for one in stopped.values())
-        if isinstance(event, Began):
+        if isinstance(event, EnforcerStarted):
             assert not stopped
-        if isinstance(event, Turn | Removed):
+        if isinstance(event, TurnBegan | Removed):
             assert event.share not in stopped or any(isinstance(order, Stop) for order in orders)
         assert not any(one.taken and (one.stopped or one.kept) for one in world.state.values())
         assert all(one.stopped <= one.avoiders for one in world.state.values() if one.between)
 
 
-def obey(
-    orders: tuple[Order, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
+def apply_rule(
+    orders: tuple[EnforcementOrder, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
 ) -> None:
-    """What becomes of the processes: nobody is stopped twice, or continued that runs."""
+    """Carry out the orders: no process is stopped twice, or continued while it runs."""
     for order in orders:
         before = stopped.get(order.share, frozenset())
         match order:
@@ -586,7 +591,7 @@ def test_an_avoider_that_its_user_stopped_is_not_stopped_once_more() -> None:
     """Nor would it be continued in its turn."""
     world = World()
     for _ in range(PENALTIES.looks):
-        world.see(Looked({"a": {HOG: SECOND}}, SECOND), after=SECOND)
-    world.see(Turn("a"))
+        world.see(UseScanned({"a": {HOG: SECOND}}, SECOND), after=SECOND)
+    world.see(TurnBegan("a"))
     _excused(world)
     assert not world.see(TurnEnded("a", frozenset({HOG})))

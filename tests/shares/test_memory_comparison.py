@@ -14,8 +14,8 @@ import pytest
 from jupyter_gpu_node.shares.rules.protocol import Memory, Need
 from tests.gate.building import PROGRAMS, Built, build, command
 from tests.gate.place import GPU, MIB, Place, Program
-from tests.shares.bouncing import Bouncing, process, state, until
 from tests.shares.client import Client
+from tests.shares.enforcing import EnforcingServer, process, state, until
 
 TERMS = {GPU: {"a": (500, 64 * MIB), "b": (500, 64 * MIB)}}
 QUICK = {"context": 16, "untold": 8}
@@ -38,7 +38,7 @@ def place(built: Built, short: Path) -> Place:
 
 
 @asynccontextmanager
-async def around(place: Place, world: Bouncing, pod: str, through: int, more: int) -> AsyncIterator[Program]:
+async def around(place: Place, world: EnforcingServer, pod: str, through: int, more: int) -> AsyncIterator[Program]:
     """A program of that pod that has ``through`` bytes, and takes ``more`` around the gate with each line."""
     env = place.env(pod, world.socket(GPU, pod).parent) | {"JUPYTER_GPU_STANDIN_CONTEXT": CONTEXT}
     arguments = [place.built.program("around"), place.built.driver / "libcuda.so.1", through, more]
@@ -62,7 +62,7 @@ def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, thr
     """
 
     async def check() -> None:
-        async with Bouncing(place.folder, penalties=QUICK) as world:
+        async with EnforcingServer(place.folder, penalties=QUICK) as world:
             await world.set(TERMS)
             async with (
                 around(place, world, "a", through, 24 * MIB) as liar,
@@ -95,10 +95,10 @@ def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, thr
 
 
 def test_who_holds_memory_without_the_gate_is_stopped(place: Place) -> None:
-    """Though it never used the GPU; beside a program that is connected, so that somebody looks."""
+    """Though it never used the GPU; beside a program that is connected, so that a comparison is made."""
 
     async def check() -> None:
-        async with Bouncing(place.folder, penalties=QUICK) as world:
+        async with EnforcingServer(place.folder, penalties=QUICK) as world:
             await world.set(TERMS)
             async with around(place, world, "a", 0, 96 * MIB) as liar, around(place, world, "b", MIB, 0):
                 world.watched = process(liar.process.pid).pid
@@ -114,7 +114,7 @@ def test_a_context_and_fragments_are_no_offence(place: Place) -> None:
     """A program with a context and a thousand pieces that has all of its limit: it counts as what it asked for."""
 
     async def check() -> None:
-        async with Bouncing(place.folder, penalties={**QUICK, "untold": 0}) as world:
+        async with EnforcingServer(place.folder, penalties={**QUICK, "untold": 0}) as world:
             await world.set(TERMS)
             async with around(place, world, "a", 64 * MIB, 0), around(place, world, "b", 62 * MIB, 0):
                 asked = world.boards.asked
@@ -126,17 +126,17 @@ def test_a_context_and_fragments_are_no_offence(place: Place) -> None:
 
 
 def test_a_new_server_charges_the_same(place: Place) -> None:
-    """It learns from the driver what no program tells, and who told all is no offender."""
+    """It learns from the driver what no program tells, and a program that told all is no violator."""
 
     async def check() -> None:
         async with AsyncExitStack() as programs:
-            async with Bouncing(place.folder, penalties=QUICK) as world:
+            async with EnforcingServer(place.folder, penalties=QUICK) as world:
                 await world.set(TERMS)
                 liar = await programs.enter_async_context(around(place, world, "a", 8 * MIB, 24 * MIB))
                 await programs.enter_async_context(around(place, world, "b", 60 * MIB, 0))
                 await take(liar)
                 await until(lambda: world.server.usage(GPU, "a").memory >= 28 * MIB)
-            async with Bouncing(place.folder, penalties=QUICK) as again:
+            async with EnforcingServer(place.folder, penalties=QUICK) as again:
                 await again.set(TERMS)
                 await until(lambda: again.server.usage(GPU, "a").memory >= 28 * MIB)
                 await until(lambda: again.server.usage(GPU, "b").memory >= 60 * MIB)
@@ -151,7 +151,7 @@ def test_what_the_driver_does_not_tell_charges_nobody(place: Place, caplog: pyte
     """It is said once."""
 
     async def check() -> None:
-        async with Bouncing(place.folder, penalties=QUICK) as world:
+        async with EnforcingServer(place.folder, penalties=QUICK) as world:
             world.boards.hidden = True
             await world.set(TERMS)
             async with around(place, world, "a", 8 * MIB, 96 * MIB) as liar, around(place, world, "b", MIB, 0):
@@ -172,14 +172,14 @@ def test_nobody_looks_where_nothing_is_to_be_seen(place: Place) -> None:
     """While no program is connected, and where one share without a limit has the GPU alone."""
 
     async def check() -> None:
-        async with Bouncing(place.folder, penalties=QUICK) as world:
+        async with EnforcingServer(place.folder, penalties=QUICK) as world:
             await world.set({GPU: {"a": 500}})
             async with around(place, world, "a", MIB, 0):
                 await asyncio.sleep(1)
                 assert world.boards.asked == 0
                 await world.set(TERMS)
                 await until(lambda: world.boards.asked)
-            await until(lambda: not world.server.members())
+            await until(lambda: not world.server.connected())
             await asyncio.sleep(0.6)  # two looks more, as something was there at the last one
             asked = world.boards.asked
             await asyncio.sleep(1)

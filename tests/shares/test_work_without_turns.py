@@ -9,107 +9,107 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.rules.protocol import MOST, Ask, Done, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
-from jupyter_gpu_node.shares.rules.turns.ledger import Account
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
+from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.use_scans import Looks
-from tests.shares.bouncing import Bouncing, until
+from jupyter_gpu_node.shares.use_scans import UseScanner
+from tests.shares.enforcing import EnforcingServer, until
 
 MS = 1000
 TIMING = Timing()
 
 
-def _paid(account: Account) -> int:
+def _paid(account: TimeAccount) -> int:
     return account.guaranteed + account.borrowed + account.idle + account.overrun
 
 
-def _desk() -> Desk:
-    desk = Desk(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(100), "b": Terms(900)}, 0)
-    return desk
+def _manager() -> LeaseManager:
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(100), "b": Terms(900)}, 0)
+    return manager
 
 
 @given(st.lists(st.tuples(st.integers(1, 300 * MS), st.integers(1, 2**64 - 1)), min_size=1, max_size=40), st.booleans())
 def test_no_more_than_the_time_that_passed(words: list[tuple[int, int]], contested: bool) -> None:
-    """Whatever is said: a share pays what it tells, up to the time of the clock, and nobody else pays anything."""
-    desk, now = _desk(), 0
-    (a, _), (b, _) = desk.join("a", 0), desk.join("b", 0)
+    """Whatever is said: a share pays what it tells, up to the time of the clock, and no other share pays anything."""
+    manager, now = _manager(), 0
+    (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
     if contested:
-        desk.receive(b, Ask(), 0)
+        manager.receive(b, Ask(), 0)
     told = 0
     for pause, work in words:
         now += pause
-        before = _paid(desk.account("a", now))
-        desk.receive(a, Done(None, work), now)
-        paid = _paid(desk.account("a", now)) - before
+        before = _paid(manager.account("a", now))
+        manager.receive(a, Done(None, work), now)
+        paid = _paid(manager.account("a", now)) - before
         assert 0 <= paid <= min(work, TIMING.period)
         told += work
-    account = desk.account("a", now)
+    account = manager.account("a", now)
     assert _paid(account) <= min(now, told)
     if not contested:
         assert account.overrun == 0
         assert account.quantum >= 0
-    assert _paid(desk.account("b", now)) == (now if contested else 0)
+    assert _paid(manager.account("b", now)) == (now if contested else 0)
 
 
 @given(st.lists(st.integers(1, 9 * MS), min_size=1, max_size=40))
 def test_what_is_told_late_is_paid_all_the_same(works: list[int]) -> None:
     """Words that the server reads at one moment: all of their time has passed."""
-    desk = _desk()
-    a, _ = desk.join("a", 0)
+    manager = _manager()
+    a, _ = manager.join("a", 0)
     now = 2 * TIMING.period
     for work in works:
-        desk.receive(a, Done(None, work), now)
-    assert _paid(desk.account("a", now)) == min(sum(works), TIMING.period)
+        manager.receive(a, Done(None, work), now)
+    assert _paid(manager.account("a", now)) == min(sum(works), TIMING.period)
 
 
 def test_beside_others_it_is_owed() -> None:
     """More than its part of a period: it has no claim until that is paid."""
-    desk = _desk()
-    (a, _), (b, _) = desk.join("a", 0), desk.join("b", 0)
-    desk.receive(b, Ask(), 0)
-    desk.receive(a, Done(None, 60 * MS), 90 * MS)
-    account = desk.account("a", 90 * MS)
+    manager = _manager()
+    (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
+    manager.receive(b, Ask(), 0)
+    manager.receive(a, Done(None, 60 * MS), 90 * MS)
+    account = manager.account("a", 90 * MS)
     assert (account.guaranteed, account.overrun, account.quantum) == (10 * MS, 50 * MS, -50 * MS)
     assert account.beside == 60 * MS
-    assert desk.account("b", 90 * MS).beside == 0
+    assert manager.account("b", 90 * MS).beside == 0
 
 
 def test_in_a_turn_it_is_charged_by_the_clock() -> None:
     """Not twice; nor is the time of that turn told afterwards."""
-    desk = _desk()
-    a, _ = desk.join("a", 0)
-    desk.receive(a, Ask(), 0)
-    desk.receive(a, Done(None, 10 * MS), 10 * MS)
-    assert _paid(desk.account("a", 10 * MS)) == 10 * MS
-    desk.receive(a, Done(None, 20 * MS, 1), 20 * MS)
-    desk.receive(a, Done(None, MOST), 21 * MS)
-    assert _paid(desk.account("a", 21 * MS)) == 21 * MS
+    manager = _manager()
+    a, _ = manager.join("a", 0)
+    manager.receive(a, Ask(), 0)
+    manager.receive(a, Done(None, 10 * MS), 10 * MS)
+    assert _paid(manager.account("a", 10 * MS)) == 10 * MS
+    manager.receive(a, Done(None, 20 * MS, 1), 20 * MS)
+    manager.receive(a, Done(None, MOST), 21 * MS)
+    assert _paid(manager.account("a", 21 * MS)) == 21 * MS
 
 
 def test_a_demand_stays() -> None:
-    """Who waits for a turn tells of other work meanwhile."""
-    desk = _desk()
-    (a, _), (b, _) = desk.join("a", 0), desk.join("b", 0)
-    desk.receive(b, Ask(), 0)
-    desk.receive(a, Ask(7), 0)
-    desk.receive(a, Done(7, 100), 1 * MS)
-    assert desk.shares["a"].demand() == 7
-    desk.receive(b, Done(None, 0, 1), 2 * MS)
-    assert desk.holder is desk.shares["a"]
+    """A program that waits for a turn reports other work meanwhile."""
+    manager = _manager()
+    (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
+    manager.receive(b, Ask(), 0)
+    manager.receive(a, Ask(7), 0)
+    manager.receive(a, Done(7, 100), 1 * MS)
+    assert manager.shares["a"].total_want() == 7
+    manager.receive(b, Done(None, 0, 1), 2 * MS)
+    assert manager.holder is manager.shares["a"]
 
 
 def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_path: Path) -> None:
     """A program around its gate could say that all of its kernels were small copies: these are no turns."""
 
     async def check() -> None:
-        async with Bouncing(tmp_path) as world:
+        async with EnforcingServer(tmp_path) as world:
             await world.set({"GPU-1": {"a": 500, "b": 500}})
             _, writer = await asyncio.open_unix_connection(world.socket("GPU-1", "a"))
             writer.write(encode(Done(None, MOST)))
             await until(lambda: world.server.usage("GPU-1", "a").account.beside > 0)
             with ThreadPoolExecutor(1) as thread:
-                looks = Looks(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
+                looks = UseScanner(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
                 assert looks.turns("GPU-1", ["a", "b"]) == {"a": 0, "b": 0}
             writer.close()
 

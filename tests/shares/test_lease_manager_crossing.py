@@ -1,4 +1,4 @@
-"""The desk of one GPU with clients whose messages cross: what must hold whatever happens."""
+"""The leases of one GPU with clients whose messages cross: what must hold whatever happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Revoke,
 )
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import (
+    Action,
+    Close,
+    LeaseManager,
+    LeaseOverdue,
+    Send,
+    ShareClient,
+    Terms,
+)
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
@@ -31,13 +39,13 @@ MS = 1_000
 class Process:
     """A client as the gate is one: what it sends and what it is sent is under way for some time."""
 
-    client: Client
+    client: ShareClient
     to: deque[FromClient] = field(default_factory=deque)
     fro: deque[FromServer | None] = field(default_factory=deque)
     """None: the connection is closed."""
     given_back: int = 0
     number: int = 0
-    """Of the lease that it believes to have; 0: none."""
+    """The number of the lease that it believes to have; 0: none."""
     work: bool = False
     asked_back: bool = False
     alive: bool = True
@@ -75,11 +83,11 @@ class Process:
 
 
 class World:
-    """A desk and processes, of which many connect, end, die, and some never answer."""
+    """A lease manager and processes: many connect, end or die, and some never answer."""
 
     def __init__(self) -> None:
         self.now = 0
-        self.desk = Desk(Arbiter(TIMING, 0), 0)
+        self.manager = LeaseManager(Arbiter(TIMING, 0), 0)
         self.terms: dict[str, int] = {}
         self.processes: list[Process] = []
 
@@ -101,7 +109,7 @@ class World:
         elif kind == 5 and one.asked_back:
             one.end(amount % 3 or None)
         elif kind in (6, 7, 8) and one.to:
-            self.act(self.desk.receive(one.client, one.to.popleft(), self.now))
+            self.act(self.manager.receive(one.client, one.to.popleft(), self.now))
         elif kind in (9, 10, 11) and one.fro:
             one.hear()
         elif kind == 12 and amount % 4 == 0:
@@ -111,7 +119,7 @@ class World:
         self.check()
 
     def join(self, name: str) -> Process:
-        client, out = self.desk.join(name, self.now)
+        client, out = self.manager.join(name, self.now)
         one = Process(client)
         self.processes.append(one)
         self.act(out)
@@ -119,23 +127,23 @@ class World:
 
     def kill(self, one: Process) -> None:
         one.alive, one.number = False, 0
-        self.act(self.desk.leave(one.client, self.now))
+        self.act(self.manager.leave(one.client, self.now))
 
     def resize(self, name: str, amount: int) -> None:
         milli = [0, 1, 100, 250, 500, 1000][amount % 6]
         after = {other: one for other, one in self.terms.items() if other != name} | ({name: milli} if milli else {})
         if sum(after.values()) <= 1000:
             self.terms = after
-            self.act(self.desk.set({other: Terms(one) for other, one in after.items()}, self.now))
+            self.act(self.manager.set({other: Terms(one) for other, one in after.items()}, self.now))
 
     def pass_time(self, amount: int) -> None:
         end = self.now + amount
-        while (wake := self.desk.wake) is not None and wake <= end:
+        while (wake := self.manager.wake) is not None and wake <= end:
             self.now = max(self.now, wake)
-            self.act(self.desk.tick(self.now))
+            self.act(self.manager.tick(self.now))
         self.now = end
 
-    def act(self, out: list[Out]) -> None:
+    def act(self, out: list[Action]) -> None:
         by_client = {one.client: one for one in self.processes}
         for item in out:
             match item:
@@ -145,16 +153,16 @@ class World:
                     by_client[client].fro.append(None)
 
     def check(self) -> None:
-        """Of all programs that believe to have a lease, all are of one share: it may be one that only drains."""
+        """All programs that believe to have a lease are of one share, which may be one that only drains."""
         believing = {one.client.share for one in self.processes if one.number or one.free_until > self.now}
         assert len(believing) <= 1, [(one.client.share.key, one.number) for one in self.processes]
-        for share in self.desk.shares.values():
+        for share in self.manager.shares.values():
             assert share.holding == sum(client.holds for client in share.clients)
             if share.holding:
-                assert self.desk.holder is share
+                assert self.manager.holder is share
 
     def settle(self) -> None:
-        """Everything that is under way arrives, and everybody answers."""
+        """Deliver everything that is under way, and have every client answer."""
         for _ in range(10_000):
             busy = False
             for one in [one for one in self.processes if one.alive]:
@@ -163,7 +171,7 @@ class World:
                     if one.fro:
                         one.hear()
                     elif one.to:
-                        self.act(self.desk.receive(one.client, one.to.popleft(), self.now))
+                        self.act(self.manager.receive(one.client, one.to.popleft(), self.now))
                     self.check()
                 if one.alive and one.asked_back:
                     busy = True
@@ -179,7 +187,7 @@ events = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(
 @settings(max_examples=400)
 @given(events)
 def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:
-    """However messages cross, shares change and processes die; and afterwards everybody with work comes to its turn."""
+    """However messages cross, shares change and processes die; and afterwards every client with work gets its turn."""
     world = World()
     world.resize("a", 3)
     world.resize("b", 3)
@@ -212,7 +220,7 @@ def test_who_had_the_whole_gpu_by_the_server_before(
         world.resize("a", 3)
         world.resize("b", 3)
         world.join("b").begin()
-    world.desk.rest(200 * MS)
+    world.manager.rest(200 * MS)
     world.pass_time(connects)
     for _ in range(how_many):
         one = world.join("a")
@@ -226,23 +234,23 @@ def test_who_had_the_whole_gpu_by_the_server_before(
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4), st.integers(0, MOST - 1))))
 def test_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> None:
     """Nonsense is refused, or is of no use: the other share has its turn when the grace is over, at the latest."""
-    desk = Desk(Arbiter(TIMING, 0), 0)
-    desk.set({"a": Terms(500), "b": Terms(500)}, 0)
-    (bad, _), (good, _) = desk.join("a", 0), desk.join("b", 0)
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"a": Terms(500), "b": Terms(500)}, 0)
+    (bad, _), (good, _) = manager.join("a", 0), manager.join("b", 0)
     now = 0
     for kind, small, number, large in happens:
         now += small * MS
         kinds: list[FromClient] = [Ask(large), Done(large, large, number), Done(None, 0, number), Need(large)]
         kinds.append(Ask(large, True, True))
         try:
-            desk.receive(bad, kinds[kind], now)
+            manager.receive(bad, kinds[kind], now)
         except Malformed:
-            desk.leave(bad, now)
-            bad, _ = desk.join("a", now)
+            manager.leave(bad, now)
+            bad, _ = manager.join("a", now)
         assert not (bad.holds and good.holds)
-    desk.receive(good, Ask(), now)
-    while not good.holds and (wake := desk.wake) is not None:
+    manager.receive(good, Ask(), now)
+    while not good.holds and (wake := manager.wake) is not None:
         now = wake
-        if any(isinstance(one, Late) for one in desk.tick(now)):
-            desk.leave(bad, now)
+        if any(isinstance(one, LeaseOverdue) for one in manager.tick(now)):
+            manager.leave(bad, now)
     assert good.holds

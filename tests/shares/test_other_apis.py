@@ -1,4 +1,4 @@
-"""Ways to a GPU that cannot ask for turns: which libraries tell them, and whom they excuse."""
+"""APIs that cannot ask for turns: the libraries that reveal them, and the processes that they excuse."""
 
 import mmap
 import os
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.processes.signals import identified
-from jupyter_gpu_node.shares.other_apis import LIBRARIES, named, ways_of
+from jupyter_gpu_node.shares.other_apis import LIBRARIES, apis_of, named
 
 
 def test_each_is_named_once() -> None:
@@ -49,5 +49,5 @@ def test_processes_are_looked_at(tmp_path: Path) -> None:
         assert one
         assert ours
         found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {Process(2**22 + 1, 1)}, "e": set[Process]()}
-        assert ways_of(found, frozenset()) == {"a": "OpenCL"}
+        assert apis_of(found, frozenset()) == {"a": "OpenCL"}
         running.stdin and running.stdin.close()

@@ -1,6 +1,6 @@
-"""A server and its bouncer, for tests: in this process, or in one of their own that can be killed.
+"""A server and its enforcer, for tests: in this process, or in one of their own that can be killed.
 
-`python -m tests.shares.bouncing FOLDER SHARES`: serves these shares (JSON) until it is killed.
+`python -m tests.shares.enforcing FOLDER SHARES`: serves these shares (JSON) until it is killed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Self
 
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.processes.signals import identified
-from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import Memory, Uses
+from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, TimeByPid
 from tests.gate.standin.board import Board
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +77,8 @@ class Boards:
         self.hidden = False
         """Whether the driver does not tell memory, as in WSL 2."""
 
-    async def memory(self, gpu: str) -> Memory | None:
-        """Of each process that has the GPU open."""
+    async def memory(self, gpu: str) -> MemoryByPid | None:
+        """Return the memory of each process that has the GPU open."""
         self.asked += 1
         try:
             board = await asyncio.to_thread(Board, self._folder, gpu)
@@ -89,17 +89,17 @@ class Boards:
         finally:
             board.close()
 
-    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """From the log of the work, which is exact."""
         return await asyncio.to_thread(self._read, gpu, begin, end)
 
     async def close(self) -> None:
         pass
 
-    def _read(self, gpu: str, begin: int, end: int) -> Uses | None:
+    def _read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         try:
             board = Board(self._folder, gpu)
-        except OSError:  # nobody used it yet
+        except OSError:  # not used yet
             return {}
         found: dict[int, int] = {}
         for work in board.log():
@@ -119,7 +119,7 @@ def owner(pid: int) -> str | None:
     return None
 
 
-class Bouncing:
+class EnforcingServer:
     """Both, in this process. What was taken away and told is in `taken` and `told`."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Bouncing:
         self.watched = 0
         self.seen: list[str] = []
         self.boards = Boards(folder / "boards")
-        self.bouncer = Bouncer(
+        self.enforcer = Enforcer(
             file or folder / "offences.json",
             lambda *what: self.taken.append(what),
             pod_of=owner,
@@ -145,17 +145,17 @@ class Bouncing:
         )
         timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
         self.server = ArbiterServer(
-            Store(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late
+            ShareStore(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.enforcer.late
         )
 
     async def __aenter__(self) -> Self:
-        await self.bouncer.start(self.server)
+        await self.enforcer.start(self.server)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.bouncer.close()
+        await self.enforcer.close()
         await self.server.close()
 
     def _tell(self, *what: str) -> None:
@@ -171,14 +171,14 @@ class Bouncing:
         """By GPU and pod: milli, or milli and limit of memory."""
         await self.server.set(
             {
-                gpu: {pod: Placed(_terms(one), self.folder / pod) for pod, one in of.items()}
+                gpu: {pod: PlacedShare(_terms(one), self.folder / pod) for pod, one in of.items()}
                 for gpu, of in shares.items()
             }
         )
-        await self.bouncer.set({gpu: list(of) for gpu, of in shares.items()})
+        await self.enforcer.set({gpu: list(of) for gpu, of in shares.items()})
 
     def socket(self, gpu: str, pod: str) -> Path:
-        """Of that share."""
+        """Return the path of that share's socket."""
         return self.folder / pod / "shares" / f"{gpu}.sock"
 
 
@@ -221,7 +221,7 @@ def state(pid: int) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """Of all its threads; those that have ended but were not asked for are not among them."""
+    """Return the children of all its threads, without zombies."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -249,7 +249,7 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def killable(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> AsyncIterator[subprocess.Popen[str]]:
     """One that serves these shares in a process of its own, which leads its session; it is killed at the end."""
-    command = [sys.executable, "-m", "tests.shares.bouncing", str(folder), json.dumps(shares)]
+    command = [sys.executable, "-m", "tests.shares.enforcing", str(folder), json.dumps(shares)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
     one = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -269,7 +269,7 @@ async def line(one: subprocess.Popen[str]) -> str:
 
 
 async def _main(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> None:
-    async with Bouncing(folder, penalties={"grace": 1_000_000}) as world:  # time enough to be killed meanwhile
+    async with EnforcingServer(folder, penalties={"grace": 1_000_000}) as world:  # time enough to be killed meanwhile
         await world.set(shares)
         print("ready", flush=True)
         await asyncio.Event().wait()

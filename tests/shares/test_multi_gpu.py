@@ -33,7 +33,7 @@ def collective(server: Serving, folder: Path, pod: str, *gpus: str, name: str = 
     """A process that launches on each of these GPUs, in that order, what ends only when it runs on all of them."""
     log = folder / f"{name or pod}.rounds"
     log.touch()
-    command = [sys.executable, "-m", "tests.shares.test_together", str(log)]
+    command = [sys.executable, "-m", "tests.shares.test_multi_gpu", str(log)]
     command += [str(server.socket(gpu, pod)) for gpu in gpus]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"})
     try:
@@ -166,7 +166,7 @@ def test_a_process_on_both_gpus_gives_both_back(both: Serving) -> None:
 
 
 class Side:
-    """What such a program has on one GPU."""
+    """The side of such a program on one GPU."""
 
     def __init__(self, path: Path) -> None:
         self.client = Client(path)

@@ -1,4 +1,4 @@
-"""The bouncer with real processes, signals, sockets and the stand-in driver; and the death of the bouncer itself."""
+"""The enforcer with real processes, signals, sockets and the stand-in driver; and the death of the enforcer itself."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
-from jupyter_gpu_node.shares.rules.violations.violation_records import Record
+from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import FIRST, SECOND
-from tests.shares.bouncing import (
+from tests.shares.client import uses
+from tests.shares.enforcing import (
     ESCAPER,
     HOG,
     HOG_BUSY,
     POLITE,
-    Bouncing,
+    EnforcingServer,
     Running,
     children,
     killable,
@@ -38,7 +39,6 @@ from tests.shares.bouncing import (
     state,
     until,
 )
-from tests.shares.client import uses
 from tests.shares.world import until as _until
 
 GPU, OTHER = FIRST, SECOND
@@ -62,7 +62,7 @@ def escapes(folder: Path, driver: Path, owner: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-async def polite(running: Running, world: Bouncing, pod: str, before: str = "") -> Path:
+async def polite(running: Running, world: EnforcingServer, pod: str, before: str = "") -> Path:
     """A program that keeps to its turns, and its log."""
     log = world.folder / f"{pod}.log"
     running.start(before + POLITE, world.socket(GPU, pod), log)
@@ -70,7 +70,7 @@ async def polite(running: Running, world: Bouncing, pod: str, before: str = "") 
     return log
 
 
-async def hog(running: Running, world: Bouncing, pod: str, gpu: str = GPU) -> subprocess.Popen[str]:
+async def hog(running: Running, world: EnforcingServer, pod: str, gpu: str = GPU) -> subprocess.Popen[str]:
     """A client that has the GPU, and keeps it."""
     one = running.start(HOG, world.socket(gpu, pod))
     assert await line(one) == "has it\n"
@@ -130,12 +130,19 @@ def test_what_was_kept_is_found(short: Path) -> None:
     """And what was stopped before the machine started anew is not: others have its pids."""
     path = short / "deep" / "offences.json"
     assert stopped_processes.load(path) == {}
-    kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({Process(7, 70)})), "b": Record(taken="Taken away.")}}
+    kept = {
+        GPU: {
+            "a": ViolationRecord(2.0, 5, stopped=frozenset({Process(7, 70)})),
+            "b": ViolationRecord(taken="Taken away."),
+        }
+    }
     stopped_processes.save(path, kept)
     assert stopped_processes.load(path) == kept
     body = json.loads(path.read_text())
     path.write_text(json.dumps(body | {"boot": "another"}))
-    assert stopped_processes.load(path) == {GPU: {"a": Record(2.0, 5), "b": Record(taken="Taken away.")}}
+    assert stopped_processes.load(path) == {
+        GPU: {"a": ViolationRecord(2.0, 5), "b": ViolationRecord(taken="Taken away.")}
+    }
 
 
 @pytest.mark.parametrize(
@@ -150,14 +157,14 @@ def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
     assert not path.exists()
 
 
-# --- who keeps the GPU ------------------------------------------------------------------------------------------------
+# --- keeping the GPU --------------------------------------------------------------------------------------------------
 
 
 def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, running: Running) -> None:
     """Its user is told why."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             log = await polite(running, world, "a")
@@ -180,7 +187,7 @@ def test_whom_a_cpu_limit_stops_is_not_late(short: Path, running: Running) -> No
     """It keeps the GPU while it cannot run, for most of each second, and gives it back as soon as it can."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"grace": 500_000}) as world:
+        async with EnforcingServer(short, penalties={"grace": 500_000}) as world:
             await world.set({GPU: TWO})
             with limited(running, 100_000, 1_000_000) as group:
                 log = await polite(running, world, "b", enters(group) + BURNS)
@@ -198,7 +205,7 @@ def test_a_hog_with_a_cpu_limit_is_stopped(short: Path, running: Running) -> Non
     """One that the limit does not stop, as it needs little: it could have given back."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             with limited(running, 90_000, 100_000) as group:
                 one = running.start(enters(group) + HOG, world.socket(GPU, "b"))
@@ -256,7 +263,7 @@ def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running:
     """After that often; it runs then, so that it can be ended in order, and when the share goes all is forgotten."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"strikes": 3}) as world:
+        async with EnforcingServer(short, penalties={"strikes": 3}) as world:
             await world.set({GPU: TWO})
             one = running.start(HOG_AGAIN, world.socket(GPU, "b"))
             assert await line(one) == "has it\n"
@@ -277,7 +284,7 @@ def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running:
 
 
 def kept(folder: Path) -> object:
-    """What is remembered of offences."""
+    """Return the saved record of violations."""
     return json.loads((folder / "offences.json").read_text())["gpus"]
 
 
@@ -285,7 +292,7 @@ def test_of_a_share_that_is_gone_nothing_is_remembered(short: Path, running: Run
     """Though its program has the GPU and keeps it: it is stopped, so that others go on, and that is all."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"longest": 1_000_000}) as world:
+        async with EnforcingServer(short, penalties={"longest": 1_000_000}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             await world.set({GPU: {"a": 500}})
@@ -318,7 +325,7 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
 
     async def check() -> None:
         spared: list[Process] = []
-        async with Bouncing(short, spare=lambda: spared, penalties={"strikes": 2}) as world:
+        async with EnforcingServer(short, spare=lambda: spared, penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             spared.append(process(one.pid))
@@ -340,7 +347,7 @@ def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running:
         return pid == spared[0].pid
 
     async def check() -> None:
-        async with Bouncing(short, spare=lambda: spared, opens=look) as world:
+        async with EnforcingServer(short, spare=lambda: spared, opens=look) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             spared.append(process(one.pid))
@@ -358,7 +365,7 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
 
     async def check() -> None:
         (short / "file").touch()
-        async with Bouncing(short, file=short / "file" / "offences.json", penalties={"strikes": 2}) as world:
+        async with EnforcingServer(short, file=short / "file" / "offences.json", penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             await polite(running, world, "a")
@@ -370,15 +377,15 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
     asyncio.run(check())
 
 
-# --- everybody runs again ---------------------------------------------------------------------------------------------
+# --- all processes run again ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["close", "share"])
 def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
-    """Of the bouncer, or of the share."""
+    """The end of the enforcer, or of the share."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             holder = await hog_waiting(running, world)
@@ -392,13 +399,13 @@ def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running,
     asyncio.run(check())
 
 
-async def hog_waiting(running: Running, world: Bouncing) -> subprocess.Popen[str]:
+async def hog_waiting(running: Running, world: EnforcingServer) -> subprocess.Popen[str]:
     """A client of the other share that waits for the GPU, and keeps it then."""
     return running.start(HOG, world.socket(GPU, "a"))
 
 
 def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, running: Running) -> None:
-    """All of the killed one was killed, with its watchdog, as a container is."""
+    """Its whole process group was killed, with its cleanup process, as a container is."""
 
     async def check() -> None:
         async with killable(short, {GPU: TWO}) as first:
@@ -412,7 +419,7 @@ def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, runni
                 os.kill(pid, signal.SIGKILL)
             await until(lambda: not children(first.pid))
         assert state(one.pid) == "T"
-        async with Bouncing(short):
+        async with EnforcingServer(short):
             await until(lambda: state(one.pid) != "T")
         assert all(
             not each["stopped"] for each in json.loads((short / "offences.json").read_text())["gpus"][GPU].values()
@@ -430,25 +437,27 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
         who = frozenset({process(one.pid)})
         signals.stop(who)
         await until(lambda: state(one.pid) == "T")
-        async with Bouncing(short, penalties={"longest": 600_000_000}) as world:
+        async with EnforcingServer(short, penalties={"longest": 600_000_000}) as world:
             for gpu in (GPU, OTHER):
-                world.bouncer._watched(gpu).state = {"b": Record(1.0, 0, stopped=who, since=world.bouncer._clock())}
-            await world.bouncer.set({GPU: ["a", "b"], OTHER: ["a"]})
+                world.enforcer._watched(gpu).state = {
+                    "b": ViolationRecord(1.0, 0, stopped=who, since=world.enforcer._clock())
+                }
+            await world.enforcer.set({GPU: ["a", "b"], OTHER: ["a"]})
             assert state(one.pid) == "T"
-            await world.bouncer.set({GPU: ["a"], OTHER: ["a"]})
+            await world.enforcer.set({GPU: ["a"], OTHER: ["a"]})
             await until(lambda: state(one.pid) != "T")
 
     asyncio.run(check())
 
 
-# --- who avoids the gate ----------------------------------------------------------------------------------------------
+# --- avoiding the gate ------------------------------------------------------------------------------------------------
 
 
 def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, running: Running, driver: Path) -> None:
     """It runs again in a turn of its own, and after that often its share goes; the other one never waits for it."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"strikes": 3, "kept": 0}) as world:
+        async with EnforcingServer(short, penalties={"strikes": 3, "kept": 0}) as world:
             await world.set({GPU: TWO})
             log = await polite(running, world, "a")
             one = running.start(ESCAPER, env=escapes(short, driver, "b"))
@@ -478,7 +487,7 @@ def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: R
     (folder / "libcuda.so.1").symlink_to("libnvidia-opencl.so.1")
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"strikes": 2, "kept": 300_000}) as world:
+        async with EnforcingServer(short, penalties={"strikes": 2, "kept": 300_000}) as world:
             await world.set({GPU: TWO})
             await polite(running, world, "a")
             one = running.start(ESCAPER, env=escapes(short, folder, "b"))
@@ -494,10 +503,10 @@ def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: R
 
 
 def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Running, driver: Path) -> None:
-    """After its first offence it is stopped at the end of each, by itself and without a word, and harms nobody."""
+    """After its first offence it is stopped at the end of each, by itself and without a message, and does no harm."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"looks": 10}) as world:  # time enough to see it before
+        async with EnforcingServer(short, penalties={"looks": 10}) as world:  # time enough to see it before
             await world.set({GPU: TWO})
             log = await polite(running, world, "a")
             one = running.start(ESCAPER, env=escapes(short, driver, "b"))
@@ -537,10 +546,10 @@ def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Run
 def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
     short: Path, running: Running, driver: Path
 ) -> None:
-    """It harms nobody."""
+    """It does no harm."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"looks": 1}) as world:
+        async with EnforcingServer(short, penalties={"looks": 1}) as world:
             await world.set({GPU: TWO})
             one = running.start(ESCAPER, env=escapes(short, driver, "b"))
             assert await line(one) == "has it\n"
@@ -572,7 +581,7 @@ def test_what_says_that_it_works_and_does_not_loses_the_gpu_after_two_looks(shor
     """And not after the ten seconds that a long kernel has. It is no offence: a stream can wait for its program."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             one = running.start(HOLDER, world.socket(GPU, "b"))
             assert await line(one) == "has it\n"

@@ -1,4 +1,4 @@
-"""Whoever is stopped runs again though his bouncer was killed for ever: real processes, real signals."""
+"""Stopped processes run again though their enforcer was killed for ever: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.shares.resume_guard import Watchdog
+from jupyter_gpu_node.shares.resume_guard import ResumeGuard
 from tests.gate.standin.conftest import FIRST as GPU
-from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until
+from tests.shares.enforcing import (
+    HOG,
+    HOG_BUSY,
+    EnforcingServer,
+    Running,
+    children,
+    killable,
+    line,
+    process,
+    state,
+    until,
+)
 
 TWO = {"a": 500, "b": 500}
 SPIN = "print('has it', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture
-def watchdog() -> Iterator[Watchdog]:
+def resume_guard() -> Iterator[ResumeGuard]:
     """One that is closed at the end."""
-    found = Watchdog()
+    found = ResumeGuard()
     yield found
     found.close()
 
@@ -35,14 +46,14 @@ async def spinning(running: Running) -> Process:
     return process(one.pid)
 
 
-async def stopped(watchdog: Watchdog, *processes: Process) -> None:
+async def stopped(resume_guard: ResumeGuard, *processes: Process) -> None:
     """They are, as the kernel shows it."""
-    watchdog.stop(processes)
+    resume_guard.stop(processes)
     await until(lambda: all(state(one.pid) == "T" for one in processes))
 
 
 def descriptors(pid: int) -> list[str]:
-    """What it has open; it may close some of it while we read."""
+    """Return the files that it has open; it may close some of them while we read."""
     found = []
     for entry in sorted(Path(f"/proc/{pid}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -51,15 +62,15 @@ def descriptors(pid: int) -> list[str]:
 
 
 def kinds(pid: int) -> list[str]:
-    """What that is, without the numbers of pipes."""
+    """Return the kinds of files, without the numbers of pipes."""
     return [each.partition(":")[0] for each in descriptors(pid)]
 
 
-# --- the bouncer is killed --------------------------------------------------------------------------------------------
+# --- the enforcer is killed -------------------------------------------------------------------------------------------
 
 
-def test_whoever_was_stopped_runs_again_though_no_other_bouncer_comes(short: Path, running: Running) -> None:
-    """The whole process group of the bouncer is killed."""
+def test_whoever_was_stopped_runs_again_though_no_other_enforcer_comes(short: Path, running: Running) -> None:
+    """The whole process group of the enforcer is killed."""
 
     async def check() -> None:
         async with killable(short, {GPU: TWO}) as first:
@@ -68,27 +79,27 @@ def test_whoever_was_stopped_runs_again_though_no_other_bouncer_comes(short: Pat
             assert not children(first.pid)
             running.start(HOG, short / "a" / "shares" / f"{GPU}.sock")
             await until(lambda: state(one.pid) == "T")
-            (watchdog,) = children(first.pid)
+            (resume_guard,) = children(first.pid)
             os.killpg(first.pid, signal.SIGKILL)
             await until(lambda: state(one.pid) == "R")
-            await until(lambda: not Path(f"/proc/{watchdog}").exists())
+            await until(lambda: not Path(f"/proc/{resume_guard}").exists())
 
     asyncio.run(check())
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_an_end_in_order_leaves_no_watchdog(short: Path, running: Running, deaf: bool) -> None:
-    """Not even one that hears nothing; nor is there one before somebody is stopped."""
+def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, deaf: bool) -> None:
+    """Not even one that hears nothing; nor is there one before a process is stopped."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with EnforcingServer(short) as world:
             await world.set({GPU: TWO})
             one = running.start(HOG, world.socket(GPU, "b"))
             assert await line(one) == "has it\n"
-            assert world.bouncer._watchdog.deputy.pid is None
+            assert world.enforcer._resume_guard.cleanup_process.pid is None
             running.start(HOG, world.socket(GPU, "a"))
             await until(lambda: state(one.pid) == "T")
-            pid = world.bouncer._watchdog.deputy.pid
+            pid = world.enforcer._resume_guard.cleanup_process.pid
             assert pid is not None
             assert pid in children(os.getpid())
             if deaf:
@@ -103,14 +114,14 @@ def test_an_end_in_order_leaves_no_watchdog(short: Path, running: Running, deaf:
 # --- what it does -----------------------------------------------------------------------------------------------------
 
 
-def test_it_holds_nothing_of_its_bouncer(running: Running, short: Path, watchdog: Watchdog) -> None:
+def test_it_holds_nothing_of_its_enforcer(running: Running, short: Path, resume_guard: ResumeGuard) -> None:
     """Such as a lock that the next one waits for, even one that is inherited; it has a session of its own."""
 
     async def check() -> None:
         with (short / "lock").open("w") as lock:
             os.set_inheritable(lock.fileno(), True)
-            await stopped(watchdog, await spinning(running))
-            pid = watchdog.deputy.pid
+            await stopped(resume_guard, await spinning(running))
+            pid = resume_guard.cleanup_process.pid
             assert pid is not None
             await until(lambda: "pipe:" in "".join(descriptors(pid)))  # until it is another program
             await until(lambda: str(short / "lock") not in descriptors(pid))
@@ -121,33 +132,33 @@ def test_it_holds_nothing_of_its_bouncer(running: Running, short: Path, watchdog
     asyncio.run(check())
 
 
-def test_what_a_later_bouncer_stopped_stays_so(running: Running, watchdog: Watchdog) -> None:
+def test_what_a_later_enforcer_stopped_stays_so(running: Running, resume_guard: ResumeGuard) -> None:
     """As does what this one continued itself: only what it holds runs again when it is gone."""
 
     async def check() -> None:
         ours, earlier, theirs = [await spinning(running) for _ in range(3)]
-        await stopped(watchdog, ours, earlier)
-        watchdog.resume([earlier])
+        await stopped(resume_guard, ours, earlier)
+        resume_guard.resume([earlier])
         for one in (earlier, theirs):
             os.kill(one.pid, signal.SIGSTOP)
         await until(lambda: state(earlier.pid) == state(theirs.pid) == "T")
-        watchdog.close()  # the pipe ends: no more is seen of a death
+        resume_guard.close()  # the pipe ends: no more is seen of a death
         await until(lambda: state(ours.pid) == "R")
         assert state(earlier.pid) == state(theirs.pid) == "T"
 
     asyncio.run(check())
 
 
-def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchdog: Watchdog) -> None:
+def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, resume_guard: ResumeGuard) -> None:
     """And costs the others nothing, as do those that have ended."""
 
     async def check() -> None:
         ours, other, gone = [await spinning(running) for _ in range(3)]
         os.kill(other.pid, signal.SIGSTOP)
-        await stopped(watchdog, ours, gone)
+        await stopped(resume_guard, ours, gone)
         os.kill(gone.pid, signal.SIGKILL)
-        watchdog.stop([Process(other.pid, other.started + 1), Process(2**40, 1)])
-        watchdog.close()
+        resume_guard.stop([Process(other.pid, other.started + 1), Process(2**40, 1)])
+        resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         assert state(other.pid) == "T"
 
@@ -155,20 +166,20 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchd
 
 
 @pytest.mark.parametrize("sign", ["+", "-"])
-def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str) -> None:
-    """Whoever died while he wrote it has not done what it says."""
+def test_half_a_message_is_none(running: Running, resume_guard: ResumeGuard, sign: str) -> None:
+    """The sender died while it wrote: the half message has no effect."""
 
     async def check() -> None:
         ours, other = [await spinning(running) for _ in range(2)]
-        await stopped(watchdog, ours, other) if sign == "-" else await stopped(watchdog, ours)
+        await stopped(resume_guard, ours, other) if sign == "-" else await stopped(resume_guard, ours)
         if sign == "+":
             os.kill(other.pid, signal.SIGSTOP)
         await until(lambda: state(other.pid) == "T")
-        pipe = watchdog.deputy._process
+        pipe = resume_guard.cleanup_process._process
         assert pipe is not None
         assert pipe.stdin is not None
         pipe.stdin.write(f"{sign}{other.pid} {other.started}0".encode())  # and more was to follow
-        watchdog.close()
+        resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         if sign == "+":
             assert state(other.pid) == "T"
@@ -178,62 +189,62 @@ def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str)
     asyncio.run(check())
 
 
-def test_what_its_user_stopped_too_is_left_so(running: Running, watchdog: Watchdog) -> None:
+def test_what_its_user_stopped_too_is_left_so(running: Running, resume_guard: ResumeGuard) -> None:
     """Also if this process ends: Ctrl-Z is not undone."""
 
     async def check() -> None:
         ours, other = [await spinning(running) for _ in range(2)]
-        await stopped(watchdog, ours, other)
+        await stopped(resume_guard, ours, other)
         os.kill(other.pid, signal.SIGTSTP)
-        watchdog.close()
+        resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         assert state(other.pid) == "T"
 
     asyncio.run(check())
 
 
-# --- the watchdog itself fails ----------------------------------------------------------------------------------------
+# --- the cleanup process itself fails ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["killed", "deaf"])
-def test_another_one_is_started_at_the_next_stop(running: Running, watchdog: Watchdog, end: str) -> None:
-    """It knows of those before, too; one that does not read is killed, and holds nobody up."""
+def test_another_one_is_started_at_the_next_stop(running: Running, resume_guard: ResumeGuard, end: str) -> None:
+    """It knows of those before, too; one that does not read is killed, and delays nothing."""
 
     async def check() -> None:
         before, after, released = [await spinning(running) for _ in range(3)]
-        await stopped(watchdog, before, released)
-        first = watchdog.deputy.pid
+        await stopped(resume_guard, before, released)
+        first = resume_guard.cleanup_process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGSTOP)
         await until(lambda: state(first) == ("Z" if end == "killed" else "T"))
         if end == "deaf":
-            watchdog.stop(Process(2**31 - 1 - number, 1) for number in range(10_000))
+            resume_guard.stop(Process(2**31 - 1 - number, 1) for number in range(10_000))
             await until(lambda: not Path(f"/proc/{first}").exists())
-        watchdog.resume([released])
+        resume_guard.resume([released])
         os.kill(released.pid, signal.SIGSTOP)
-        await stopped(watchdog, after)
-        assert watchdog.deputy.pid not in (None, first)
+        await stopped(resume_guard, after)
+        assert resume_guard.cleanup_process.pid not in (None, first)
         await until(lambda: state(released.pid) == "T")
-        watchdog.close()
+        resume_guard.close()
         await until(lambda: state(before.pid) == state(after.pid) == "R")
         assert state(released.pid) == "T"
 
     asyncio.run(check())
 
 
-def test_whoever_offends_is_stopped_though_there_can_be_no_watchdog(
+def test_whoever_offends_is_stopped_though_there_can_be_no_resume_guard(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else he would only have to use up all processes of his user; it is said once."""
 
     async def check() -> None:
-        watchdog = Watchdog("/nowhere/python")
+        resume_guard = ResumeGuard("/nowhere/python")
         one, two = [await spinning(running) for _ in range(2)]
-        await stopped(watchdog, one)
-        await stopped(watchdog, two)
-        watchdog.resume([one, two])
+        await stopped(resume_guard, one)
+        await stopped(resume_guard, two)
+        resume_guard.resume([one, two])
         await until(lambda: state(one.pid) == state(two.pid) == "R")
-        watchdog.close()
+        resume_guard.close()
 
     asyncio.run(check())
     assert ["at its next start only" in each.message for each in caplog.records] == [True]
