@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpu_node.gpus import simulated_instances
 from jupyter_gpu_node.gpus.rules.managed import Given
 from jupyter_gpu_node.holders.rules.rights import Suspect, Verdict
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
 from jupyter_gpu_node.processes import proc
 from tests.agent.stage import Node
@@ -163,7 +163,7 @@ async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> N
         plugin.owners._given = told
         user = quiet.pod(slot=False).spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        plugin.stock._source = Silent()
+        plugin.registry._source = Silent()
         told.given = (Given("team/other", "nvidia.com/gpu", (plain(1),)),)
         await plugin.owners.once()
         assert plugin.inventory.held_back == set(quiet.uuids)
@@ -208,7 +208,7 @@ async def test_what_a_search_found_of_a_gpu_with_two_owners_is_nobodys_offence(q
         start = proc.process_start_time(user.pid)
         assert start is not None
         suspect = Suspect(user.pid, start, "python", escaped=True)
-        plugin.audit._searched["a pod"] = (Sight({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
+        plugin.audit._searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
         told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
         await plugin.owners.once()
         await plugin.audit.once()

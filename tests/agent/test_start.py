@@ -25,7 +25,7 @@ from jupyter_gpu_node.agent.agent import CannotGuard
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.processes.signals import identify
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations.violation_records import Record
 from tests.agent.stage import COUNT, Node, Pod
@@ -54,7 +54,7 @@ async def running(node: Node) -> AsyncIterator[Plugin]:
             await plugin.sharing.close()
             await plugin.sockets.close()
             await plugin.recorder.close()
-            plugin.eyes.close()
+            plugin.scanner.close()
             plugin.inventory.close()
 
 
@@ -339,7 +339,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     pod, child = quiet.running()
     quiet.stop()
     settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
-    stopped = identified(child.pid)
+    stopped = identify(child.pid)
     assert stopped
     stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
     signals.stop([stopped])

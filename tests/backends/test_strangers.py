@@ -221,10 +221,10 @@ def test_who_got_a_gpu_from_the_pod_is_no_excuse_when_it_comes_back(stage: Stage
 
 def test_programs_that_only_watch() -> None:
     """The driver's daemons, if they run as a system user, and the usual monitors; nobody else."""
-    assert quiet(proc.Process(1, 1, "nvidia-persiste", 113))
-    assert not quiet(proc.Process(1, 1, "nvidia-persiste", 1000))
-    assert quiet(proc.Process(1, 1, "nvtop", 1000))
-    assert not quiet(proc.Process(1, 1, "python", 0))
+    assert quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 113))
+    assert not quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 1000))
+    assert quiet(proc.ProcessInfo(1, 1, "nvtop", 1000))
+    assert not quiet(proc.ProcessInfo(1, 1, "python", 0))
     assert commands(["nvidia-persistenced", "Xorg"]) == {"nvidia-persiste", "Xorg"}
 
 
@@ -244,7 +244,7 @@ def test_when_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     known.granted(105)
     assert (known.pause(105), known.due((), 105.9), known.due((), 106)) == (1, False, True)
     monkeypatch.setattr(module, "alive", lambda process: process.pid != 2**30 + 7)
-    known.note({"a": (proc.Process(2**30 + 7, 1, "x"),), "b": (proc.Process(2**30 + 8, 1, "y"),)})
+    known.note({"a": (proc.ProcessInfo(2**30 + 7, 1, "x"),), "b": (proc.ProcessInfo(2**30 + 8, 1, "y"),)})
     known.survey({}, 200)
     assert (known.due(["a"], 200), known.due(["b"], 200), sorted(known.used)) == (True, False, ["a", "b"])
     known.note({"a": ()})

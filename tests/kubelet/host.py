@@ -25,7 +25,7 @@ from jupyter_gpu_node.devices.rules import device_program
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, Reconciled
-from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.settings import Settings, load
 
 GROUPS = "/sys/fs/cgroup"
@@ -42,7 +42,7 @@ class Host:
             device_program.compile(DeviceRules.closed(gpu.device for gpu in self.gpus if gpu.device)), "test"
         )
         self.pods = Reflector(kube, paths.pods(), fields=f"spec.nodeName={settings.node}", on_change=lambda _: None)
-        self.claims = Claims(settings, lambda: self.pods.objects, self.fetch)
+        self.claims = SlotOwners(settings, lambda: self.pods.objects, self.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.gpus, self, self.claims)
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_node.kubelet import service
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
-from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from jupyter_gpu_node.settings import SLOT, Driver
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 
@@ -85,7 +85,7 @@ async def test_before_a_container_starts_its_very_pod_is_closed() -> None:
         await w.kubelet.before_start("slot-0002")
         ref = PodRef("uid-1", "team", "alice")
         assert w.guard.closed == [(ref, "main", "slot-0002")]
-        assert w.claims.known == {"slot-0002": Claim("slot-0002", ref, "main")}
+        assert w.claims.known == {"slot-0002": SlotOwner("slot-0002", ref, "main")}
 
 
 async def test_a_guard_that_refuses_keeps_the_container_from_starting() -> None:

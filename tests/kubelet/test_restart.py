@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpu_node.kubelet import plugin as module
 from jupyter_gpu_node.kubelet.pod_resources import PodResources, PodResourcesError
 from jupyter_gpu_node.kubelet.registration import register
-from jupyter_gpu_node.kubelet.slot_owners import Claims
-from jupyter_gpu_node.processes.folder_watch import Changes
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
+from jupyter_gpu_node.processes.folder_watch import FolderWatch
 
 from .stand_in import until
 from .worlds import world
@@ -162,7 +162,7 @@ async def test_a_socket_that_does_not_answer_any_more_ends_the_plugin(monkeypatc
 async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: bool) -> None:
     """By inotify, or by looking where the kernel has none."""
     missing = tmp_path / "not there"
-    changes = Changes(tmp_path if hint else missing, poll=60 if hint else 0.01)
+    changes = FolderWatch(tmp_path if hint else missing, poll=60 if hint else 0.01)
     try:
         waiting = asyncio.create_task(changes.wait())
         await asyncio.sleep(0)
@@ -214,7 +214,7 @@ async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
         assert found.stuck == ("slot-0002",)
         left = sorted(path.name for path in (w.settings.run / "slots").iterdir())
         assert left == ["not-ours", "slot-0002", "slot-0003"]
-        again = Claims(w.settings, lambda: w.pods, w.fetch)
+        again = SlotOwners(w.settings, lambda: w.pods, w.fetch)
         assert set(again.known) == {"slot-0002", "slot-0003"}
 
 

@@ -12,24 +12,24 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.steps import Steps, Tools
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.processes.proc import process_start_time
 
 UID = "8a4c1b9e-0000-4000-8000-000000000001"
 
 
-def enclosed(pins: Pins, root: Path) -> Member:
+def enclosed(pins: Pins, root: Path) -> ManagedPod:
     """A member after the first step of a node plugin that finds no group of it."""
     inventory = SimpleNamespace(seen={}, devices=frozenset())
-    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, places=Places(root))))
-    member = Member(UID)
-    steps = Steps(tools, {UID: member}, lambda: cast("Any", None))
-    assert asyncio.run(steps.enclose(member)) is False
-    assert member.settled
-    return member
+    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, places=PodCgroups(root))))
+    pod = ManagedPod(UID)
+    steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
+    assert asyncio.run(steps.guard(pod)) is False
+    assert pod.settled
+    return pod
 
 
 @pytest.fixture

@@ -112,9 +112,9 @@ def test_processes_stand_still_while_they_are_looked_at(group: Path, spawn: Call
     child = spawn()
     cgroup.enter(group, child.pid)
     with pytest.raises(RuntimeError, match="meanwhile"), guarded_pod.frozen(group) as still:  # noqa: PT012
-        assert still is guarded_pod.Stillness.STILL
+        assert still is guarded_pod.FreezeResult.STILL
         assert "frozen 1" in (group / "cgroup.events").read_text()
         raise RuntimeError("meanwhile")
     assert child.run("1 + 1") == 2
-    guarded_pod.thaw(group)
-    guarded_pod.thaw(Path("/nowhere"))
+    guarded_pod.unfreeze(group)
+    guarded_pod.unfreeze(Path("/nowhere"))

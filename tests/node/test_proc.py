@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.processes import proc, syscalls
-from jupyter_gpu_node.processes.proc import Process, Target
+from jupyter_gpu_node.processes.proc import ProcessInfo, Target
 from jupyter_gpu_node.processes.rules.scan_budget import Budget
 
 from .conftest import DEVICES, Child
@@ -38,7 +38,7 @@ def test_open_and_closed(spawn: Spawn, nodes: Nodes) -> None:
     assert holders() == set()
     descriptor = child.run(f"open_device({str(nodes[0])!r})")
     (process,) = proc.scan(TARGETS).holders[DEVICES[0]]
-    assert process == Process(child.pid, proc.process_start_time(child.pid) or -1, COMMAND, 0)
+    assert process == ProcessInfo(child.pid, proc.process_start_time(child.pid) or -1, COMMAND, 0)
     assert holders(1) == set()
     child.run(f"os.close({descriptor})")
     assert holders() == set()
@@ -349,9 +349,9 @@ def test_marked(spawn: Spawn) -> None:
     mine, other = spawn(PODMARK="abc"), spawn(PODMARK="abcd", XPODMARK="abc")
     heir = mine.run("os.spawnvp(os.P_NOWAIT, 'sleep', ['sleep', '60'])")
     try:
-        assert {process.pid for process in proc.marked("PODMARK", "abc")} == {mine.pid, heir}
-        assert {process.pid for process in proc.marked("PODMARK", "abc", [other.pid, heir])} == {heir}
-        assert proc.marked("PODMARK", "ab") == ()
+        assert {process.pid for process in proc.with_environment("PODMARK", "abc")} == {mine.pid, heir}
+        assert {process.pid for process in proc.with_environment("PODMARK", "abc", [other.pid, heir])} == {heir}
+        assert proc.with_environment("PODMARK", "ab") == ()
     finally:
         mine.run(f"os.kill({heir}, 9); os.waitpid({heir}, 0)")
 
@@ -401,8 +401,8 @@ def test_a_look_ends_where_its_budget_ends(spawn: Spawn, nodes: Nodes) -> None:
     found = proc.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
     assert not found.over
     assert [process.pid for process in found.holders[DEVICES[1]]] == [hoarder.pid]
-    assert proc.opens(first.pid, TARGETS)
-    assert not proc.opens(spawn().pid, TARGETS)
+    assert proc.has_open(first.pid, TARGETS)
+    assert not proc.has_open(spawn().pid, TARGETS)
 
 
 @pytest.mark.root
@@ -462,14 +462,14 @@ def test_what_shows_a_holder_is_gone_when_it_is(spawn: Spawn, nodes: Nodes, tmp_
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")
     (path,) = proc.scan(TARGETS, [child.pid]).evidence.values()
-    assert proc.shows(path, TARGETS[DEVICES[0]])
-    assert not proc.shows(path, TARGETS[DEVICES[1]])
+    assert proc.still_shows(path, TARGETS[DEVICES[0]])
+    assert not proc.still_shows(path, TARGETS[DEVICES[1]])
     child.run("os.dup2(os.open('/dev/null', os.O_RDONLY), device)")
-    assert not proc.shows(path, TARGETS[DEVICES[0]])
+    assert not proc.still_shows(path, TARGETS[DEVICES[0]])
     file = tmp_path / "gpu0"
     file.write_bytes(bytes(4096))
     child.run(f"address = map_and_close({str(file)!r}, mmap.MAP_SHARED)")
     (path,) = proc.scan(file_target(file), [child.pid]).evidence.values()
-    assert proc.shows(path, file_target(file)["file"])
+    assert proc.still_shows(path, file_target(file)["file"])
     child.run("libc.munmap(address, 4096)")
-    assert not proc.shows(path, file_target(file)["file"])
+    assert not proc.still_shows(path, file_target(file)["file"])

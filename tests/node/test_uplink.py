@@ -10,7 +10,7 @@ from jupyter_gpu.model.annotations import INVENTORY
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.network import network_of
 from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
-from jupyter_gpu_node.agent.inventory.rules.uplink_rate import Reading
+from jupyter_gpu_node.agent.inventory.rules.uplink_rate import UplinkCounters
 from jupyter_gpu_node.agent.inventory.uplink import Uplink
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -46,8 +46,8 @@ def test_the_speed_of_an_interface(text: str, speed: float | None) -> None:
     assert uplink_rate.bytes_a_second(text) == speed
 
 
-def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> Reading:
-    return Reading(name, received, sent, 100.0, time)
+def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> UplinkCounters:
+    return UplinkCounters(name, received, sent, 100.0, time)
 
 
 def test_the_busier_direction_counts() -> None:

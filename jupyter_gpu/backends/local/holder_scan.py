@@ -29,10 +29,10 @@ class Excuses:
     helpers: frozenset[int] = frozenset()
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
-    def __contains__(self, process: proc.Process) -> bool:
+    def __contains__(self, process: proc.ProcessInfo) -> bool:
         return self.listed(process) or Process.of(process) in self.outside
 
-    def listed(self, process: proc.Process) -> bool:
+    def listed(self, process: proc.ProcessInfo) -> bool:
         """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
         return process.command in self.names or process.pid in self.helpers
 
@@ -48,7 +48,7 @@ class Suspects:
     user: int | None = None
     """Only this user's; ``None``: any user's."""
 
-    def __contains__(self, process: proc.Process) -> bool:
+    def __contains__(self, process: proc.ProcessInfo) -> bool:
         return process.start >= self.server.started and self.user in (None, process.user)
 
 
@@ -59,11 +59,11 @@ class Family:
     server: Process
     user: int
 
-    def has(self, process: proc.Process, *, hidden: bool) -> bool:
+    def has(self, process: proc.ProcessInfo, *, hidden: bool) -> bool:
         """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
-        return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
+        return (self.server.pid, self.server.started) in proc.ancestry(process.pid, process.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _Pods:
         others = {place for places in (*scope.neighbours.values(), scope.pods) for place in places}
         return cls(scope, own, members(others, frozenset(pids) - own))
 
-    def knows(self, process: proc.Process) -> bool:
+    def knows(self, process: proc.ProcessInfo) -> bool:
         """Tell whether a process belongs to any of them."""
         return any(process.pid in pids for pids in (self.own, *self.others.values()))
 
@@ -147,14 +147,14 @@ class _Pods:
         """Return the pids of the other pods that share the GPU."""
         return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
 
-    def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:
+    def guilty(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
         rightful, excuses = self._rightful(uuid), self.scope.excuses
         return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
 
     def beside(
-        self, uuid: str, processes: Iterable[proc.Process], hidden: Iterable[proc.Process]
-    ) -> tuple[proc.Process, ...]:
+        self, uuid: str, processes: Iterable[proc.ProcessInfo], hidden: Iterable[proc.ProcessInfo]
+    ) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
         ours = self.own | self._rightful(uuid)
         told = self.scope.told.get(uuid, frozenset())
@@ -169,10 +169,10 @@ class _Pods:
         )
 
 
-def _described(pids: Iterable[int]) -> tuple[proc.Process, ...]:
+def _described(pids: Iterable[int]) -> tuple[proc.ProcessInfo, ...]:
     return tuple(process for pid in sorted(pids) if (process := proc.describe(pid)))
 
 
-def _holder(process: proc.Process, foreign: bool) -> Holder:
+def _holder(process: proc.ProcessInfo, foreign: bool) -> Holder:
     # Any program chooses its own name, control characters included.
     return Holder(process.pid, strict.printable(process.command, MAX_COMMAND), foreign)

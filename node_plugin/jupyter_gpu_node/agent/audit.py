@@ -15,7 +15,7 @@ from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
-from jupyter_gpu_node.holders.scanner import Eyes, Sight
+from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
 from jupyter_gpu_node.processes import proc
 
@@ -46,7 +46,7 @@ class Audit:
     def __init__(
         self,
         inventory: Inventory,
-        eyes: Eyes,
+        scanner: HolderScanner,
         searches: Searches,
         rights: Callable[[], Rights],
         pod: Callable[[str], PodView | None],
@@ -58,7 +58,7 @@ class Audit:
         others: Callable[[], Awaitable[None]],
     ) -> None:
         self._inventory = inventory
-        self._eyes = eyes
+        self._scanner = scanner
         self._searches = searches
         self._rights = rights
         self._pod = pod
@@ -70,7 +70,7 @@ class Audit:
         self._told: set[tuple[int, int, str]] = set()
         self._over: dict[str, float] = {}
         """Pods of which a look could not see all, and when it did not."""
-        self._searched: dict[str, tuple[Sight, list[Finding]]] = {}
+        self._searched: dict[str, tuple[HolderScan, list[Finding]]] = {}
         """By pod what the last search of it saw, and what that means; while any of those processes is there."""
         self._count = 0
 
@@ -109,17 +109,17 @@ class Audit:
         before = self._rights()
         whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
         ours = {uuid: gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours}
-        sight: Sight = await self._eyes.look(ours, mappings=whole)
+        scan: HolderScan = await self._scanner.scan(ours, mappings=whole)
         after = self._rights()
         self._count += 1
         self._metrics.audits.inc()
         verdicts = [
             (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
-            for uuid, suspects in sight.holders.items()
+            for uuid, suspects in scan.holders.items()
             for suspect in suspects
             if uuid in ours  # others may have had it looked for at the same time
         ]
-        self._search(sight)
+        self._search(scan)
         verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
@@ -127,10 +127,10 @@ class Audit:
         """Leave out findings about GPUs that have turned out to have another owner, too."""
         return [finding for finding in found if finding[0] not in self._inventory.not_ours]
 
-    def _search(self, sight: Sight) -> None:
+    def _search(self, scan: HolderScan) -> None:
         """Pods of which that look did not see all, each by itself: what is found so is judged when it is known."""
         now, seen = time.monotonic(), self._inventory.seen
-        for uid in sight.over:
+        for uid in scan.over:
             self._over.setdefault(uid, now)
         for uid, since in list(self._over.items()):
             found = self._searches.ask(uid, seen, frozenset(seen), since, lambda: None)
@@ -139,26 +139,26 @@ class Audit:
                 self._searched[uid] = (found, self._judged(uid, found))
         self._searched = {uid: one for uid, one in self._searched.items() if any(map(_there, one[1]))}
 
-    def _judged(self, uid: str, sight: Sight) -> list[Finding]:
+    def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
         """It may have been long ago that something was seen open: what counts is that it is so still, without a right.
 
         A pod with a slot that has more than a search can read counts as one that has every GPU open.
         """
         ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
         seen, verdicts = proc.targets(ours), list[Finding]()
-        for uuid, suspects in sight.holders.items():
+        for uuid, suspects in scan.holders.items():
             for suspect in suspects:
-                path = sight.evidence.get((uuid, suspect.pid))
-                if uuid in seen and path and proc.shows(path, seen[uuid]):
+                path = scan.evidence.get((uuid, suspect.pid))
+                if uuid in seen and path and proc.still_shows(path, seen[uuid]):
                     verdicts.append((uuid, suspect, judge(suspect, uuid, self._rights())))
         rights = self._rights().pods
         if uid in rights:
-            found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in sight.over.get(uid, ()))
+            found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in scan.over.get(uid, ()))
             verdicts += ((uuid, one, Verdict.INTRUDER) for uuid, one in found)
         return verdicts
 
     def _beyond(self, suspect: Suspect) -> bool:
-        return any(suspect in some for sight, _ in self._searched.values() for some in sight.over.values())
+        return any(suspect in some for scan, _ in self._searched.values() for some in scan.over.values())
 
     def _report(self, found: list[Finding]) -> None:
         for uuid, suspect, verdict in found:

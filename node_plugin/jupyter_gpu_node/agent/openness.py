@@ -16,14 +16,14 @@ from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
-from .pod import Member
+from .pod import ManagedPod
 
 
-class Openness:
+class OpenGpus:
     """The looks at the open GPUs of all pods of a node. ``seconds`` between two looks; 0: never."""
 
-    def __init__(self, members: Mapping[str, Member], inventory: Inventory, seconds: float) -> None:
-        self._members = members
+    def __init__(self, pods: Mapping[str, ManagedPod], inventory: Inventory, seconds: float) -> None:
+        self._pods = pods
         self._inventory = inventory
         self._seconds = seconds
 
@@ -36,16 +36,16 @@ class Openness:
 
     async def once(self) -> None:
         """Look once at every pod that has something; a pod with news to publish takes a step."""
-        members = dict(self._members)
-        asked = {uid: (member.guard.group, self._gpus(member)) for uid, member in members.items() if member.guard}
+        pods = dict(self._pods)
+        asked = {uid: (pod.guard.group, self._gpus(pod)) for uid, pod in pods.items() if pod.guard}
         found = await asyncio.to_thread(_open_of_each, asked)
-        for uid, member in members.items():
-            if member.glimpsed(found.get(uid, frozenset())):
-                member.wake.set()
+        for uid, pod in pods.items():
+            if pod.observe_open(found.get(uid, frozenset())):
+                pod.wake.set()
 
-    def _gpus(self, member: Member) -> list[Gpu]:
+    def _gpus(self, pod: ManagedPod) -> list[Gpu]:
         known = self._inventory.seen
-        shares = member.attached.shares if member.attached else ()
+        shares = pod.attached.shares if pod.attached else ()
         return [known[share.uuid] for share in shares if share.uuid in known]
 
 

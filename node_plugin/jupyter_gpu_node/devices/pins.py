@@ -23,7 +23,7 @@ from .enforcement import PROGRAM
 _NAME = re.compile(r"(?P<uid>[A-Za-z0-9][A-Za-z0-9-]{0,99})_(?P<generation>\d{1,12})")
 
 
-class Hold:
+class PinnedProgram:
     """The program in force on one pod's group, and the means to replace it."""
 
     def __init__(self, pins: Pins, uid: str, group: Path, program: bpf.Program, generation: int) -> None:
@@ -102,23 +102,23 @@ class Pins:
             return True
         return uid in self.uids() or pin_evidence.identity(self.directory) != self._identity
 
-    def adopt(self, uid: str, group: Path) -> Hold | None:
+    def adopt(self, uid: str, group: Path) -> PinnedProgram | None:
         """Return the hold of an earlier process that is in force on ``group``; None if it left nothing there."""
         there = set(bpf.attached(group))
         if self.directory is None:
             program = bpf.find(group, PROGRAM) if there else None
-            return Hold(self, uid, group, program, 0) if program else None
-        found: Hold | None = None
+            return PinnedProgram(self, uid, group, program, 0) if program else None
+        found: PinnedProgram | None = None
         for generation in sorted((number for owner, number in self._all() if owner == uid), reverse=True):
             program = bpf.pinned(self._path(uid, generation))
             if found is None and bpf.identifier(program) in there:
-                found = Hold(self, uid, group, program, generation)
+                found = PinnedProgram(self, uid, group, program, generation)
             else:  # pinned and not yet attached, or replaced and not yet removed
                 program.close()
                 self.drop(uid, generation)
         return found
 
-    def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> Hold:
+    def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> PinnedProgram:
         """Put ``code`` on a group that has no program of ours yet. Raises `OSError`."""
         self._make_directory()
         self.discard(uid)
@@ -130,7 +130,7 @@ class Pins:
             program.close()
             self.drop(uid, 1)
             raise
-        return Hold(self, uid, group, program, 1)
+        return PinnedProgram(self, uid, group, program, 1)
 
     def discard(self, uid: str) -> None:
         """Remove all pins of the pod. What is attached stays attached."""

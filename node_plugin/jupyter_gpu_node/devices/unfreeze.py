@@ -1,6 +1,6 @@
 """Thawing of frozen pods: none stands still for longer than the look at it, even if this process dies in the middle.
 
-Its `Deputy` learns each group before it is frozen, and lets all of them run then. A container whose
+Its `CleanupProcess` learns each group before it is frozen, and lets all of them run then. A container whose
 every process is killed at once loses it as well: then the next node plugin is the one that does
 (`enclose`).
 """
@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu_node.processes.cleanup_process import Deputy
+from jupyter_gpu_node.processes.cleanup_process import CleanupProcess
 
 _ACT = """
 def act(group):
@@ -22,11 +22,11 @@ def act(group):
 """
 
 
-class Thawer:
+class Unfreezer:
     """The link to the deputy. Pods are held still side by side, in threads."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self._deputy = Deputy(_ACT, python)
+        self._cleanup = CleanupProcess(_ACT, python)
         self._one = threading.Lock()
         atexit.register(self.close)
 
@@ -34,17 +34,17 @@ class Thawer:
         """Have ``group`` run again if this process dies. Raises `OSError` if that cannot be promised."""
         with self._one:
             try:
-                self._deputy.hold(os.fsencode(group))
+                self._cleanup.hold(os.fsencode(group))
             except OSError:
-                self._deputy.release(os.fsencode(group))
+                self._cleanup.release(os.fsencode(group))
                 raise
 
     def release(self, group: Path) -> None:
         """Note that ``group`` runs again."""
         with self._one:
-            self._deputy.release(os.fsencode(group))
+            self._cleanup.release(os.fsencode(group))
 
     def close(self) -> None:
         """End the deputy; it lets run what it was told of."""
         with self._one:
-            self._deputy.close()
+            self._cleanup.close()

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
-from jupyter_gpu_node.gpus.rules.instances import Told
-from jupyter_gpu_node.gpus.rules.xids import Ailments
+from jupyter_gpu_node.gpus.rules.instances import InstancesByGpu
+from jupyter_gpu_node.gpus.rules.xids import GpuErrors
 from jupyter_gpu_node.processes import proc
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -87,9 +87,9 @@ class NvmlSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, Gpu] = {}
-        self._instances: Told = {}
+        self._instances: InstancesByGpu = {}
         self._suspects: dict[int, tuple[float, str]] = {}
-        self._ailments = Ailments()
+        self._gpu_errors = GpuErrors()
         self._silent_until = 0.0
         self._closed = False
         self._helper: Helper | None = None
@@ -106,7 +106,7 @@ class NvmlSource:
             gpus = [self._judged(gpu, silent=answer is None) for gpu in self._known.values()]
             return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         """Return what the driver told at the last `inventory`; nothing of GPUs that did not answer then."""
         return self._instances
 
@@ -144,7 +144,7 @@ class NvmlSource:
 
     def processes(self) -> frozenset[int]:
         """Pids of the helpers of all servers of this machine."""
-        return frozenset(process.pid for process in proc.marked(MARK, "1"))
+        return frozenset(process.pid for process in proc.with_environment(MARK, "1"))
 
     def close(self) -> None:
         """End the helper."""
@@ -186,7 +186,7 @@ class NvmlSource:
             return self._helper.ask(question, later if self._helper.answered else first)
         finally:  # also where a GPU hung after it
             for uuid, xid in self._helper.errors:
-                self._ailments.broke(uuid, xid)
+                self._gpu_errors.broke(uuid, xid)
             self._helper.errors.clear()
 
     def _drop(self) -> None:
@@ -208,7 +208,7 @@ class NvmlSource:
             if index in self._known:
                 seen.setdefault(index, self._known[index])
         unasked = [self._known[index].uuid for index in self._suspects if index in self._known]
-        self._ailments.looked(answer.actions, unasked)
+        self._gpu_errors.looked(answer.actions, unasked)
         self._known = seen
 
     def _failed(self, index: int, error: object) -> Gpu:
@@ -217,7 +217,7 @@ class NvmlSource:
 
     def _judged(self, gpu: Gpu, *, silent: bool) -> Gpu:
         problem = self.note if silent else self._suspects.get(gpu.index, (0, ""))[1]
-        problem = " ".join(filter(None, (problem, self._ailments.problem(gpu.uuid))))
+        problem = " ".join(filter(None, (problem, self._gpu_errors.problem(gpu.uuid))))
         return replace(gpu, healthy=False, health=problem[:500]) if problem else gpu
 
 
@@ -249,7 +249,7 @@ def _read_answer(body: Mapping[str, Any]) -> Answer:
     )
 
 
-def _read_told(body: Mapping[str, Any]) -> Told:
+def _read_told(body: Mapping[str, Any]) -> InstancesByGpu:
     """Read the instances; what cannot be read is not known."""
     told: dict[str, frozenset[str] | None] = {}
     for uuid, names in body.items():
@@ -265,7 +265,7 @@ class Answer:
     gpus: Sequence[Mapping[str, Any]]
     actions: Mapping[str, int | None] = field(default_factory=dict)
     """By uuid what the driver says that a GPU needs."""
-    instances: Told = field(default_factory=dict)
+    instances: InstancesByGpu = field(default_factory=dict)
 
 
 class Helper:

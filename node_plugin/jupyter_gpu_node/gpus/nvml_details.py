@@ -42,7 +42,7 @@ def rates(before: Traffic | None, now: Traffic | None) -> Rates | None:
     return Rates(round(received / (now.time - before.time)), round(sent / (now.time - before.time)))
 
 
-class Closer:
+class DetailsReader:
     """Readings of the GPUs that somebody asked for lately. ``api``: the module ``pynvml``, initialised."""
 
     def __init__(self, api: Any) -> None:

@@ -37,7 +37,7 @@ DXG = "/dev/dxg"
 """What stands for all GPUs in WSL 2."""
 
 if TYPE_CHECKING:
-    from .nvml_details import Closer
+    from .nvml_details import DetailsReader
 
 
 class Nvml:
@@ -54,7 +54,7 @@ class Nvml:
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
-        self.closer: Closer | None = None
+        self.reader: DetailsReader | None = None
 
     def inventory(self, skip: Collection[int], *, bare: bool = False) -> list[dict[str, Any]]:
         """Every GPU but those to skip; ``bare``: those without a device of their own are not refused."""
@@ -248,13 +248,13 @@ class Nvml:
         except self.api.NVMLError:
             return None
 
-    def look_closer(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+    def details(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
         """What was measured last; the first question begins it."""
-        if self.closer is None:
-            from .nvml_details import Closer  # needed only while somebody looks
+        if self.reader is None:
+            from .nvml_details import DetailsReader  # needed only while somebody looks
 
-            self.closer = Closer(self.api)
-        return self.closer.answer(uuids, skip)
+            self.reader = DetailsReader(self.api)
+        return self.reader.answer(uuids, skip)
 
 
 def _address(handle: Any) -> int | None:
@@ -305,7 +305,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             if question["do"] == "loads":
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             elif question["do"] == "details":
-                say({"gpus": nvml.look_closer(question["uuids"], question["skip"])})
+                say({"gpus": nvml.details(question["uuids"], question["skip"])})
             elif question["do"] == "users":
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:

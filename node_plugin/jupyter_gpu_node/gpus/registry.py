@@ -16,7 +16,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
-from .source import Dividing, GpuSource
+from .source import GpuSource, HasInstances
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -30,7 +30,7 @@ NO_ANSWER = "The driver does not answer."
 
 
 @runtime_checkable
-class Helped(Protocol):
+class HasHelpers(Protocol):
     """A source that has processes of its own."""
 
     def processes(self) -> frozenset[int]:
@@ -38,7 +38,7 @@ class Helped(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class ReportsUsers(Protocol):
     """A source that knows who uses its GPUs."""
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
@@ -52,7 +52,7 @@ A MIG instance is used through the node of its GPU, so it is covered by that.
 """
 
 
-class Stock:
+class Registry:
     """Asks a `GpuSource`, and stays calm when it fails."""
 
     def __init__(
@@ -115,7 +115,9 @@ class Stock:
         if fresh and not now and not self._source.simulated:
             return False
         found = self._source.inventory()
-        self.instances = self.instances.learn(self._source.instances() if isinstance(self._source, Dividing) else {})
+        self.instances = self.instances.learn(
+            self._source.instances() if isinstance(self._source, HasInstances) else {}
+        )
         self._asked = time.monotonic()
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
         self.failed = not found and bool(self.all)
@@ -140,11 +142,11 @@ class Stock:
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Pids of the programs that the driver says use those GPUs; without those of which it does not tell."""
-        return self._source.users(uuids) if uuids and isinstance(self._source, Telling) else {}
+        return self._source.users(uuids) if uuids and isinstance(self._source, ReportsUsers) else {}
 
     def helpers(self) -> frozenset[int]:
         """Pids of the processes that ask the driver, for all servers of the machine."""
-        return self._source.processes() if isinstance(self._source, Helped) else frozenset()
+        return self._source.processes() if isinstance(self._source, HasHelpers) else frozenset()
 
     def close(self) -> None:
         """Let go of the source."""

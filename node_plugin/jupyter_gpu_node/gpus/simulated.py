@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus.rules.instances import MIG_MODE, Told
+from jupyter_gpu_node.gpus.rules.instances import MIG_MODE, InstancesByGpu
 from jupyter_gpu_node.processes import trusted_file
 
 from . import simulated_instances
@@ -73,7 +73,7 @@ class SimulatedGpus:
         self.count = count
         self._node = node
         self._devices = devices
-        self._instances: Told = {}
+        self._instances: InstancesByGpu = {}
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
         for name in ("", "load", "health", simulated_instances.FOLDER):
             _shared_directory(self.directory / name)
@@ -92,7 +92,7 @@ class SimulatedGpus:
         self._instances = {gpu.uuid: divided[gpu.uuid] for gpu in found}
         return found
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         """Return the instances of the GPUs that were plugged in at the last `inventory`."""
         return self._instances
 

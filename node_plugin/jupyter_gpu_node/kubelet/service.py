@@ -23,7 +23,7 @@ from jupyter_gpu_node.settings import Settings
 from . import device_nodes, driver_files
 from .gate_mount import Gate
 from .registration import options
-from .slot_owners import Claims
+from .slot_owners import SlotOwners
 
 NAME = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -56,7 +56,7 @@ class Service:
         settings: Settings,
         gpus: Callable[[], tuple[Gpu, ...]],
         guard: PodGuard,
-        claims: Claims,
+        claims: SlotOwners,
         gate: Gate | None = None,
     ) -> None:
         self._settings = settings

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jupyter_gpu_node.kubelet.rules import allocation, internal_checkpoint, slots
-from jupyter_gpu_node.kubelet.rules.slots import Claim, Held, Lead, PodRef, Reconciled, Unresolved
+from jupyter_gpu_node.kubelet.rules.slots import CheckpointEntry, Lead, PodRef, Reconciled, SlotOwner, Unresolved
 from jupyter_gpu_node.settings import Settings
 
 from . import pod_socket, slot_records, slot_shares
@@ -27,7 +27,7 @@ FETCH_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Claims:
+class SlotOwners:
     """The slots of this node and their owners."""
 
     def __init__(self, settings: Settings, pods: Pods, fetch: Fetch) -> None:
@@ -39,7 +39,7 @@ class Claims:
         self._writing = asyncio.Lock()
 
     @property
-    def known(self) -> Mapping[str, Claim]:
+    def known(self) -> Mapping[str, SlotOwner]:
         """The known claims by slot, as far as this node plugin knows; kept over restarts."""
         return self._record.claims
 
@@ -94,11 +94,11 @@ class Claims:
             )
         now = time.time()
 
-        def change(old: slot_records.Record) -> slot_records.Record:
+        def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
             claims = {name: claim for name, claim in old.claims.items() if name != slot}
             gates = old.gated | {slot} if gated else old.gated - {slot}
             made = {**old.devices, slot: devices}
-            return slot_records.Record(claims, {**old.allocated, slot: now}, gates, made)
+            return slot_records.SlotRecord(claims, {**old.allocated, slot: now}, gates, made)
 
         await self._remember(change)
 
@@ -124,7 +124,7 @@ class Claims:
         if result.learned or result.orphaned or result.devices:
             merge = (before, result.orphaned, result.learned)
 
-            def change(old: slot_records.Record) -> slot_records.Record:
+            def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
                 devices = {**result.devices, **old.devices}
                 return replace(old, claims=_merged(old.claims, *merge), devices=devices)
 
@@ -165,7 +165,7 @@ class Claims:
                 _remove_directory(path)
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
-    def _held(self) -> tuple[Held, ...] | None:
+    def _held(self) -> tuple[CheckpointEntry, ...] | None:
         """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
         try:
             with self._settings.kubelet_checkpoint.open("rb") as file:
@@ -174,7 +174,7 @@ class Claims:
             return None
         return internal_checkpoint.parse(text, self._settings.resource)
 
-    async def _confirmed(self, found: Lead) -> Claim:
+    async def _confirmed(self, found: Lead) -> SlotOwner:
         pods = self._pods()
         if found.uid in pods:
             return slots.confirm(found, pods[found.uid], self._settings.node)
@@ -192,7 +192,7 @@ class Claims:
             ) from None
         return slots.confirm(found, pod, self._settings.node)
 
-    async def _remember(self, change: Callable[[slot_records.Record], slot_records.Record]) -> None:
+    async def _remember(self, change: Callable[[slot_records.SlotRecord], slot_records.SlotRecord]) -> None:
         """Change the record, and write it if it changed. A full disk must not keep containers from starting."""
         async with self._writing:
             new = change(self._record)
@@ -206,8 +206,11 @@ class Claims:
 
 
 def _merged(
-    claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
-) -> Mapping[str, Claim]:
+    claims: Mapping[str, SlotOwner],
+    before: Mapping[str, SlotOwner],
+    gone: Collection[SlotOwner],
+    learned: Collection[SlotOwner],
+) -> Mapping[str, SlotOwner]:
     """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
     same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
     kept = {slot: claim for slot, claim in claims.items() if claim not in gone}

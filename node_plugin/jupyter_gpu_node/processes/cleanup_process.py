@@ -34,7 +34,7 @@ for name in held:
 """
 
 
-class Deputy:
+class CleanupProcess:
     """The process and the pipe to it; started when it is needed first, and anew if it ended. For one thread at a time.
 
     ``act``: the source of a function of that name, with one argument, and of its imports from the standard library.

@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger(__name__)
 
 
-class Changes:
+class FolderWatch:
     """Changes of one directory; to be closed."""
 
     def __init__(self, directory: Path, *, poll: float = POLL_SECONDS) -> None:

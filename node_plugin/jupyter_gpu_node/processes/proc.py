@@ -48,7 +48,7 @@ _REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
 _MAPPING = re.compile(rb"^(\S+) \S+ \S+ (\S+) ([1-9]\d*) *(.*)$", re.MULTILINE)  # proc_pid_maps(5)
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     """A process that cannot be mistaken for a later one with the same number."""
 
     pid: int
@@ -70,14 +70,14 @@ class Target(NamedTuple):
 class Scan(NamedTuple, Generic[K]):
     """The result of one look."""
 
-    holders: Mapping[K, tuple[Process, ...]]
+    holders: Mapping[K, tuple[ProcessInfo, ...]]
     """Holders of each target, by pid."""
-    uninspectable: tuple[Process, ...]
+    uninspectable: tuple[ProcessInfo, ...]
     """Processes that we may not look into: each could hold anything. None of them for a capable root."""
-    over: tuple[Process, ...] = ()
+    over: tuple[ProcessInfo, ...] = ()
     """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
     evidence: Mapping[tuple[K, int], str] = MappingProxyType({})
-    """Descriptor or mapping by target and pid, as a path below ``/proc``; see `shows`."""
+    """Descriptor or mapping by target and pid, as a path below ``/proc``; see `still_shows`."""
 
 
 def target(gpu: Gpu) -> Target | None:
@@ -112,9 +112,9 @@ def scan(
     ends during the look holds nothing.
     """
     look = _Look(wanted)
-    holders: dict[K, list[Process]] = {key: [] for key in wanted}
-    closed: list[Process] = []
-    over: list[Process] = []
+    holders: dict[K, list[ProcessInfo]] = {key: [] for key in wanted}
+    closed: list[ProcessInfo] = []
+    over: list[ProcessInfo] = []
     for pid, budget in _processes(pids, budgets):
         look.budget = budget or Budget(float("inf"))
         try:
@@ -140,14 +140,14 @@ def scan(
     )
 
 
-def opens(pid: int, devices: Iterable[Device]) -> bool:
+def has_open(pid: int, devices: Iterable[Device]) -> bool:
     """Tell whether ``pid`` has any of ``devices`` open, or can't be inspected, or not within a budget."""
     budget = Budget(EACH)
     seen = scan({device: Target(device=device) for device in devices}, (pid,), budgets=lambda _: budget)
     return any(seen.holders.values()) or bool(seen.uninspectable or seen.over)
 
 
-def shows(path: str, wanted: Target) -> bool:
+def still_shows(path: str, wanted: Target) -> bool:
     """Tell whether ``path`` of `Scan.evidence` still leads to that file; False also if it may not be followed."""
     try:
         found = syscalls.status_at(syscalls.AT_FDCWD, path.encode())
@@ -339,7 +339,7 @@ def _names(directory: str | int) -> Iterator[str]:
             yield entry.name
 
 
-def _hidden(pid: int) -> Process | None:
+def _hidden(pid: int) -> ProcessInfo | None:
     """Return a process that we may not inspect; None if it can hold nothing: a thread of the kernel, or a zombie."""
     try:
         fields = _stat_fields(pid)
@@ -355,7 +355,7 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def describe(pid: int) -> Process | None:
+def describe(pid: int) -> ProcessInfo | None:
     """Return the process ``pid``; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -364,7 +364,7 @@ def describe(pid: int) -> Process | None:
     except (*_GONE, PermissionError):
         return None
     before, _, after = text.rpartition(")")
-    return Process(pid, int(after.split()[19]), before.partition("(")[2] or "?", user)
+    return ProcessInfo(pid, int(after.split()[19]), before.partition("(")[2] or "?", user)
 
 
 def _stat_fields(pid: int | str) -> list[str]:
@@ -388,7 +388,7 @@ def process_start_time(pid: int) -> int | None:
         return None
 
 
-def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
+def ancestry(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
     """Return that process, its parent and so on, ``most`` in all: pid and start of each that is there and visible."""
     found = [(pid, start)]
     while len(found) < most:
@@ -405,7 +405,7 @@ def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def rests(pid: int, start: int) -> bool:
+def all_stopped(pid: int, start: int) -> bool:
     """Tell whether that process is there, and none of its threads runs: each is stopped, traced, or about to end."""
     try:
         if int(_stat_fields(pid)[19]) != start:
@@ -420,7 +420,7 @@ def rests(pid: int, start: int) -> bool:
     return True
 
 
-def stopped_twice(pid: int) -> bool:
+def stop_pending(pid: int) -> bool:
     """Tell whether a stopped process was told to stop once more: whoever did the other one wants it so still."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -431,7 +431,7 @@ def stopped_twice(pid: int) -> bool:
         return False
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the identity of this start of the machine (``random(4)``: ``boot_id``). No process outlives it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -446,7 +446,7 @@ def alive(pid: int, start: int) -> bool:
 
 
 @contextmanager
-def meant(pid: int, start: int) -> Iterator[int | None]:
+def open_pidfd(pid: int, start: int) -> Iterator[int | None]:
     """Yield a pidfd of the very process that started then, None if that has ended. Raises `OSError`.
 
     The pid's owner is checked after the descriptor is open: a process that had it before and has it then is the one.
@@ -462,7 +462,7 @@ def meant(pid: int, start: int) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Process, ...]:
+def with_environment(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[ProcessInfo, ...]:
     """Return the processes that were started with ``name=value`` in their environment, as far as we may read it."""
     entry = b"\0" + f"{name}={value}".encode() + b"\0"
     return _select(lambda pid: entry in b"\0" + _environment(pid) + b"\0", pids)
@@ -488,7 +488,7 @@ def _replaces_program(pid: int) -> bool:
     return fields[48] == "0" and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
 
 
-def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[Process, ...]:
+def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[ProcessInfo, ...]:
     found = []
     for pid in sorted(all_pids() if pids is None else set(pids)):
         try:

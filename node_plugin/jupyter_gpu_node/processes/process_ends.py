@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 
-class Numbered(Hashable, Protocol):
+class HasPid(Hashable, Protocol):
     """An object that identifies a process."""
 
     @property
@@ -17,10 +17,10 @@ class Numbered(Hashable, Protocol):
         """Its number."""
 
 
-P = TypeVar("P", bound=Numbered)
+P = TypeVar("P", bound=HasPid)
 
 
-class Endings(Generic[P]):
+class ProcessEnds(Generic[P]):
     """A watch that calls back on the event loop when one of its processes ends. No timer, no thread: pidfds.
 
     ``alive`` says whether it is still the very process that is meant, and not a later one with its number.

@@ -120,7 +120,7 @@ class Together:
 
     def _line(self, process: Peer) -> tuple[programs.Process, ...]:
         if process not in self._lines:
-            self._lines[process] = proc.line(process.pid, process.start)
+            self._lines[process] = proc.ancestry(process.pid, process.start)
         return self._lines[process]
 
     def changed(self) -> None:

@@ -1,6 +1,6 @@
 """The watchdog of stopped processes: none stays stopped because this process was killed and never comes back.
 
-Before a process is stopped, a `Deputy` learns its pid and start. It learns them from
+Before a process is stopped, a `CleanupProcess` learns its pid and start. It learns them from
 messages, not from the file of stopped processes: a successor of this process writes that file too, and the processes
 that the successor stops must stay so. To continue the others at once frees no offender: a successor begins with just
 that, and while there is none no share has a turn that could be disturbed.
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterable
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.cleanup_process import Deputy
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.cleanup_process import CleanupProcess
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 # pidfd first, then the look which process that is: as proc.meant does it
 _ACT = """
@@ -39,10 +39,10 @@ class Watchdog:
     """The watchdog: stops and continues processes as `signals` does, watched. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self.deputy = Deputy(_ACT, python)
+        self.deputy = CleanupProcess(_ACT, python)
         self._warned = False
 
-    def stop(self, processes: Iterable[Process]) -> None:
+    def stop(self, processes: Iterable[ProcessId]) -> None:
         """Stop processes, even if no deputy can be started.
 
         Else a process that uses up its user's processes or memory could not be stopped any more. The file says which
@@ -57,7 +57,7 @@ class Watchdog:
             self._warned = True
         signals.stop(wanted)
 
-    def resume(self, processes: Iterable[Process]) -> None:
+    def resume(self, processes: Iterable[ProcessId]) -> None:
         """Let them run again, whichever process had stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
@@ -68,5 +68,5 @@ class Watchdog:
         self.deputy.close()
 
 
-def _named(process: Process) -> bytes:
+def _named(process: ProcessId) -> bytes:
     return b"%d %d" % (process.pid, process.started)

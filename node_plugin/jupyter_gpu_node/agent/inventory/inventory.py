@@ -14,7 +14,7 @@ from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
-from jupyter_gpu_node.gpus.registry import NO_ANSWER, Stock
+from jupyter_gpu_node.gpus.registry import NO_ANSWER, Registry
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
 from .own_gpus import OwnGpus
@@ -34,7 +34,7 @@ class Inventory:
 
     def __init__(
         self,
-        stock: Stock,
+        registry: Registry,
         kube: Kube,
         node: str,
         seconds: float,
@@ -43,7 +43,7 @@ class Inventory:
         check: Callable[[tuple[Gpu, ...], str], str] = lambda _gpus, _silent: "",
         own: OwnGpus,
     ) -> None:
-        self._stock = stock
+        self._registry = registry
         self._kube = kube
         self._name = node
         self._seconds = seconds
@@ -70,27 +70,27 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return annotation.sick(self._stock.gpus, {**self._held, **self._owned})
+        return annotation.sick(self._registry.gpus, {**self._held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
         """By uuid, also those that are gone."""
-        return self._stock.seen
+        return self._registry.seen
 
     @property
     def instances(self) -> Instances:
         """Instances of this node's GPUs, ours or not, as far as the driver told."""
-        return self._stock.instances
+        return self._registry.instances
 
     @property
     def devices(self) -> frozenset[Device]:
         """All that device rules must cover."""
-        return self._stock.devices
+        return self._registry.devices
 
     @property
     def unhealthy(self) -> frozenset[str]:
         """Uuids of those that do not work, or are gone; not of those that only somebody else has open."""
-        return self._stock.unhealthy
+        return self._registry.unhealthy
 
     @property
     def held_back(self) -> frozenset[str]:
@@ -100,7 +100,7 @@ class Inventory:
     @property
     def withheld(self) -> frozenset[str]:
         """Uuids of GPUs that are never given out, whatever is decided: those held back, and those in MIG mode."""
-        return self.held_back | self._stock.instances.divided
+        return self.held_back | self._registry.instances.divided
 
     @property
     def not_ours(self) -> frozenset[str]:
@@ -150,16 +150,16 @@ class Inventory:
 
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """What these do now."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.loads, uuids)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.loads, uuids)
 
     async def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
         """What is known of these beside their load."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.details, uuids)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.details, uuids)
 
     def close(self) -> None:
         """Let go of the driver."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._stock.close()
+        self._registry.close()
 
     async def look(self) -> None:
         """Ask the driver now."""
@@ -168,10 +168,10 @@ class Inventory:
         self.looked()
 
     def _take(self) -> bool:
-        changed = self._stock.take(now=True)
-        self._own.learn(self._stock.seen)
-        silent = self._stock.failed or not self._stock.gpus
-        self.problem = self._check(self._stock.gpus, (self._stock.note or NO_ANSWER) if silent else "")
+        changed = self._registry.take(now=True)
+        self._own.learn(self._registry.seen)
+        silent = self._registry.failed or not self._registry.gpus
+        self.problem = self._check(self._registry.gpus, (self._registry.note or NO_ANSWER) if silent else "")
         return changed
 
     def _tell(self) -> None:

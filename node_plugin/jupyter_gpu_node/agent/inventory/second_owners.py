@@ -25,7 +25,7 @@ MAYBE_OWNED = (
 _log = logging.getLogger(__name__)
 
 
-class Owners:
+class SecondOwners:
     """The check for second owners. ``given`` asks the kubelet what it has given for other resources than ours."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.sharing.rules.served import Place, Taken
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
@@ -20,7 +20,10 @@ class TakenShares:
     """
 
     def __init__(
-        self, members: Callable[[], Mapping[str, Member]], tell: Callable[[PodRef, str, str], None], metrics: Metrics
+        self,
+        members: Callable[[], Mapping[str, ManagedPod]],
+        tell: Callable[[PodRef, str, str], None],
+        metrics: Metrics,
     ) -> None:
         self._members = members
         self._tell = tell
@@ -82,14 +85,14 @@ class TakenShares:
         self.forgive([place for place in self._known if place[1] == uid])
 
 
-def _dated(found: Taken, member: Member | None) -> Taken:
+def _dated(found: Taken, member: ManagedPod | None) -> Taken:
     """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)
 
 
-def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
+def _stands(member: ManagedPod | None, gpu: str, found: Taken) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
     return found.stands(gpu, member.view.allocated)

@@ -17,7 +17,7 @@ MIG_MODE = (
     "Switch MIG off on it to use it here."
 )
 
-Told = Mapping[str, frozenset[str] | None]
+InstancesByGpu = Mapping[str, frozenset[str] | None]
 """Uuids of the instances, by uuid of their GPU; None: not in MIG mode. Nothing is known of a GPU that is missing."""
 
 
@@ -31,7 +31,7 @@ class Instances(NamedTuple):
     divided: frozenset[str] = frozenset()
     """Uuids of GPUs that were in MIG mode at their last answer, perhaps long ago."""
 
-    def learn(self, told: Told) -> Instances:
+    def learn(self, told: InstancesByGpu) -> Instances:
         """Return the knowledge after an answer of the driver."""
         now = {name: gpu for gpu, names in told.items() for name in sorted(names or ())}
         before = [(name, gpu) for name, gpu in self.gpus.items() if name not in now]

@@ -66,7 +66,7 @@ def problem_of(xid: int) -> str:
 
 
 @dataclass(slots=True)
-class _Ailment:
+class _GpuError:
     """The error state of one GPU that had an error."""
 
     problem: str
@@ -75,16 +75,16 @@ class _Ailment:
 
 
 @dataclass(slots=True)
-class Ailments:
+class GpuErrors:
     """The GPUs that must not be used, by uuid, and what they need."""
 
-    _sick: dict[str, _Ailment] = field(default_factory=dict)
+    _sick: dict[str, _GpuError] = field(default_factory=dict)
     _actions: dict[str, int] = field(default_factory=dict)
 
     def broke(self, uuid: str, xid: int) -> None:
         """Record an error that the driver reported. The first problem is shown for as long as it is not in order."""
         if problem := problem_of(xid):
-            known = self._sick.setdefault(uuid, _Ailment(problem))
+            known = self._sick.setdefault(uuid, _GpuError(problem))
             known.away, known.calm = False, 0
 
     def looked(self, actions: Mapping[str, int | None], unasked: Collection[str] = ()) -> None:

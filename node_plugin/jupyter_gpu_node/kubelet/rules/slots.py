@@ -30,7 +30,7 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Claim:
+class SlotOwner:
     """The owner of a slot."""
 
     slot: str
@@ -39,7 +39,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Listed:
+class ListedContainer:
     """A container with slots in PodResources: no uid; no init containers; since Kubernetes 1.34 active pods only."""
 
     namespace: str
@@ -49,7 +49,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Held:
+class CheckpointEntry:
     """A container with slots in the kubelet's checkpoint. An init container's slot passes on to another container."""
 
     uid: str
@@ -79,7 +79,7 @@ def prefer(
     return (*sorted(must), *free[: max(0, size - len(must))])
 
 
-def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Claim | None:
+def in_use(slot: str, known: Mapping[str, SlotOwner], pods: Mapping[str, Any]) -> SlotOwner | None:
     """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
     claim = known.get(slot)
     pod = pods.get(claim.pod.uid) if claim else None
@@ -100,7 +100,9 @@ class Lead:
     container: str
 
 
-def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]) -> Lead:
+def lead(
+    slot: str, listed: Iterable[ListedContainer], held: Iterable[CheckpointEntry] | None, pods: Mapping[str, Any]
+) -> Lead:
     """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
     Raises `Unresolved` where it contradicts itself or tells nothing.
@@ -125,7 +127,7 @@ def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods:
     return Lead(slot, next(iter(uids), ""), namespace, name, containers[0])
 
 
-def confirm(found: Lead, pod: Any, node: str) -> Claim:
+def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
     """Return the claim, if ``pod``, as the API server has it, is the one that the kubelet means.
 
     Raises `Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
@@ -142,12 +144,12 @@ def confirm(found: Lead, pod: Any, node: str) -> Claim:
         raise Unresolved(
             f"The container {found.container!r} has {found.slot} but does not ask for one. Delete the pod."
         )
-    return Claim(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
+    return SlotOwner(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
 
 
-def agrees(claim: Claim | None, found: Lead) -> bool:
+def agrees(claim: SlotOwner | None, found: Lead) -> bool:
     """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
-    return claim is not None and claim == Claim(
+    return claim is not None and claim == SlotOwner(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
     )
 
@@ -156,11 +158,11 @@ def agrees(claim: Claim | None, found: Lead) -> bool:
 class Reconciled:
     """All slots after a comparison of all sources."""
 
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Mapping[str, SlotOwner] = field(default_factory=dict)
     """Claims by slot."""
-    learned: tuple[Claim, ...] = ()
+    learned: tuple[SlotOwner, ...] = ()
     """Claims that were not known here: the plugin was dead, or lost its record."""
-    orphaned: tuple[Claim, ...] = ()
+    orphaned: tuple[SlotOwner, ...] = ()
     """Claims known here alone: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
     """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
@@ -173,9 +175,9 @@ class Reconciled:
 
 
 def reconcile(
-    known: Mapping[str, Claim],
-    listed: Iterable[Listed],
-    held: Iterable[Held] | None,
+    known: Mapping[str, SlotOwner],
+    listed: Iterable[ListedContainer],
+    held: Iterable[CheckpointEntry] | None,
     pods: Mapping[str, Any],
     node: str,
 ) -> Reconciled:
@@ -186,7 +188,7 @@ def reconcile(
     listed = tuple(listed)
     held = None if held is None else tuple(held)
     told = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
-    claims: dict[str, Claim] = {}
+    claims: dict[str, SlotOwner] = {}
     orphaned = []
     for slot, claim in known.items():
         if slot in told or (claim.pod.uid in pods and not objects.finished(pods[claim.pod.uid])):
@@ -228,7 +230,7 @@ def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
 
 
 def unrecorded(
-    claims: Mapping[str, Claim], devices: Collection[str], held: Iterable[Held] | None
+    claims: Mapping[str, SlotOwner], devices: Collection[str], held: Iterable[CheckpointEntry] | None
 ) -> Mapping[str, frozenset[str]]:
     """Return the devices of containers, by slot, that are in the kubelet's record and not in our own."""
     return {
@@ -241,7 +243,7 @@ def unrecorded(
 
 
 def _unguarded(
-    listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]
+    listed: Iterable[ListedContainer], held: Iterable[CheckpointEntry] | None, pods: Mapping[str, Any]
 ) -> tuple[tuple[PodRef, str], ...]:
     """Return containers that started without the slot they ask for. PodResources leaves out init containers."""
     given = {(item.namespace, item.name, item.container) for item in listed}

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 
 from .events import (
     Began,
@@ -163,7 +163,7 @@ def _between_turns(share: str, one: Record, there: Processes, now: int, orders: 
     return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
 
 
-def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
+def _looked(one: Record, foreign: Mapping[ProcessId, int], beyond: int, passed: int, penalties: Penalties) -> Record:
     """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
     if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0, slowly=0)
