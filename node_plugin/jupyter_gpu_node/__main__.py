@@ -143,7 +143,7 @@ class Plugin:
             self.publisher,
             self.metrics,
             installed=self.gate,
-            gated=lambda: self.claims.gated,
+            gated=lambda: self.owners.gated,
             heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
             servers=lambda: self.sockets.servers,
             reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
@@ -160,7 +160,7 @@ class Plugin:
             self.sharing,
             pod_events,
             self.hierarchy,
-            lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
+            lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the claims come later
             self.searches,
         )
         self.agent = Agent(
@@ -183,7 +183,7 @@ class Plugin:
         self.samples = Samples(
             settings.node, self.inventory, self.agent.managed, self.sharing.answer, simulated=simulated
         )
-        self.owners = SecondOwners(
+        self.second_owners = SecondOwners(
             self.inventory,
             functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
             self.publisher,
@@ -203,8 +203,8 @@ class Plugin:
             others=self._ask_others,
         )
         self.open_gpus = OpenGpus(self.agent.managed, self.inventory, settings.open_seconds)
-        self.claims = SlotOwners(settings, lambda: self.agent.pods, self.publisher.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
+        self.owners = SlotOwners(settings, lambda: self.agent.pods, self.publisher.fetch)
+        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.owners, self.gate)
         self.port = Port(
             self.metrics, supervision.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics
         )
@@ -223,7 +223,7 @@ class Plugin:
     async def _ask_others(self) -> None:
         """Find out what others have given away, where there is a kubelet to ask."""
         if self.settings.pod_resources_socket.is_socket():
-            await self.owners.once()
+            await self.second_owners.once()
 
     def _helpers(self) -> frozenset[int]:
         return self.registry.helpers() | {self.asker}
@@ -261,10 +261,10 @@ class Plugin:
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
                     "openness": self.open_gpus.run(),
-                    "owners": self.owners.run(),
+                    "owners": self.second_owners.run(),
                     "guarding": self.self_test.run(),
                     "kubelet": self._serve_kubelet(),
-                    "claims": self._watch_claims(),
+                    "claims": self._watch_slots(),
                 }
             )
         finally:
@@ -278,19 +278,19 @@ class Plugin:
         await self.agent.ready.wait()
         await self.plugin.serve()
 
-    async def _watch_claims(self) -> None:
+    async def _watch_slots(self) -> None:
         if not await self._heard_soon() and self.sharing.remembers:
             _log.warning("The API server is away: time shares are served as they were last.")
-            await self._serve_slots(self.claims.known.values())
+            await self._serve_slots(self.owners.known.values())
             await self.sharing.begin()
         await self.agent.synced.wait()
-        await self._serve_slots(self.claims.known.values())
+        await self._serve_slots(self.owners.known.values())
         if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.managed.items()):
             with contextlib.suppress(Unresolved, TimeoutError):  # the record was lost: the kubelet knows, too
                 async with asyncio.timeout(LEARN):
-                    await self._serve_slots((await self.claims.reconcile()).learned)
+                    await self._serve_slots((await self.owners.reconcile()).learned)
         await self.sharing.begin()
-        await self.claims.watch(self._compared)
+        await self.owners.watch(self._compared)
 
     async def _heard_soon(self) -> bool:
         await self.agent.ready.wait()
@@ -299,23 +299,23 @@ class Plugin:
                 await self.agent.synced.wait()
         return self.agent.synced.is_set()
 
-    async def _serve_slots(self, claims: Iterable[SlotOwner]) -> None:
-        for claim in claims:
-            if claim.pod.uid in self.agent.managed:
+    async def _serve_slots(self, owners: Iterable[SlotOwner]) -> None:
+        for owner in owners:
+            if owner.pod.uid in self.agent.managed:
                 try:
-                    await self.sockets.serve(claim.slot, claim.pod.uid)
-                    await self.sharing.serve(claim.slot, claim.pod.uid)
+                    await self.sockets.serve(owner.slot, owner.pod.uid)
+                    await self.sharing.serve(owner.slot, owner.pod.uid)
                 except OSError as error:
-                    _log.warning("Pod %s cannot be served in %s: %s", claim.pod, claim.slot, error)
+                    _log.warning("Pod %s cannot be served in %s: %s", owner.pod, owner.slot, error)
 
     async def _compared(self, result: Reconciled) -> None:
         await self._serve_slots(result.learned)
         for pod, container in result.unguarded:
             self.agent.unguarded(pod, container)
-        for claim in result.orphaned:
+        for owner in result.orphaned:
             self.metrics.orphans.labels("slot").inc()
-            if claim.pod.uid not in self.agent.managed:
-                await self.sockets.forget(claim.pod.uid)
+            if owner.pod.uid not in self.agent.managed:
+                await self.sockets.forget(owner.pod.uid)
         self.metrics.stuck.set(len(result.stuck))
         if result.devices:
             self.agent.wake_all()

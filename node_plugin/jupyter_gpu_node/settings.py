@@ -22,7 +22,7 @@ from jupyter_gpu_node.shares.rules.settings import ShareSettings
 SLOT = "jupyter-gpu.io/slot"
 
 
-def _told(_value: Any, key: str) -> str:
+def _refuse_in_file(_value: Any, key: str) -> str:
     """Refuse a value that differs from node to node: the file is the same on all."""
     raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
 
@@ -142,13 +142,13 @@ class Settings:
     """Whether metrics are served on it, to any client that reaches it."""
     kubeconfig: Path | None = None
     """Configuration for reaching the API server; None: as a pod does."""
-    node: str = checked(_told, "")
+    node: str = checked(_refuse_in_file, "")
     """Name of this node."""
-    namespace: str = checked(_told, "")
+    namespace: str = checked(_refuse_in_file, "")
     """Namespace of this plugin's pod."""
-    pod: str = checked(_told, "")
+    pod: str = checked(_refuse_in_file, "")
     """Name of this plugin's pod."""
-    pod_ip: str = checked(_told, "")
+    pod_ip: str = checked(_refuse_in_file, "")
     """Address of this plugin's pod."""
 
     def __post_init__(self) -> None:

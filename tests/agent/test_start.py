@@ -328,7 +328,7 @@ async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
         plugin.gate.install()
         (about,) = await ask(path, {"get": "node"})
         assert about["shares"]["problem"] == "simulated GPUs have no driver"
-        await plugin.claims.given(SLOT, gated=True)
+        await plugin.owners.given(SLOT, gated=True)
         (about,) = await ask(path, {"get": "node"})
         assert about["shares"]["problem"] == ""
 

@@ -25,7 +25,7 @@ def suspect(pod: str | None = None, command: str = "python", **more: bool) -> Su
         (suspect(command="Xorg", escaped=True), Verdict.INTRUDER),
         (suspect(escaped=True), Verdict.INTRUDER),
         (suspect(command="nvidia-smi"), Verdict.STRANGE),
-        (suspect("none", ours=True), Verdict.FINE),
+        (suspect("none", own_helper=True), Verdict.FINE),
     ],
 )
 def test_verdicts(who: Suspect, verdict: Verdict) -> None:
@@ -41,7 +41,7 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
         (suspect("without-a-slot"), (True, True)),
         (suspect(), (True, True)),
         (suspect(command="Xorg"), None),
-        (suspect(ours=True), None),
+        (suspect(own_helper=True), None),
         (suspect(escaped=True), (True, True)),
         (Suspect(10, 99, "daemon"), None),  # it is older than the pod
         (Suspect(10, 99, "daemon", escaped=True), (True, True)),

@@ -15,11 +15,11 @@ from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from jupyter_gpu_node.kubelet.slot_records import SlotRecord
 
 words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20)
-claims = st.builds(SlotOwner, words, st.builds(PodRef, words, words, words), words)
+owners = st.builds(SlotOwner, words, st.builds(PodRef, words, words, words), words)
 
 
 @given(
-    st.lists(claims, max_size=5),
+    st.lists(owners, max_size=5),
     st.dictionaries(words, st.integers(0, 2**40), max_size=5),
     st.frozensets(words, max_size=3),
     st.dictionaries(words, st.frozensets(words, max_size=3), max_size=3),
@@ -28,10 +28,10 @@ def test_what_is_written_is_read_again(
     kept: list[SlotOwner], allocated: dict[str, float], gated: frozenset[str], devices: dict[str, frozenset[str]]
 ) -> None:
     """All of it; the time of a slot that was never given away is 0."""
-    record = SlotRecord({claim.slot: claim for claim in kept}, allocated, gated, devices)
+    record = SlotRecord({owner.slot: owner for owner in kept}, allocated, gated, devices)
     read = slot_records.parse(slot_records.serialize(record))
-    assert read.claims == record.claims
-    assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.claims, *allocated, *gated, *devices}}
+    assert read.owners == record.owners
+    assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.owners, *allocated, *gated, *devices}}
     assert read.gated == gated
     assert read.devices == devices
 

@@ -24,7 +24,7 @@ UID = "8a4c1b9e-0000-4000-8000-000000000001"
 def enclosed(pins: Pins, root: Path) -> ManagedPod:
     """A member after the first step of a node plugin that finds no group of it."""
     inventory = SimpleNamespace(seen={}, devices=frozenset())
-    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, places=PodCgroups(root))))
+    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, cgroups=PodCgroups(root))))
     pod = ManagedPod(UID)
     steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
     assert asyncio.run(steps.guard(pod)) is False

@@ -112,7 +112,7 @@ def test_what_was_confirmed_before_counts_only_when_every_word_is_the_same() -> 
 
 def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS) -> Reconciled:
     """All sources compared; ``known``: claims."""
-    return slots.reconcile({claim.slot: claim for claim in known}, listed, held, pods, NODE)
+    return slots.reconcile({owner.slot: owner for owner in known}, listed, held, pods, NODE)
 
 
 def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
@@ -124,7 +124,7 @@ def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
 def test_a_slot_that_has_changed_hands_is_learned() -> None:
     """The pod that had it is gone, and the plugin was dead meanwhile."""
     old = SlotOwner(A, PodRef("uid-0", "team", "bob"), "main")
-    assert reconcile([old]).claims == {A: CLAIM}
+    assert reconcile([old]).owners == {A: CLAIM}
 
 
 def test_what_nobody_knows_any_more_is_orphaned() -> None:
@@ -133,9 +133,9 @@ def test_what_nobody_knows_any_more_is_orphaned() -> None:
     assert reconcile([CLAIM], (), None, {"uid-1": pod("uid-1", "alice", status={"phase": "Succeeded"})}).orphaned == (
         CLAIM,
     )
-    assert reconcile([CLAIM], (), (), PODS).claims == {A: CLAIM}
-    assert reconcile([CLAIM], (), (HELD,), {}).claims == {A: CLAIM}
-    assert reconcile([CLAIM], (LISTED,), (), {}).claims == {A: CLAIM}
+    assert reconcile([CLAIM], (), (), PODS).owners == {A: CLAIM}
+    assert reconcile([CLAIM], (), (HELD,), {}).owners == {A: CLAIM}
+    assert reconcile([CLAIM], (LISTED,), (), {}).owners == {A: CLAIM}
 
 
 def test_a_slot_that_is_in_doubt_is_not_learned() -> None:
@@ -189,15 +189,15 @@ any_pods = st.dictionaries(uids, names).map(lambda found: {uid: pod(uid, name) f
 def test_a_slot_is_never_given_to_a_pod_that_a_source_contradicts(listed: Any, held: Any, pods: Any) -> None:
     """Whatever they say."""
     try:
-        claim = who(listed, held, pods)
+        owner = who(listed, held, pods)
     except Unresolved:
         return
-    assert pods[claim.pod.uid]["metadata"]["name"] == claim.pod.name
-    assert {item.name for item in listed if A in item.slots} <= {claim.pod.name}
+    assert pods[owner.pod.uid]["metadata"]["name"] == owner.pod.name
+    assert {item.name for item in listed if A in item.slots} <= {owner.pod.name}
     assert (
         held is None
         or not any(A in item.slots for item in held)
-        or claim.pod.uid in {item.uid for item in held if A in item.slots}
+        or owner.pod.uid in {item.uid for item in held if A in item.slots}
     )
 
 
@@ -205,8 +205,8 @@ def test_a_slot_is_never_given_to_a_pod_that_a_source_contradicts(listed: Any, h
 def test_reconciling_twice_changes_nothing_more(listed: Any, held: Any, pods: Any) -> None:
     """Nothing is learned or lost by looking again."""
     once = slots.reconcile({}, listed, held, pods, NODE)
-    twice = slots.reconcile(once.claims, listed, held, pods, NODE)
-    assert twice.claims == once.claims
+    twice = slots.reconcile(once.owners, listed, held, pods, NODE)
+    assert twice.owners == once.owners
     assert not twice.learned
     assert not twice.orphaned
 

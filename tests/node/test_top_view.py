@@ -10,7 +10,7 @@ from jupyter_gpu.model.share import Rates, ShareUse
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.top.rules import view
-from jupyter_gpu_node.top.rules.history import History, Seen, to_json
+from jupyter_gpu_node.top.rules.history import History, ShareView, to_json
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
@@ -23,14 +23,14 @@ OTHER = replace(
 )
 WHOLE = replace(SHARE, uuid="GPU-2", allocated=1000, effective=1000, sharing=0, reason="", memory_limit=None, busy=0.5)
 SEEN = (
-    Seen("GPU-1", "a", SHARE, 1.2, 99_000, Rates(0.3, 0.1, 0.05, 0.2, 0.02)),
-    Seen("GPU-1", "b", OTHER, 0.0, 99_000, Rates()),
-    Seen("GPU-2", "c", WHOLE, 1.0, 9_000, None),
+    ShareView("GPU-1", "a", SHARE, 1.2, 99_000, Rates(0.3, 0.1, 0.05, 0.2, 0.02)),
+    ShareView("GPU-1", "b", OTHER, 0.0, 99_000, Rates()),
+    ShareView("GPU-2", "c", WHOLE, 1.0, 9_000, None),
 )
 NAMES = {"a": "team-a/notebook-alice", "b": "team-b/notebook-with-a-very-long-name"}
 
 
-def screen(style: Style, *seen: Seen) -> str:
+def screen(style: Style, *seen: ShareView) -> str:
     return "\n".join(view.lines("Time shares", seen or SEEN, NAMES, style, 100_000))
 
 
@@ -165,7 +165,7 @@ def later(file: ShareFile, written: int, **more: int) -> ShareFile:
 
 
 def rates_of(history: History, file: ShareFile, now: int) -> Rates | None:
-    (seen,) = history.look({(file.share.uuid, "a"): file}, now)
+    (seen,) = history.update({(file.share.uuid, "a"): file}, now)
     return seen.rates
 
 
@@ -199,20 +199,20 @@ def test_a_whole_gpu_is_written_seldom() -> None:
 def test_shares_come_and_go() -> None:
     """By GPU and pod; one that was away is a new one."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
-    history.look({("GPU-2", "b"): file, KEY: file}, 1_000)
-    assert [(one.gpu, one.pod) for one in history.look({("GPU-2", "b"): file, KEY: file}, 2_000)] == [
+    history.update({("GPU-2", "b"): file, KEY: file}, 1_000)
+    assert [(one.gpu, one.pod) for one in history.update({("GPU-2", "b"): file, KEY: file}, 2_000)] == [
         KEY,
         ("GPU-2", "b"),
     ]
-    assert history.look({}, 3_000) == ()
+    assert history.update({}, 3_000) == ()
     assert rates_of(history, file, 4_000) is None
 
 
 def test_for_programs() -> None:
     """All that a share's file says, as of now, and the rates."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
-    history.look({KEY: file}, 1_000)
-    (seen,) = history.look({KEY: later(file, 2_000, idle=250_000)}, 2_500)
+    history.update({KEY: file}, 1_000)
+    (seen,) = history.update({KEY: later(file, 2_000, idle=250_000)}, 2_500)
     body = to_json(seen)
     assert (body["pod"], body["uuid"], body["expires"], body["use"], body["written"]) == (
         "a", "GPU-1", 16_500_000, 0.5, 2_000,

@@ -257,9 +257,9 @@ class _Namespaces:
 
 def _suspect(process: proc.ProcessInfo, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
     pod = pod_of(process.pid)
-    ours = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
-    escaped = pod is None and not ours and _escaped(process.pid, namespaces)
-    return Suspect(process.pid, process.start, process.command, pod, ours, escaped)
+    own_helper = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
+    escaped = pod is None and not own_helper and _escaped(process.pid, namespaces)
+    return Suspect(process.pid, process.start, process.command, pod, own_helper, escaped)
 
 
 def _beside_us(pid: int) -> bool:

@@ -54,11 +54,11 @@ class DevicePlugin:
         settings: Settings,
         gpus: Callable[[], tuple[Gpu, ...]],
         guard: PodGuard,
-        claims: SlotOwners,
+        owners: SlotOwners,
         gate: Gate | None = None,
     ) -> None:
         self._settings = settings
-        self._service = Service(settings, gpus, guard, claims, gate)
+        self._service = Service(settings, gpus, guard, owners, gate)
         self._why = "It has not started yet."
 
     async def run(self) -> None:

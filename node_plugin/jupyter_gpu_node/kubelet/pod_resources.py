@@ -97,8 +97,8 @@ def others(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Given, 
     drivers = [
         Given(pod, part.driver_name, (part.device_name,))
         for pod, container in containers
-        for claim in container.dynamic_resources
-        for part in claim.claim_resources
+        for owner in container.dynamic_resources
+        for part in owner.claim_resources
     ]
     return (*plugins, *drivers)
 

@@ -41,7 +41,7 @@ class SlotOwners:
     @property
     def known(self) -> Mapping[str, SlotOwner]:
         """The known claims by slot, as far as this node plugin knows; kept over restarts."""
-        return self._record.claims
+        return self._record.owners
 
     @property
     def allocated(self) -> Mapping[str, float]:
@@ -60,7 +60,7 @@ class SlotOwners:
 
     def created_with(self, uid: str) -> frozenset[str] | None:
         """Return the GPU paths that all containers of that pod with a slot were created with; None: not known."""
-        own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
+        own = [slot for slot, owner in self.known.items() if owner.pod.uid == uid]
         return slots.common([self.devices[slot] for slot in own if slot in self.devices])
 
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
@@ -71,14 +71,14 @@ class SlotOwners:
         """
         try:
             listed, held = await asyncio.gather(
-                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._held)
+                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._checkpoint)
             )
         except PodResourcesError as error:
             raise Unresolved(str(error)) from None
         found = slots.lead(slot, listed, held, self._pods())
-        claim = await self._confirmed(found)
-        await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
-        return claim.pod, claim.container
+        owner = await self._confirmed(found)
+        await self._remember(lambda old: replace(old, owners={**old.owners, slot: owner}))
+        return owner.pod, owner.container
 
     async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
         """Record that the kubelet gives ``slot`` away now. The pod is not known before the container starts.
@@ -88,17 +88,17 @@ class SlotOwners:
         Raises `Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
         forgotten that, and the two would share a directory.
         """
-        if claim := slots.in_use(slot, self.known, self._pods()):
+        if owner := slots.in_use(slot, self.known, self._pods()):
             raise Unresolved(
-                f"The kubelet gives {slot} away, which the pod {claim.pod} still has. Create the pod anew."
+                f"The kubelet gives {slot} away, which the pod {owner.pod} still has. Create the pod anew."
             )
         now = time.time()
 
         def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
-            claims = {name: claim for name, claim in old.claims.items() if name != slot}
+            owners = {name: owner for name, owner in old.owners.items() if name != slot}
             gates = old.gated | {slot} if gated else old.gated - {slot}
             made = {**old.devices, slot: devices}
-            return slot_records.SlotRecord(claims, {**old.allocated, slot: now}, gates, made)
+            return slot_records.SlotRecord(owners, {**old.allocated, slot: now}, gates, made)
 
         await self._remember(change)
 
@@ -118,18 +118,18 @@ class SlotOwners:
             listed = await self._pod_resources.list(self._settings.resource)
         except PodResourcesError as error:
             raise Unresolved(str(error)) from None
-        held = await asyncio.to_thread(self._held)
+        held = await asyncio.to_thread(self._checkpoint)
         result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
-        result = replace(result, devices=slots.unrecorded(result.claims, self.devices, held))
+        result = replace(result, devices=slots.unrecorded(result.owners, self.devices, held))
         if result.learned or result.orphaned or result.devices:
             merge = (before, result.orphaned, result.learned)
 
             def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
                 devices = {**result.devices, **old.devices}
-                return replace(old, claims=_merged(old.claims, *merge), devices=devices)
+                return replace(old, owners=_merged(old.owners, *merge), devices=devices)
 
             await self._remember(change)
-        await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
+        await asyncio.to_thread(self._tidy, replace(result, owners={**result.owners, **self.known}))
         return result
 
     async def watch(self, report: Callable[[Reconciled], Awaitable[None] | None]) -> None:
@@ -165,7 +165,7 @@ class SlotOwners:
                 _remove_directory(path)
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
-    def _held(self) -> tuple[CheckpointEntry, ...] | None:
+    def _checkpoint(self) -> tuple[CheckpointEntry, ...] | None:
         """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
         try:
             with self._settings.kubelet_checkpoint.open("rb") as file:
@@ -184,9 +184,9 @@ class SlotOwners:
             async with asyncio.timeout(FETCH_SECONDS):
                 pod = await self._fetch(found.namespace, found.name)
         except Exception as error:
-            if slots.agrees(claim := self.known.get(found.slot), found):
-                assert claim is not None
-                return claim
+            if slots.agrees(owner := self.known.get(found.slot), found):
+                assert owner is not None
+                return owner
             raise Unresolved(
                 f"The API server could not be asked about the pod that has {found.slot}: {str(error) or 'no answer'}."
             ) from None
@@ -206,15 +206,15 @@ class SlotOwners:
 
 
 def _merged(
-    claims: Mapping[str, SlotOwner],
+    owners: Mapping[str, SlotOwner],
     before: Mapping[str, SlotOwner],
     gone: Collection[SlotOwner],
     learned: Collection[SlotOwner],
 ) -> Mapping[str, SlotOwner]:
     """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
-    same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
-    kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
-    return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
+    same = {slot for slot in {*owners, *before} if owners.get(slot) == before.get(slot)}
+    kept = {slot: owner for slot, owner in owners.items() if owner not in gone}
+    return {**kept, **{owner.slot: owner for owner in learned if owner.slot in same or owner.slot not in owners}}
 
 
 def _make_directory(path: Path) -> None:

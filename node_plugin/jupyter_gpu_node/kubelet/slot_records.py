@@ -27,7 +27,7 @@ _text = strict.text(256)
 class SlotRecord:
     """The contents of the checkpoint."""
 
-    claims: Mapping[str, SlotOwner] = field(default_factory=dict)
+    owners: Mapping[str, SlotOwner] = field(default_factory=dict)
     """Claims by slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
     """Time, by slot, when the kubelet last gave it away, in seconds since 1970."""
@@ -68,7 +68,7 @@ def parse(text: bytes) -> SlotRecord:
     strict.required(body, "version", strict.integer(1, 1))
     items = strict.required(body, "slots", strict.list_of(_entry, 4096))
     return SlotRecord(
-        {item.claim.slot: item.claim for item in items if item.claim is not None},
+        {item.owner.slot: item.owner for item in items if item.owner is not None},
         {item.slot: item.when for item in items},
         frozenset(item.slot for item in items if item.gated),
         {item.slot: item.devices for item in items if item.devices is not None},
@@ -77,7 +77,7 @@ def parse(text: bytes) -> SlotRecord:
 
 def serialize(record: SlotRecord) -> bytes:
     """Return the text of the file."""
-    slots = sorted({*record.claims, *record.allocated, *record.gated, *record.devices})
+    slots = sorted({*record.owners, *record.allocated, *record.gated, *record.devices})
     return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
 
 
@@ -88,9 +88,9 @@ def _items(record: SlotRecord, slots: Iterable[str]) -> Iterable[dict[str, Any]]
             item["gated"] = True
         if (devices := record.devices.get(slot)) is not None:
             item["devices"] = sorted(devices)
-        if claim := record.claims.get(slot):
-            pod = {"uid": claim.pod.uid, "namespace": claim.pod.namespace, "name": claim.pod.name}
-            item |= {"pod": pod, "container": claim.container}
+        if owner := record.owners.get(slot):
+            pod = {"uid": owner.pod.uid, "namespace": owner.pod.namespace, "name": owner.pod.name}
+            item |= {"pod": pod, "container": owner.container}
         yield item
 
 
@@ -102,7 +102,7 @@ class _SlotEntry:
     when: float
     gated: bool
     devices: frozenset[str] | None
-    claim: SlotOwner | None
+    owner: SlotOwner | None
 
 
 def _entry(value: Any, key: str) -> _SlotEntry:
@@ -112,8 +112,8 @@ def _entry(value: Any, key: str) -> _SlotEntry:
     gated = strict.optional(body, "gated", strict.boolean) or False
     devices = strict.optional(body, "devices", strict.list_of(strict.text(512), MAX_GPUS))
     pod = strict.optional(body, "pod", strict.an_object)
-    claim = None
+    owner = None
     if pod is not None:
         ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
-        claim = SlotOwner(slot, ref, strict.required(body, "container", _text))
-    return _SlotEntry(slot, when, gated, None if devices is None else frozenset(devices), claim)
+        owner = SlotOwner(slot, ref, strict.required(body, "container", _text))
+    return _SlotEntry(slot, when, gated, None if devices is None else frozenset(devices), owner)

@@ -20,7 +20,7 @@ from typing import TextIO
 from jupyter_gpu.common import screen
 from jupyter_gpu_node.top.rules import history as histories
 from jupyter_gpu_node.top.rules import view
-from jupyter_gpu_node.top.rules.history import History, Seen
+from jupyter_gpu_node.top.rules.history import History, ShareView
 
 from . import files
 
@@ -28,7 +28,7 @@ TITLE = "Time shares"
 _SIZE = (100, 40)
 """Columns and lines where nothing tells them."""
 
-Show = Callable[[Sequence[Seen], Mapping[str, str], int], str]
+Show = Callable[[Sequence[ShareView], Mapping[str, str], int], str]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     show = _json if options.json else _screen(out) if live else _text(out)
     try:
         with screen.taken(out) if live else contextlib.nullcontext():
-            for text in _looks(options.state or files.DEFAULTS, options.interval, show, once=options.once):
+            for text in _frames(options.state or files.DEFAULTS, options.interval, show, once=options.once):
                 out.write(text)
                 out.flush()
     except KeyboardInterrupt:
@@ -81,7 +81,7 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.2 to 3600")
 
 
-def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
+def _frames(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
     """Yield the text to write, look by look.
 
     The first one knows no use yet: it is left out where only one is wanted.
@@ -89,7 +89,7 @@ def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -
     history, due, first = History(), time.monotonic(), True
     while True:
         now = time.time_ns() // 1_000_000
-        seen = history.look(files.read(states), now)
+        seen = history.update(files.read(states), now)
         if not (once and first and seen):
             yield show(seen, files.names(states, (one.pod for one in seen)), now)
             if once:
@@ -99,13 +99,13 @@ def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -
         time.sleep(max(0, due - time.monotonic()))
 
 
-def _json(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+def _json(seen: Sequence[ShareView], names: Mapping[str, str], now: int) -> str:
     shares = [{"name": names.get(one.pod), **histories.to_json(one)} for one in seen]
     return json.dumps({"time": now / 1000, "shares": shares}) + "\n"
 
 
 def _text(out: TextIO) -> Show:
-    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+    def show(seen: Sequence[ShareView], names: Mapping[str, str], now: int) -> str:
         style = screen.style(out, whole=True, fallback=_SIZE)
         return "\n".join(view.lines(_title(now), seen, names, style, now)) + "\n"
 
@@ -113,7 +113,7 @@ def _text(out: TextIO) -> Show:
 
 
 def _screen(out: TextIO) -> Show:
-    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+    def show(seen: Sequence[ShareView], names: Mapping[str, str], now: int) -> str:
         shown = view.lines(_title(now), seen, names, screen.style(out, fallback=_SIZE), now)
         return "\x1b[H" + "\x1b[K\r\n".join(shown) + "\x1b[K\x1b[J"
 

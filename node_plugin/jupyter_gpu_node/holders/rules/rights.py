@@ -31,7 +31,7 @@ class Suspect:
     command: str
     pod: str | None = None
     """Uid of the pod in whose group it is; None outside every pod."""
-    ours: bool = False
+    own_helper: bool = False
     """A helper of this node plugin."""
     escaped: bool = False
     """Outside every pod, but with a namespace of a container of a managed pod."""
@@ -51,7 +51,7 @@ class Rights:
 
 def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
     """What to do about ``suspect``, which has ``uuid`` open."""
-    if suspect.ours:
+    if suspect.own_helper:
         return Verdict.FINE
     if suspect.pod is not None:
         if suspect.pod in rights.trusted_pods:

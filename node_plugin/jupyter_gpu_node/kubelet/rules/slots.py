@@ -81,10 +81,10 @@ def prefer(
 
 def in_use(slot: str, known: Mapping[str, SlotOwner], pods: Mapping[str, Any]) -> SlotOwner | None:
     """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
-    claim = known.get(slot)
-    pod = pods.get(claim.pod.uid) if claim else None
+    owner = known.get(slot)
+    pod = pods.get(owner.pod.uid) if owner else None
     alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
-    return claim if alive and claim and claim.container in running(pod, init=True) else None
+    return owner if alive and owner and owner.container in running(pod, init=True) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
     return SlotOwner(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
 
 
-def agrees(claim: SlotOwner | None, found: Lead) -> bool:
+def agrees(owner: SlotOwner | None, found: Lead) -> bool:
     """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
-    return claim is not None and claim == SlotOwner(
+    return owner is not None and owner == SlotOwner(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
     )
 
@@ -158,7 +158,7 @@ def agrees(claim: SlotOwner | None, found: Lead) -> bool:
 class Reconciled:
     """All slots after a comparison of all sources."""
 
-    claims: Mapping[str, SlotOwner] = field(default_factory=dict)
+    owners: Mapping[str, SlotOwner] = field(default_factory=dict)
     """Claims by slot."""
     learned: tuple[SlotOwner, ...] = ()
     """Claims that were not known here: the plugin was dead, or lost its record."""
@@ -188,31 +188,31 @@ def reconcile(
     listed = tuple(listed)
     held = None if held is None else tuple(held)
     told = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
-    claims: dict[str, SlotOwner] = {}
+    owners: dict[str, SlotOwner] = {}
     orphaned = []
-    for slot, claim in known.items():
-        if slot in told or (claim.pod.uid in pods and not objects.finished(pods[claim.pod.uid])):
-            claims[slot] = claim
+    for slot, owner in known.items():
+        if slot in told or (owner.pod.uid in pods and not objects.finished(pods[owner.pod.uid])):
+            owners[slot] = owner
         else:
-            orphaned.append(claim)
+            orphaned.append(owner)
     learned = []
     for slot in sorted(told):
         try:
             found = lead(slot, listed, held, pods)
-            claim = confirm(found, pods.get(found.uid), node)
+            owner = confirm(found, pods.get(found.uid), node)
         except Unresolved:
             continue  # told by the next start of a container in plain words
-        if claims.get(slot) != claim:
-            claims[slot] = claim
-            learned.append(claim)
+        if owners.get(slot) != owner:
+            owners[slot] = owner
+            learned.append(owner)
     living = {uid: pod for uid, pod in pods.items() if not objects.finished(pod)}
-    owners = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
-    owned = {slot for item in listed if (item.namespace, item.name) in owners for slot in item.slots}
+    living_names = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
+    owned = {slot for item in listed if (item.namespace, item.name) in living_names for slot in item.slots}
     owned |= {slot for item in held or () if item.uid in living for slot in item.slots}
-    guarded = {(claim.pod, claim.container) for claim in claims.values()}
+    guarded = {(owner.pod, owner.container) for owner in owners.values()}
     unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
     stuck = tuple(sorted(told - owned))
-    return Reconciled(claims, tuple(learned), tuple(orphaned), unguarded, frozenset(told), stuck)
+    return Reconciled(owners, tuple(learned), tuple(orphaned), unguarded, frozenset(told), stuck)
 
 
 def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
     return tuple(
         slot
         for slot in sorted(present)
-        if slot not in found.claims and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
+        if slot not in found.owners and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
     )
 
 
@@ -230,7 +230,7 @@ def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
 
 
 def unrecorded(
-    claims: Mapping[str, SlotOwner], devices: Collection[str], held: Iterable[CheckpointEntry] | None
+    owners: Mapping[str, SlotOwner], devices: Collection[str], held: Iterable[CheckpointEntry] | None
 ) -> Mapping[str, frozenset[str]]:
     """Return the devices of containers, by slot, that are in the kubelet's record and not in our own."""
     return {
@@ -238,7 +238,7 @@ def unrecorded(
         for item in held or ()
         if item.devices is not None
         for slot in item.slots
-        if slot not in devices and slot in claims and claims[slot].pod.uid == item.uid
+        if slot not in devices and slot in owners and owners[slot].pod.uid == item.uid
     }
 
 

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ShareView:
     """One share at one look."""
 
     gpu: str
@@ -40,13 +40,13 @@ class History:
         self._looked = 0
         self._before: dict[Key, tuple[ShareFile, Rates | None]] = {}
 
-    def look(self, files: Mapping[Key, ShareFile], now: int) -> tuple[Seen, ...]:
+    def update(self, files: Mapping[Key, ShareFile], now: int) -> tuple[ShareView, ...]:
         """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
         found = {key: self._rates(key, file) for key, file in files.items()}
         self._before = {key: (files[key], rate) for key, rate in found.items()}
         self._looked = now
         return tuple(
-            Seen(
+            ShareView(
                 *key, files[key].share.aged((now - files[key].written) * 1000), files[key].use, files[key].written, rate
             )
             for key, rate in sorted(found.items())
@@ -65,7 +65,7 @@ class History:
         return rates(before.share, file.share, max(1, file.written - since) * 1000)
 
 
-def to_json(seen: Seen) -> dict[str, object]:
+def to_json(seen: ShareView) -> dict[str, object]:
     """Return one share, for programs."""
     parts = None
     if seen.rates is not None:

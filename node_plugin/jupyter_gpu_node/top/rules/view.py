@@ -14,7 +14,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
 from jupyter_gpu.model.share import Rates, ShareUse
 from jupyter_gpu.model.terminal import Style
 
-from .history import Seen
+from .history import ShareView
 
 STALE = 60
 """Seconds after which a GPU is said to be unchanged."""
@@ -45,7 +45,7 @@ class _Column:
         return text + space if self.left else space + text
 
 
-def lines(title: str, seen: Sequence[Seen], names: Mapping[str, str], style: Style, now: int) -> list[str]:
+def lines(title: str, seen: Sequence[ShareView], names: Mapping[str, str], style: Style, now: int) -> list[str]:
     """Return the whole screen; ``now`` in milliseconds since 1970, ``names`` of pods."""
     gpus = [(gpu, list(some)) for gpu, some in groupby(seen, lambda one: one.gpu)]
     head = f"{title}: {_count(len(gpus), 'GPU')}, {_count(len(seen), 'share')}"
@@ -104,7 +104,7 @@ def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
     return "".join(_coloured("".join(mark for mark, _ in run), colour, style) for colour, run in runs)
 
 
-def _table(shares: Sequence[Seen], names: Mapping[str, str], style: Style) -> list[str]:
+def _table(shares: Sequence[ShareView], names: Mapping[str, str], style: Style) -> list[str]:
     """Return the table of one GPU: titles, a line for each share, and below it why it has what it has."""
     known = [names.get(one.pod, one.pod) for one in shares]
     room = style.width - len(_GAP)
@@ -133,7 +133,7 @@ def _row(table: Sequence[_Column], number: int) -> str:
     return (_GAP + _GAP.join(column.row(number) for column in table)).rstrip()
 
 
-def _columns(shares: Sequence[Seen], style: Style) -> list[_Column]:
+def _columns(shares: Sequence[ShareView], style: Style) -> list[_Column]:
     """Return all columns but the name and the bar, the most important first."""
     of = [one.share for one in shares]
     return [
@@ -147,7 +147,7 @@ def _columns(shares: Sequence[Seen], style: Style) -> list[_Column]:
     ]
 
 
-def _gpu(gpu: str, shares: Sequence[Seen], now: int) -> str:
+def _gpu(gpu: str, shares: Sequence[ShareView], now: int) -> str:
     latest = max(shares, key=lambda one: one.written)
     busy = latest.share.busy
     words = [gpu, "use not known yet" if busy is None else f"{busy:.0%} busy"]
