@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local.store import Store
 from jupyter_gpu.backends.local.strangers import Strangers, account_of, commands, quiet
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .actor import FLAGS
 from .looks_real import tell
@@ -138,9 +138,9 @@ def test_what_has_lost_its_mark_is_still_of_its_server(stage: Stage) -> None:
     (gpu,) = mine.ask("request", milli=1000)["gpus"]
     command = ["env", "-i", "/bin/sh", "-c", f"exec 7<>{gpu['path']}; exec sleep 60"]
     pid = mine.ask("run", command=command, out=os.devnull, env={})
-    targets = proc.targets(one for one in stage.inventory() if one.uuid == gpu["uuid"])
+    targets = device_scan.targets(one for one in stage.inventory() if one.uuid == gpu["uuid"])
     try:
-        wait_for(lambda: proc.scan(targets, [pid]).holders[gpu["uuid"]], "the child")
+        wait_for(lambda: device_scan.scan(targets, [pid]).holders[gpu["uuid"]], "the child")
         mine.ask("sample")
         (card,) = mine.ask("view")["gpus"]
         assert [user["pid"] for user in card["users"]] == [pid]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .other_pods import Neighbour
 from .pod_processes import Place, members
@@ -89,10 +89,12 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     memory ``mappings`` may be left out.
     """
     asked = tuple(gpus)
-    wanted = proc.targets(asked)
+    wanted = device_scan.targets(asked)
     # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
     pod = scope.pod.processes() if proof and wanted else ()
-    seen: proc.Scan[str] = proc.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else proc.Scan({}, ())
+    seen: device_scan.Scan[str] = (
+        device_scan.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else device_scan.Scan({}, ())
+    )
     # Only the driver knows the users of a GPU that has no device.
     bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
     found = {**seen.holders, **bare}

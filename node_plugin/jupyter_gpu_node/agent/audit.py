@@ -17,7 +17,7 @@ from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
 from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .metrics import Metrics
 from .publisher import INTRUDER, Publisher
@@ -145,11 +145,11 @@ class Audit:
         A pod with a slot that has more than a search can read counts as one that has every GPU open.
         """
         ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
-        seen, verdicts = proc.targets(ours), list[Finding]()
+        seen, verdicts = device_scan.targets(ours), list[Finding]()
         for uuid, suspects in scan.holders.items():
             for suspect in suspects:
                 path = scan.evidence.get((uuid, suspect.pid))
-                if uuid in seen and path and proc.still_shows(path, seen[uuid]):
+                if uuid in seen and path and device_scan.still_shows(path, seen[uuid]):
                     verdicts.append((uuid, suspect, judge(suspect, uuid, self._rights())))
         rights = self._rights().pods
         if uid in rights:

@@ -9,7 +9,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, holders
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules.scan_budget import RARELY
 
 from .pod import ManagedPod
@@ -42,12 +42,12 @@ class OpenEvidence:
 
     def stands(self, pod: ManagedPod, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
         """Tell whether the evidence still holds and is recent. Makes some system calls that never wait."""
-        targets = proc.targets(wanted.values())
+        targets = device_scan.targets(wanted.values())
         return (
             now - self.at < RARELY
             and self.shown.keys() == wanted.keys() == targets.keys()
             and all(holders((one,), uuid, pod.uid, pod.began, rights) for uuid, (one, _) in self.shown.items())
-            and all(proc.still_shows(path, targets[uuid]) for uuid, (_, path) in self.shown.items())
+            and all(device_scan.still_shows(path, targets[uuid]) for uuid, (_, path) in self.shown.items())
         )
 
 

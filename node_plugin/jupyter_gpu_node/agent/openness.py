@@ -13,7 +13,7 @@ from pathlib import Path
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
 from .pod import ManagedPod
@@ -60,5 +60,7 @@ def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
     Of a pod with more descriptors than a look may read, what is left unread counts as not open.
     """
     budget = Budget(EACH)
-    seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget)
+    seen = device_scan.scan(
+        device_scan.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget
+    )
     return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

@@ -16,7 +16,7 @@ from jupyter_gpu_node.agent.rules import node_totals
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.gpus import simulated_load
 from jupyter_gpu_node.holders.scanner import inner_pid
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
 from .pod import ManagedPod
@@ -116,7 +116,9 @@ class Samples:
 
 def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
     budget = Budget(EACH)
-    return proc.scan(proc.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget).holders
+    return device_scan.scan(
+        device_scan.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget
+    ).holders
 
 
 def _holder(process: proc.ProcessInfo) -> Holder:

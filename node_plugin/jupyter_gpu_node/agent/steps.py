@@ -29,7 +29,7 @@ from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights
 from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, missing_since
 
 from .evidence import OpenEvidence, search_over
@@ -141,7 +141,7 @@ class Steps:
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         budget = Budget(EACH)
-        seen = proc.scan(proc.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
+        seen = device_scan.scan(device_scan.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
         looked = seen is not None and bool(inventory.seen)  # of a driver that is silent nothing was looked for
         clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
         clean = clean and not budget.over

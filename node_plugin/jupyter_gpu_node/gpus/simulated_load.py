@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model import details as model
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules import simulated_sensors
@@ -43,7 +44,7 @@ class LoadReading:
 
 def use_of(stat: str) -> ProcessCost | None:
     """Parse ``/proc/<pid>/stat`` (proc_pid_stat(5)); None for what is no such text."""
-    fields = stat.rpartition(")")[2].split()
+    fields = proc_stat.parse(stat.encode()).fields
     if len(fields) < 22 or not all(field.isdigit() for field in (fields[11], fields[12], fields[21])):
         return None
     return ProcessCost((int(fields[11]) + int(fields[12])) / _TICK, int(fields[21]) * os.sysconf("SC_PAGESIZE"))

@@ -19,7 +19,7 @@ from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.guarded_pod import FreezeResult, frozen
 from jupyter_gpu_node.devices.pod_cgroups import pod_of
 from jupyter_gpu_node.holders.rules.rights import Suspect
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budget, Budgets
 
 KTHREADD = 2
@@ -133,7 +133,7 @@ def scan_holders(
         uid = pod_of(pid)
         return budgets.of(uid) if uid else None
 
-    builder.add(proc.scan(builder.wanted, mappings=mappings, pod=inside, budgets=budget))
+    builder.add(device_scan.scan(builder.wanted, mappings=mappings, pod=inside, budgets=budget))
     builder.over |= {uid: builder.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
     return builder.result()
 
@@ -147,7 +147,7 @@ def search_pod(
         builder.add_within(uid, _scan_pod(builder.wanted, group, MOST * HIDDEN))
         return builder.result()
     budget, others = Budget(MOST), Budget(-1)
-    seen = proc.scan(builder.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
+    seen = device_scan.scan(builder.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
     builder.add_within(uid, _PodScan(seen, budget.over))
     return builder.result()
 
@@ -156,16 +156,16 @@ def search_pod(
 class _PodScan:
     """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
 
-    seen: proc.Scan[str]
+    seen: device_scan.Scan[str]
     over: bool
     stillness: FreezeResult = FreezeResult.STILL
 
 
-def _scan_pod(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _PodScan:
+def _scan_pod(wanted: Mapping[str, device_scan.Target], group: Path, most: float) -> _PodScan:
     """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
     budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
-    first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
+    first = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
     if any(first.holders.values()) or budget.over or not pids:
         return _PodScan(first, budget.over)
     with frozen(group) as stillness:
@@ -173,7 +173,7 @@ def _scan_pod(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _P
         if stillness is FreezeResult.IMPOSSIBLE:
             return _PodScan(first, over=False, stillness=stillness)
         pids = cgroup.processes(group)
-        seen = proc.scan(wanted, pids, pod=pids, budgets=lambda _: again)
+        seen = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: again)
         return _PodScan(seen, again.over, stillness)
 
 
@@ -181,7 +181,7 @@ def _scan_pod(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _P
 class _ScanBuilder:
     """The findings of a look so far."""
 
-    wanted: Mapping[str, proc.Target]
+    wanted: Mapping[str, device_scan.Target]
     looked: frozenset[str]
     describe: Callable[[proc.ProcessInfo], Suspect]
     found: dict[str, set[proc.ProcessInfo]]
@@ -193,11 +193,11 @@ class _ScanBuilder:
     @classmethod
     def of(cls, gpus: Iterable[Gpu], groups: Mapping[str, Path], helpers: Collection[int]) -> _ScanBuilder:
         asked = tuple(gpus)
-        wanted = proc.targets(asked)
+        wanted = device_scan.targets(asked)
         describe = functools.cache(functools.partial(_suspect, namespaces=_Namespaces(groups), helpers=helpers))
         return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
 
-    def add(self, seen: proc.Scan[str]) -> None:
+    def add(self, seen: device_scan.Scan[str]) -> None:
         """Add the result of one scan of all processes."""
         self._add(seen)
         self.hidden.update(seen.uninspectable)
@@ -213,7 +213,7 @@ class _ScanBuilder:
         if within.stillness is FreezeResult.MOVING:
             self.moving.add(uid)
 
-    def _add(self, seen: proc.Scan[str]) -> None:
+    def _add(self, seen: device_scan.Scan[str]) -> None:
         for uuid, processes in seen.holders.items():
             self.found[uuid].update(processes)
         self.evidence.update(seen.evidence)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.gpus.registry import NVIDIA
-from jupyter_gpu_node.processes import proc, signals
+from jupyter_gpu_node.processes import device_scan, signals
 from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
@@ -65,7 +65,7 @@ class Bouncer:
         *,
         pod_of: Callable[[int], str | None] = lambda _: None,
         spare: Callable[[], Iterable[ProcessId]] = lambda: (),
-        opens: Callable[[int], bool] = lambda pid: proc.has_open(pid, NVIDIA),
+        opens: Callable[[int], bool] = lambda pid: device_scan.has_open(pid, NVIDIA),
         reader: Reader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
         penalties: Callable[[str], Penalties] = lambda _: Penalties(),

@@ -18,7 +18,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.cleanup_process import CleanupProcess
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-# pidfd first, then the look which process that is: as proc.meant does it
+# pidfd first, then the look which process that is: as `proc.open_pidfd` does it
 _ACT = """
 import os, signal
 def act(process):

@@ -25,7 +25,7 @@ from jupyter_gpu_node.agent.sharing.rules.served import Place
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforcer import Bouncer
@@ -355,7 +355,7 @@ class Sharing:
         return uid if uid and self._has_gate(uid) else None
 
     def _opens(self, pid: int) -> bool:
-        return proc.has_open(pid, self._inventory.devices)
+        return device_scan.has_open(pid, self._inventory.devices)
 
 
 def _heard(done: asyncio.Future[None]) -> None:
