@@ -69,7 +69,7 @@ class DevicePlugin:
     async def serve(self) -> None:
         """Run as `run` does, for a caller that has the lock already."""
         changes = FolderWatch(self._settings.plugins)
-        self._service.on_stream = changes.poke
+        self._service.on_stream = changes.notify
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve_always(changes))
@@ -108,7 +108,7 @@ class DevicePlugin:
         registering = asyncio.create_task(
             register(self._settings.kubelet_socket, self._settings.plugin_socket.name, self._settings.resource)
         )
-        registering.add_done_callback(lambda _: changes.poke())
+        registering.add_done_callback(lambda _: changes.notify())
         ever, registered = False, 0.0
         try:
             while True:
