@@ -1,7 +1,7 @@
 """The agent: from ``allocated`` to device rules to ``attached``, for all pods of this node that have a slot.
 
 Each pod has a task of its own, which goes from what is decided to what is so, again and again, whatever happened
-before. Nothing is remembered that is not on the control group, in the annotations, or to be seen in ``/proc``. While
+before. Nothing is remembered that is not on the control group, in the annotations, or visible in ``/proc``. While
 the API server or the scheduler is away everything stays as it is.
 """
 
@@ -30,21 +30,21 @@ from .pod import FIRST_PAUSE, LAST_PAUSE, ManagedPod
 from .steps import Steps, Tools
 
 POINTS = (
-    "agent:closed",  # a new pod is closed, the kubelet does not know
+    "agent:closed",  # a new pod is closed, the kubelet does not know yet
     "agent:seen",  # the decision is read, nothing is done
     "agent:pinned",  # the next rules are pinned, the old ones are in force
     "agent:replaced",  # the next rules are in force, both are pinned
     "agent:rules",  # the next rules are in force, `attached` tells the old
-    "agent:frozen",  # the pod's processes stand still
-    "agent:looked",  # the look is done, its result is not written
+    "agent:frozen",  # the pod's processes are frozen
+    "agent:looked",  # the scan is done, its result is not written
     "agent:written",  # `attached` is written, not yet noted here
 )
-"""Places where a test can kill this process (`faults`)."""
+"""Points at which a test can kill this process (`faults`)."""
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
-"""Seconds until something that failed is tried again."""
+"""Seconds until a failed step is tried again."""
 SWEEP = 30.0
-"""Seconds between two looks for programs that no pod has any more."""
+"""Seconds between two searches for programs that no pod has any more."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +90,7 @@ class Agent:
 
     @property
     def pods(self) -> Mapping[str, Mapping[str, Any]]:
-        """All pods of this node by uid, as the API server told them last."""
+        """All pods of this node by uid, as the API server reported them last."""
         return self._reflector.objects
 
     @property
@@ -161,7 +161,7 @@ class Agent:
             managed.wake.set()
 
     async def sweep(self) -> None:
-        """Take into care what only a pin tells of: the removal of a pod's last traces failed. Seen twice, it is so."""
+        """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
         found = await self._steps.do(self._tools.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
             _log.warning("A program of pod %s is left over, and is looked after.", uid)
@@ -217,7 +217,7 @@ class Agent:
         return pod
 
     async def _hold(self, uid: str) -> ManagedPod:
-        """Return the member, under its lock; not one that was forgotten while we waited for it."""
+        """Return the pod, under its lock; not one that was forgotten while we waited for it."""
         while True:
             pod = self._managed.get(uid) or self._add(uid)
             await pod.lock.acquire()
@@ -226,7 +226,7 @@ class Agent:
             pod.lock.release()
 
     async def _follow(self, pod: ManagedPod) -> None:
-        """Follow one pod in its task: a step whenever something happened, or when it is time to look again."""
+        """Run one pod's task: a step whenever something happened, or when it is time for another scan."""
         endings: ProcessEnds[ProcessInfo] = ProcessEnds(pod.wake.set, lambda process: alive(process.pid, process.start))
         while pod.uid in self._managed:
             pod.wake.clear()
@@ -281,12 +281,12 @@ class Agent:
 
 
 def _matters(view: pod_view.PodView) -> pod_view.PodView:
-    """Return a view without the fields that no step reads: wishes, and echoes of our own writes, need no step."""
+    """Return a view without the fields that no step reads: requests, and echoes of our own writes, need no step."""
     return replace(view, version="", attached=None)
 
 
 def _waited_for(pod: ManagedPod, scan: HolderScan) -> frozenset[ProcessInfo]:
-    """Return the processes whose end is a reason to look again."""
+    """Return the processes whose end is a reason for another scan."""
     if not pod.drains:
         return frozenset()
     pids = {suspect.pid for suspects in scan.holders.values() for suspect in suspects}

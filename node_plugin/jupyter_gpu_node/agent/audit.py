@@ -1,7 +1,7 @@
-"""Looks every few seconds who has GPUs open, and ends whoever was not given them.
+"""The audit: finds the processes that have GPUs open, every few seconds, and ends those that were not given them.
 
 Rules guard ``open()``; a descriptor that is passed over a socket, or a process that left its control group, gets past
-them. Nobody is given a GPU that such a process may still have open.
+them. No pod is given a GPU that such a process may still have open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .metrics import Metrics
 from .publisher import INTRUDER, Publisher
 
 MAPPINGS_EVERY = 4
-"""Memory mappings are read in one of so many looks: it takes most of the time, and few programs close what they map."""
+"""Memory mappings are read in one of so many scans: it takes most of the time, and few programs close what they map."""
 INTRUDED = "Process {command} had GPU {uuid} open, which was not given to it. It was told to end."
 TOO_MUCH = (
     "Process {command} belongs to a pod with more processes and open files than can be looked through. "
@@ -32,15 +32,15 @@ TOO_MUCH = (
 HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
 
 Finding = tuple[str, Suspect, Verdict]
-"""A GPU, who has it open, and what that means."""
+"""A GPU, a process that has it open, and the verdict on that."""
 _log = logging.getLogger(__name__)
 
 
 class Audit:
-    """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid.
+    """The audit of one node. ``rights`` returns which GPUs may be open where; ``pod`` finds a pod of this node by uid.
 
-    ``begun``: what must have happened before the first look, so that ``rights`` is complete. ``others``: find
-    out now which GPUs others have given away.
+    ``begun``: events that must have happened before the first scan, so that ``rights`` is complete. ``others``: finds
+    out now which GPUs other plugins have given away.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Audit:
         self._others = others
         self._told: set[tuple[int, int, str]] = set()
         self._over: dict[str, float] = {}
-        """Pods of which a look could not see all, and when it did not."""
+        """Pods that a scan could not search wholly, by uid, and when."""
         self._searched: dict[str, tuple[HolderScan, list[Finding]]] = {}
-        """By pod what the last search of it saw, and what that means; while any of those processes is there."""
+        """The last search of each pod and its findings, by uid, for as long as any of those processes is there."""
         self._count = 0
 
     async def run(self) -> None:
-        """Until cancelled. Nobody is judged before it is known who has what: every holder would look like a thief."""
+        """Run until cancelled, once all rights are known: before that every holder would look like an intruder."""
         for event in self._begun:
             await event.wait()
         while True:
@@ -84,10 +84,10 @@ class Audit:
                 await self.once()
 
     async def once(self) -> None:
-        """One look, and what follows from it."""
+        """Scan once, and act on the findings."""
         found = self._of_ours(await self._findings())
         if any(verdict is Verdict.INTRUDER and suspect.pod for _, suspect, verdict in found):
-            await self._others()  # it may have been given since we asked last, and then its user is not to be ended
+            await self._others()  # it may have been given away since we asked last; then its users must not be ended
             found = self._of_ours(found)
         if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
             intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
@@ -105,7 +105,7 @@ class Audit:
         self._told &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
 
     async def _findings(self, *, mappings: bool = False) -> list[Finding]:
-        """Who has what open and should not. A right that there was before or is after the look counts."""
+        """Return which processes have GPUs open without a right. A right that held before or after the scan counts."""
         before = self._rights()
         whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
         ours = {uuid: gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours}
@@ -117,18 +117,18 @@ class Audit:
             (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
             for uuid, suspects in scan.holders.items()
             for suspect in suspects
-            if uuid in ours  # others may have had it looked for at the same time
+            if uuid in ours  # other callers may have had other GPUs scanned for at the same time
         ]
         self._search(scan)
         verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
     def _of_ours(self, found: list[Finding]) -> list[Finding]:
-        """Leave out findings about GPUs that have turned out to have another owner, too."""
+        """Leave out findings about GPUs that have turned out to have a second owner."""
         return [finding for finding in found if finding[0] not in self._inventory.not_ours]
 
     def _search(self, scan: HolderScan) -> None:
-        """Pods of which that look did not see all, each by itself: what is found so is judged when it is known."""
+        """Search each pod that the scan could not search wholly; judge the result as soon as there is one."""
         now, seen = time.monotonic(), self._inventory.seen
         for uid in scan.over:
             self._over.setdefault(uid, now)
@@ -140,9 +140,9 @@ class Audit:
         self._searched = {uid: one for uid, one in self._searched.items() if any(map(_there, one[1]))}
 
     def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
-        """It may have been long ago that something was seen open: what counts is that it is so still, without a right.
+        """Return the findings of a search. It may have taken long: only what is still open, without a right, counts.
 
-        A pod with a slot that has more than a search can read counts as one that has every GPU open.
+        A pod with a slot that has more files open than a search can read counts as having every GPU open.
         """
         ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
         seen, verdicts = device_scan.targets(ours), list[Finding]()

@@ -1,4 +1,4 @@
-"""Evidence that keeps a pod from releasing a GPU, from one look to the next."""
+"""Evidence that keeps a pod from releasing a GPU, from one scan to the next."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .pod import ManagedPod
 class OpenEvidence:
     """Evidence that every GPU looked for is open in a process that should not have it, and where that is visible.
 
-    As long as one descriptor of each is still there, nothing is to be found by another look: the whole machine is
-    looked at only now and then. The end of those processes is reported by `process_ends`.
+    As long as one descriptor of each is still there, another scan cannot prove anything: the whole machine is scanned
+    only now and then. The end of those processes is reported by `process_ends`.
     """
 
     scan: HolderScan
@@ -60,10 +60,10 @@ def search_over(
     rights: Rights,
     now: float,
 ) -> tuple[HolderScan, frozenset[str]]:
-    """Return a sight with the searches' results for pods over their budget, and the uuids it proves anything about.
+    """Return the scan with the searches' results for pods over their budget, and the uuids it proves anything about.
 
-    A pod that has too much even for a search may have every GPU: the process at which it was too much counts as a
-    holder, but of a pod of which nothing is known yet: that stays so.
+    A pod that has too much even for a search may have every GPU: the process at which the budget ended counts as a
+    holder. If nothing is known of that pod yet, it stays unknown.
     """
     if not scan.over:
         return scan, frozenset(wanted)
@@ -91,7 +91,7 @@ def search_over(
         for uuid in wanted:
             found[uuid].update(seen.holders.get(uuid, ()))
             if uid in seen.over or guilty(uuid, seen.holders.get(uuid, ())):
-                pod.missing[uuid] = now  # what was seen open is to be seen closed by another search
+                pod.missing[uuid] = now  # it must be seen closed by another search
     held = frozenset(uuid for uuid, some in found.items() if guilty(uuid, some))
     whole = replace(
         scan,

@@ -18,16 +18,16 @@ from jupyter_gpu_node.holders.rules.rights import Rights, holders
 from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
-"""Seconds between two looks at a device that should be closed: few at first, backing off."""
+"""Seconds between two scans for a device that should be closed: few at first, backing off."""
 NEWS = 5.0
 """Seconds between two writes of which only the second names other holders."""
 MOVING, MOVING_ROUNDS = 5.0, 3
-"""Seconds and looks after which a pod that never stood still is believed to have nothing of what it does not show."""
+"""Seconds and scans after which a pod that could never be frozen is believed to have open only what it shows."""
 _NOTHING = Attached(0)
 
 
 class Evidence(Protocol):
-    """The result of a look, for as long as it holds (`evidence`)."""
+    """The result of a scan, for as long as it holds (`agent.evidence`)."""
 
     @property
     def scan(self) -> HolderScan:
@@ -55,7 +55,7 @@ class ManagedPod:
     granted: dict[str, int] = field(default_factory=dict)
     """Milli by uuid that the rules in force are for."""
     settled: bool = False
-    """Whether its holdings are known: once enclosed, or after the first look if it was not enclosed by this process."""
+    """Whether its holdings are known: once guarded, or after the first scan if this process did not guard it anew."""
     unclosed: bool = False
     """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
@@ -67,21 +67,21 @@ class ManagedPod:
     warned: bool = False
     """Whether an Event said that it ran unguarded."""
     open: frozenset[str] | None = None
-    """UUIDs that its processes have open, as two looks in a row found; None: not known yet."""
+    """UUIDs that its processes have open, as two scans in a row found; None: not known yet."""
     last_open: frozenset[str] | None = None
-    """UUIDs that the last look found open."""
+    """UUIDs that the last scan found open."""
     lacks: frozenset[str] = frozenset()
     """UUIDs of GPUs whose devices its containers were created without."""
     began: int = 0
     """Start of its first process, in clock ticks after boot, or the earliest possible one; 0 where it is unknown."""
     unfrozen_scans: int = 0
-    """Looks in a row during which it did not stand still."""
+    """Scans in a row during which it could not be frozen."""
     unfrozen_since: float = 0
     """Time of the first of these, on the clock of `time.monotonic`."""
     missing: dict[str, float] = field(default_factory=dict)
     """Time, by uuid, since when it is denied and not known to be closed, on the clock of `time.monotonic`."""
     evidence: Evidence | None = None
-    """GPUs that should be closed but that the last look found open."""
+    """Evidence of GPUs that should be closed but that the last scan found open."""
     pause: float = FIRST_PAUSE
     failures: int = 0
     written: float = 0
@@ -112,7 +112,7 @@ class ManagedPod:
         return bool(self.attached and self.attached.draining)
 
     def observe_open(self, found: frozenset[str]) -> bool:
-        """Record the GPUs that a look found open, and tell whether that is news: two looks in a row must agree."""
+        """Record the GPUs that a scan found open, and tell whether that is a change: two scans in a row must agree."""
         confirmed, self.last_open = found == self.last_open, found
         news = confirmed and found != self.open
         if news:
@@ -145,9 +145,9 @@ def wanted(pod: ManagedPod) -> Allocated | None:
 
 
 def proves(pod: ManagedPod, moving: bool, now: float) -> bool:
-    """Tell whether a look just now proves anything, although the pod may have been ``moving``; counts such looks.
+    """Tell whether a scan just now proves anything, although the pod may have been ``moving``; counts such scans.
 
-    A descriptor that is passed around at the right moment escapes one look, not several over some seconds.
+    A descriptor that is passed around at the right moment escapes one scan, not several over some seconds.
     """
     if not moving:
         pod.unfrozen_scans = 0
@@ -162,7 +162,7 @@ def proves(pod: ManagedPod, moving: bool, now: float) -> bool:
 
 
 def to_look_for(pod: ManagedPod, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
-    """Return the uuids that must be looked for: everything that the pod may have had and has no more."""
+    """Return the uuids to scan for: everything that the pod may have had and has no more."""
     known = pod.attached or _NOTHING
     had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | pod.granted.keys()
     return frozenset(had if pod.settled else had | set(inventory)) - frozenset(allowed)
@@ -177,7 +177,7 @@ def advance(
     claimed: Collection[str] = (),
     unhealthy: frozenset[str] = frozenset(),
 ) -> Attached | None:
-    """Return what is attached and draining after a look found ``scan``, with rules in force that allow ``shares``.
+    """Return what is attached and draining after a scan found ``scan``, with rules in force that allow ``shares``.
 
     ``claimed``: uuids that other pods have. None: there is nothing to say about this pod.
     """
@@ -241,7 +241,7 @@ def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str
 
 
 def worth_writing(pod: ManagedPod, now: float) -> bool:
-    """Tell whether the API server should be told. A change of holders' names alone waits."""
+    """Tell whether to write to the API server. A change of holders' names alone waits."""
     attached, recorded = pod.attached, pod.recorded
     if attached is None or attached == recorded:
         return False

@@ -1,6 +1,6 @@
-"""One step of one pod: guard it, bring its rules to what was decided, look at what was taken away, record it.
+"""One step of one pod: guard it, bring its rules to what was decided, scan for what was taken away, record it.
 
-What takes away goes: rules, look, record. What gives goes: rules, record. One write a step, none if nothing changed.
+Taking away goes: rules, scan, record. Giving goes: rules, record. One write a step, none if nothing changed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Steps:
         if made is None:
             pod.settled = True  # nothing runs
             if not pod.began and not await self.do(self._tools.pins.may_have_had, pod.uid):
-                pod.began = _now()  # nor did since the machine started: what runs already has nothing of it
+                pod.began = (
+                    _now()
+                )  # nor did it since the machine started: processes that run already have nothing of it
             return False
         pod.guard, new, pod.began, clean = made
         pod.settled = new and clean
@@ -142,17 +144,17 @@ class Steps:
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         budget = Budget(EACH)
         seen = device_scan.scan(device_scan.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
-        looked = seen is not None and bool(inventory.seen)  # of a driver that is silent nothing was looked for
+        looked = seen is not None and bool(inventory.seen)  # with a silent driver nothing was scanned for
         clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
         clean = clean and not budget.over
         return guard, new, min(starts, default=_now()), clean
 
     def update_groups(self) -> None:
-        """Let looks know where the pods are."""
+        """Tell the scanner the groups of the pods."""
         self._tools.scanner.groups = {uid: one.guard.group for uid, one in self._managed.items() if one.guard}
 
     async def settle(self, pod: ManagedPod) -> HolderScan:
-        """Put rules in force, look if something was taken away, and update the actual state. Under its lock."""
+        """Put rules in force, scan if something was taken away, and update the actual state. Under its lock."""
         faults.point("agent:seen")
         runs = pod.view is not None and not pod.view.finished
         devices = self._tools.created_with(pod.uid) if runs else None
@@ -165,7 +167,7 @@ class Steps:
         unhealthy = self._tools.inventory.unhealthy
         pod.attached = advance(pod, shares, scan, self._rights(), claimed=claimed, unhealthy=unhealthy)
         pod.granted = {share.uuid: share.milli for share in shares}
-        # where nothing is known nothing was looked for, and of what moved, or is too much, nothing is proven
+        # without known GPUs nothing was scanned for; of a pod that moved, or is over its budget, nothing is proven
         unseen = scan.moving or pod.uid in scan.over
         pod.settled = pod.settled or (bool(self._tools.inventory.seen) and not unseen)
         self._tools.sharing.changed()  # what is proven closed has no share any more
@@ -220,7 +222,7 @@ class Steps:
         if not missing:
             return HolderScan()
         pods = {pod.uid: pod.guard.group} if pod.guard else {}
-        wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # of one that is not known nothing is proven
+        wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # nothing is proven of one that is not known
         if pod.evidence and pod.evidence.stands(pod, wanted, self._rights(), now):
             return pod.evidence.scan
         scan = await self._tools.scanner.scan(wanted, pods)
@@ -235,7 +237,7 @@ class Steps:
         return HolderScan(scan.holders, scan.hidden, proven, over=scan.over)
 
     async def record(self, pod: ManagedPod) -> None:
-        """Write the state once, if there is news."""
+        """Write the state once, if it changed."""
         now = time.monotonic()
         if pod.view is None or not worth_writing(pod, now):
             return
@@ -269,5 +271,5 @@ class Steps:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
     def close(self) -> None:
-        """Take no more steps."""
+        """Stop taking steps."""
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""One pod's device rules: taken over or closed, changed, and its processes held still for the last look.
+"""One pod's device rules: taken over or closed, changed, and its processes frozen for the last scan.
 
 Plain calls that take milliseconds at most; the caller ensures that no two run at once for the same pod.
 """
@@ -22,7 +22,7 @@ from .pod_cgroups import PodCgroups
 from .unfreeze import Unfreezer
 
 FREEZE, FREEZE_EACH, FREEZE_MOST = 0.05, 0.0002, 0.5
-"""Seconds that processes get to stand still, for each of them more; one that waits for a disk may take longer."""
+"""Seconds until the processes must be frozen, with more for each; one that waits for a disk may take longer."""
 
 _unfreezer = Unfreezer()
 
@@ -63,7 +63,7 @@ class GuardedPod:
         return cgroup.processes(self.group)
 
     def close(self) -> None:
-        """Let go; the rules stay in force."""
+        """Close the program; the rules stay in force."""
         self._hold.close()
 
 
@@ -80,7 +80,7 @@ def guard_pod(
         return None
     hold = pins.adopt(uid, group)
     if hold is not None:
-        unfreeze(group)  # the earlier process may have been killed in the middle of a look
+        unfreeze(group)  # the earlier process may have been killed in the middle of a scan
         return GuardedPod(hold, None, _open(hold, gpus)), False
     rules = DeviceRules.closed(managed)
     return GuardedPod(pins.create(uid, group, compile_rules(rules)), rules), True
@@ -96,7 +96,7 @@ def _open(hold: PinnedProgram, gpus: Iterable[Gpu]) -> frozenset[str]:
 
 
 class FreezeResult(enum.Enum):
-    """The answer to whether the processes of a group stand still."""
+    """Whether the processes of a group are frozen."""
 
     STILL = enum.auto()
     MOVING = enum.auto()
@@ -107,9 +107,9 @@ class FreezeResult(enum.Enum):
 
 @contextlib.contextmanager
 def frozen(group: Path) -> Iterator[FreezeResult]:
-    """Hold all processes of the group still for as long as the block runs; whether they are.
+    """Freeze all processes of the group while the block runs; yield whether they are.
 
-    If this process dies meanwhile, they run again (`unfreeze`).
+    If this process dies meanwhile, they are unfrozen (`Unfreezer`).
     """
     try:
         _unfreezer.hold(group)
@@ -125,7 +125,7 @@ def frozen(group: Path) -> Iterator[FreezeResult]:
 
 
 def unfreeze(group: Path) -> None:
-    """Let the pod's processes run; no harm if they do, or are gone."""
+    """Unfreeze the pod's processes; harmless if they run, or are gone."""
     with contextlib.suppress(OSError):
         if (group / "cgroup.freeze").read_text().strip() != "0":
             (group / "cgroup.freeze").write_text("0")

@@ -35,7 +35,7 @@ class HierarchyCheck:
         return cls(Path(devices.mount) if devices else None)
 
     def check(self, uids: Iterable[str]) -> None:
-        """Check this process, and all of these pods. Raises `OSError` in words."""
+        """Check this process, and all of these pods. Raises `OSError` with a text for people."""
         if pod_cgroup.astray(cgroup.membership()):
             raise _apart("the node plugin's own pod")
         for uid in uids:

@@ -29,7 +29,7 @@ class GpuSource(Protocol):
         """Return all GPUs by index, healthy or not; one that is gone is missing."""
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """Load of those of the named GPUs that exist."""
+        """Return the load of those of the named GPUs that exist."""
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Return figures of the named GPUs beside their load, some seconds old at most.

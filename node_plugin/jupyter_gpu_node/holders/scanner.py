@@ -1,6 +1,6 @@
-"""Looks for the processes that have GPUs open, by pod. One runs at a time; callers meanwhile share the next.
+"""Scans for the processes that have GPUs open, by pod. One scan runs at a time; callers meanwhile share the next.
 
-Of each pod a look reads only so much (`scan_budget`); one that has more is searched by itself, beside the looks.
+A scan reads only a limited amount of each pod (`scan_budget`); a pod with more is searched by itself, beside the scans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Bud
 KTHREADD = 2
 """The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
 SIDE_BY_SIDE = 4
-"""Pods that are looked at by themselves at one time."""
+"""Pods that are scanned by themselves at one time."""
 MEMBERS = 2000
 """Processes of each pod whose namespaces are read."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
@@ -33,26 +33,26 @@ _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 @dataclass(frozen=True, slots=True)
 class HolderScan:
-    """The result of a look."""
+    """The result of a scan."""
 
     holders: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
     """Holders by uuid."""
     hidden: tuple[Suspect, ...] = ()
     """Processes that could not be inspected: each may have any of the GPUs open."""
     looked: frozenset[str] = frozenset()
-    """UUIDs that were looked for: nothing is proven of any other."""
+    """UUIDs that were scanned for: nothing is proven of any other."""
     moving: frozenset[str] = frozenset()
-    """UIDs of pods that were to stand still for the look, and did not in time."""
+    """UIDs of pods that were to be frozen for the scan, and were not in time."""
     over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """Pods, by uid, that were not looked at wholly, with the processes at which the budget ended: none is proven to
-    have nothing."""
+    """Pods, by uid, that were not scanned wholly, with the processes at which the budget ended: nothing is proven of
+    them."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Descriptor, by uuid and pid, that shows it (`shows`)."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The callers that wait for the next look."""
+    """The callers that wait for the next scan."""
 
     gpus: dict[str, Gpu] = field(default_factory=dict)
     pods: dict[str, Path] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class _Batch:
 
 
 class HolderScanner:
-    """The only one that walks ``/proc``. ``helpers`` tells pids of our own processes that ask the driver."""
+    """The only part that walks ``/proc``. ``helpers`` returns pids of our own processes that ask the driver."""
 
     def __init__(self, helpers: Callable[[], Collection[int]] = tuple) -> None:
         self._helpers = helpers
         self.groups: Mapping[str, Path] = {}
-        """Groups of the managed pods by uid: whose namespaces an escaped process gives itself away by."""
+        """Groups of the managed pods by uid: an escaped process is recognised by their namespaces."""
         self._next: _Batch | None = None
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
@@ -75,7 +75,7 @@ class HolderScanner:
     async def scan(
         self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
     ) -> HolderScan:
-        """Take a look that begins after this call. ``pods`` are searched for hidden descriptors, held still for it."""
+        """Run a scan that begins after this call. ``pods`` are frozen for it and searched for hidden descriptors."""
         batch = self._next
         if batch is None:
             batch = self._next = _Batch()
@@ -87,7 +87,7 @@ class HolderScanner:
         return await asyncio.shield(batch.task)
 
     async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> HolderScan:
-        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
+        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be frozen for it."""
         work = functools.partial(search_pod, uid, gpus.values(), group, self.groups, self._helpers())
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
 
@@ -101,7 +101,7 @@ class HolderScanner:
         return scan_holders(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop scanning."""
         for threads in (self._thread, self._searching):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -115,9 +115,9 @@ def scan_holders(
 ) -> HolderScan:
     """Find the processes that have any of ``gpus`` open, on this machine.
 
-    Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
-    descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
-    read than `scan_budget` allows.
+    Each of ``pods`` is scanned three times: as it runs; if nothing is found, while it is frozen, so that no descriptor
+    is passed around meanwhile; and with all others, for what it passed on before. No more of a pod is read than
+    `scan_budget` allows.
     """
     builder = _ScanBuilder.of(gpus, groups, helpers)
     if not builder.wanted:
@@ -141,7 +141,7 @@ def scan_holders(
 def search_pod(
     uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
 ) -> HolderScan:
-    """Search all processes of one pod that has too many for a look: what is beyond `MOST` is over."""
+    """Search all processes of one pod that has too many for a scan: what is beyond `MOST` is over."""
     builder = _ScanBuilder.of(gpus, groups, helpers)
     if group is not None:
         builder.add_within(uid, _scan_pod(builder.wanted, group, MOST * HIDDEN))
@@ -154,7 +154,7 @@ def search_pod(
 
 @dataclass(frozen=True, slots=True)
 class _PodScan:
-    """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
+    """The result for one pod: what its processes hold, whether it is over its budget, and whether it was frozen."""
 
     seen: device_scan.Scan[str]
     over: bool
@@ -162,7 +162,7 @@ class _PodScan:
 
 
 def _scan_pod(wanted: Mapping[str, device_scan.Target], group: Path, most: float) -> _PodScan:
-    """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
+    """Scan a pod as it runs, and if nothing is found, while it is frozen: each scan may cost ``most``."""
     budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
     first = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
@@ -179,7 +179,7 @@ def _scan_pod(wanted: Mapping[str, device_scan.Target], group: Path, most: float
 
 @dataclass(slots=True)
 class _ScanBuilder:
-    """The findings of a look so far."""
+    """The findings of a scan so far."""
 
     wanted: Mapping[str, device_scan.Target]
     looked: frozenset[str]

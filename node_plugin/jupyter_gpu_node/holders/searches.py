@@ -1,4 +1,4 @@
-"""Searches of pods that have too many files open for a look: each by itself, beside all looks, and not all the time."""
+"""Searches of pods that have too many files open for a scan: each by itself, beside the scans, with pauses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Pod:
-    """The search of one pod, held still for it or not."""
+    """The search of one pod, frozen for it or not."""
 
     search: Search | None = None
     scan: HolderScan = field(default_factory=HolderScan)

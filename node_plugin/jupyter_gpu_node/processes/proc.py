@@ -1,4 +1,4 @@
-"""What ``/proc`` tells of a process: which one it is, whether it still runs, its parents, its environment."""
+"""Facts about a process from ``/proc``: its identity, whether it still runs, its ancestors, its environment."""
 # ruff: noqa: PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def describe(pid: int) -> ProcessInfo | None:
 
 
 def read_stat(pid: int | str) -> ProcStat:
-    """Return what ``/proc/<pid>/stat`` tells of a process, or of a thread (``<pid>/task/<thread>``)."""
+    """Read ``/proc/<pid>/stat`` of a process, or of a thread (``<pid>/task/<thread>``)."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return proc_stat.parse(file.read())
 
@@ -88,7 +88,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def ancestry(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
-    """Return that process, its parent and so on, ``most`` in all: pid and start of each that is there and visible."""
+    """Return that process, its parent and so on, at most ``most``: pid and start of each that exists and is visible."""
     found = [(pid, start)]
     while len(found) < most:
         child, born = found[-1]
@@ -105,7 +105,7 @@ def ancestry(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...
 
 
 def all_stopped(pid: int, start: int) -> bool:
-    """Tell whether that process is there, and none of its threads runs: each is stopped, traced, or about to end."""
+    """Tell whether that process exists and none of its threads runs: each is stopped, traced, or about to end."""
     try:
         if read_stat(pid).start != start:
             return False
@@ -120,7 +120,7 @@ def all_stopped(pid: int, start: int) -> bool:
 
 
 def stop_pending(pid: int) -> bool:
-    """Tell whether a stopped process was told to stop once more: whoever did the other one wants it so still."""
+    """Tell whether a stopped process has another stop signal pending: its sender wants it to stay stopped."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)

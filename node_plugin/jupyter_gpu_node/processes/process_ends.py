@@ -1,4 +1,4 @@
-"""Hear of the end of a process without asking for it again and again."""
+"""Notification of the ends of processes, without polling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProcessEnds(Generic[P]):
         self._open: dict[P, int] = {}
 
     def set(self, processes: Iterable[P]) -> None:
-        """Watch exactly these from now on. One that has ended already is reported as well."""
+        """Watch exactly these from now on; report one that has already ended."""
         wanted = frozenset(processes)
         for process in self._open.keys() - wanted:
             self._close(process)

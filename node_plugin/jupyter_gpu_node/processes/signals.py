@@ -1,6 +1,6 @@
 """Signals that stop processes, let them run again, and end them. It blocks: for a thread.
 
-A pid that was given to another process is never signalled (`meant`).
+A pid that was given to another process is never signalled (`open_pidfd`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def stop(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
 
 
 def resume(processes: Iterable[ProcessId]) -> None:
-    """Let them run again; one that has ended, or runs, is left alone, and so is one that its user stopped, too."""
+    """Resume processes; one that has ended, or that its user stopped as well, is left alone."""
     for process in sorted(processes):
         if not proc.stop_pending(process.pid):
             _send(process, signal.SIGCONT)
 
 
 def end(processes: Iterable[ProcessId]) -> None:
-    """End them for ever: stopped ones, too."""
+    """Kill processes, stopped ones too."""
     for process in sorted(processes):
         _send(process, signal.SIGKILL)
 
@@ -41,7 +41,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def still_there(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
-    """Return those of them that have not ended."""
+    """Return those that have not ended."""
     return frozenset(process for process in processes if identify(process.pid) == process)
 
 

@@ -1,4 +1,4 @@
-"""The GPUs of this node: asked of the driver now and then, and told to the cluster when something changed."""
+"""The GPUs of this node: read from the driver at intervals, and published to the cluster when something changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Inventory:
-    """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well.
+    """The GPUs of this node. ``changed`` is called on the event loop when a GPU appears, vanishes, fails or recovers.
 
     ``check`` tells of GPUs, and of why their driver does not answer, why a container could use none of them.
     """
@@ -89,12 +89,12 @@ class Inventory:
 
     @property
     def unhealthy(self) -> frozenset[str]:
-        """Uuids of those that do not work, or are gone; not of those that only somebody else has open."""
+        """Uuids of GPUs that do not work, or are gone; a GPU that is only held back is not among them."""
         return self._registry.unhealthy
 
     @property
     def held_back(self) -> frozenset[str]:
-        """Uuids of those that somebody has who should not: they are given to nobody."""
+        """Uuids of GPUs that a process has open without a right: they are given to no pod."""
         return frozenset(self._held) | frozenset(self._owned)
 
     @property
@@ -104,31 +104,31 @@ class Inventory:
 
     @property
     def not_ours(self) -> frozenset[str]:
-        """Uuids of those that somebody else gives away, too: who uses them is not ours to judge."""
+        """Uuids of GPUs that another plugin gives away, too: their users are not ours to judge."""
         return frozenset(self._owned)
 
     def foreign(self, uuids: Collection[str]) -> frozenset[str]:
-        """Those of ``uuids`` that this node never had."""
+        """Return those of ``uuids`` that this node never had."""
         return self._own.foreign(uuids)
 
     def hold_back(self, held: Mapping[str, str]) -> None:
-        """Give these to nobody, and say why."""
+        """Give these GPUs to no pod; ``held``: the reason by uuid."""
         if dict(held) != self._held:
             self._held = dict(held)
             self._tell()
 
     def owned_by_others(self, owned: Mapping[str, str]) -> None:
-        """These are given away by somebody else, too, and it is said by whom: to nobody here."""
+        """Give these GPUs to no pod here: another plugin gives them away, too; ``owned`` says which."""
         if dict(owned) != self._owned:
             self._owned = dict(owned)
             self._tell()
 
     async def begin(self) -> None:
-        """The first look; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
+        """Ask the driver for the first time; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
         await self.look()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._node.run())
             group.create_task(self._publish())
@@ -138,7 +138,7 @@ class Inventory:
                 await self.look()
 
     async def _measure(self) -> None:
-        """Tell how much of the uplink is used, never more often than it is measured. No pod waits for that."""
+        """Publish how much of the uplink is used, never more often than it is measured. No pod waits for that."""
         await asyncio.to_thread(self._uplink.use)
         while True:
             await asyncio.sleep(uplink_rate.SECONDS)
@@ -149,15 +149,15 @@ class Inventory:
                 self._wake.set()
 
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
-        """What these do now."""
+        """Return the present load of these GPUs."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.loads, uuids)
 
     async def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
-        """What is known of these beside their load."""
+        """Return what is known of these GPUs beside their load."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.details, uuids)
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the connection to the driver."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._registry.close()
 
