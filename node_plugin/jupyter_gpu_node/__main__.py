@@ -174,7 +174,7 @@ class Plugin:
             ),
         )
         self._put_beside_the_agent()
-        self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+        self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
 
     def _put_beside_the_agent(self) -> None:
         """Make the parts that tell of its pods, look after them, or bring it new ones."""

@@ -127,11 +127,11 @@ class Settings:
     """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
     (`known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks for processes that have GPUs open; 0: never."""
+    """Time between two scans for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find counts."""
+    """Time between two checks which of its GPUs a pod has open; 0: never. What two checks in a row find counts."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
-    """Time between two looks at the GPUs."""
+    """Time between two inventories of the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
     shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": gpu_settings.read})

@@ -1,4 +1,4 @@
-"""Remove what the node plugin leaves on a node: ``python -m jupyter_gpu_node.uninstall --settings FILE``.
+"""Removal of what the node plugin leaves on a node: ``python -m jupyter_gpu_node.uninstall --settings FILE``.
 
 It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
 and without a program they could open every one of them. A program goes with its pod's group. What is removed are the

@@ -149,7 +149,7 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             for uuid in quiet.uuids:
                 simulated_instances.write(folder, uuid, None)
             await plugin.second_owners.once()
-            await plugin.inventory.look()
+            await plugin.inventory.refresh()
             await asyncio.to_thread(pod.until_has, *quiet.uuids)
         finally:
             for uuid in quiet.uuids:

@@ -286,7 +286,7 @@ class Stage:
 
     def _know(self, pod: dict[str, Any]) -> None:
         uid = objects.uid(pod)
-        self.news.tell(pod)
+        self.news.update(pod)
         if uid in self._objects and not objects.newer(pod, self._objects[uid]):
             return  # what we wrote ourselves comes by the watch as well
         records = read(pod)

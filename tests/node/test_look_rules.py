@@ -10,7 +10,7 @@ from jupyter_gpu_node.processes.rules.scan_budget import (
     Budgets,
     OverBudget,
     Search,
-    missing_since,
+    denied_since,
 )
 
 costs = st.lists(st.integers(0, 50) | st.just(0.125))
@@ -74,7 +74,7 @@ def test_what_is_opened_again_begins_anew(steps: list[frozenset[str]]) -> None:
     """Since when something is denied is when it was denied last: what a look saw before counts for nothing."""
     missing: dict[str, float] = {}
     for now, denied in enumerate(steps):
-        missing = missing_since(missing, denied, float(now))
+        missing = denied_since(missing, denied, float(now))
         assert missing.keys() == denied
         for uuid, since in missing.items():
             run = 0

@@ -82,15 +82,15 @@ def test_each_new_state_is_told_to_all(folder: Path) -> None:
         async with serving(folder, pod_events) as path:
             one = await Follower.at(path)
             assert await one.line() == {"pod": None, "gone": False, "trouble": ""}
-            pod_events.tell(pod(5))
+            pod_events.update(pod(5))
             metadata = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "5"}
             known = {"metadata": {**metadata, "annotations": {"jupyter-gpu.io/attached": "5"}}}
             assert await one.line() == {"pod": known, "gone": False, "trouble": ""}
             other = await Follower.at(path)
             assert await other.version() == 5
-            pod_events.tell(pod(4))  # a watch that is behind the answer to a write
-            pod_events.tell(pod(9, "another"))
-            pod_events.tell(pod(6, deletionTimestamp="2026-01-01T00:00:00Z"))
+            pod_events.update(pod(4))  # a watch that is behind the answer to a write
+            pod_events.update(pod(9, "another"))
+            pod_events.update(pod(6, deletionTimestamp="2026-01-01T00:00:00Z"))
             for follower in (one, other):
                 told = await follower.line()
                 assert told["pod"]["metadata"]["resourceVersion"] == "6"
@@ -124,7 +124,7 @@ def test_no_older_state_after_a_newer_one(steps: list[tuple[int, int]]) -> None:
 
         task = asyncio.create_task(follow())
         for version, pauses in steps:
-            pod_events.tell(pod(version))
+            pod_events.update(pod(version))
             for _ in range(pauses):
                 await asyncio.sleep(0)
         for _ in range(5):
@@ -142,11 +142,11 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
 
     async def play() -> None:
         pod_events = PodEvents()
-        pod_events.tell(pod(1))
+        pod_events.update(pod(1))
         pod_events.forget("u")
         following = pod_events.follow("u")
         assert (await anext(following))["pod"] is None
-        pod_events.tell(pod(2))
+        pod_events.update(pod(2))
         pod_events.forget("u")
         await following.aclose()  # type: ignore[attr-defined]
         pod_events.forget("nobody")
@@ -169,7 +169,7 @@ def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch:
                 await diligent.line()
                 large = {"jupyter-gpu.io/requested": "x" * 100_000}
                 for version in range(1, 21):
-                    pod_events.tell(pod(version, annotations=large))
+                    pod_events.update(pod(version, annotations=large))
                     assert await diligent.version() == version
                 await asyncio.sleep(1)
                 lazy.settimeout(10)
@@ -177,7 +177,7 @@ def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch:
                 while found := await asyncio.to_thread(_received, lazy):
                     read += found
                 assert read < 1_000_000
-                pod_events.tell(pod(99))
+                pod_events.update(pod(99))
                 assert await diligent.version() == 99
                 diligent.writer.close()
 
@@ -227,7 +227,7 @@ def test_a_state_is_told_in_no_time(folder: Path) -> None:
             took = []
             for version in range(1, 101):
                 begun = time.perf_counter()
-                pod_events.tell(pod(version))
+                pod_events.update(pod(version))
                 assert await follower.version() == version
                 took.append(time.perf_counter() - begun)
             assert sorted(took)[10] < 0.001

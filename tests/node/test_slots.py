@@ -117,8 +117,8 @@ def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pod
 
 def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
     """From those who kept theirs."""
-    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), told=frozenset({A}))
-    assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, told=frozenset({A}))
+    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), reported=frozenset({A}))
+    assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, reported=frozenset({A}))
 
 
 def test_a_slot_that_has_changed_hands_is_learned() -> None:
@@ -223,7 +223,7 @@ def test_a_slot_that_no_living_pod_has_is_stuck() -> None:
 
 def test_only_a_directory_that_nobody_has_or_is_about_to_get_is_abandoned() -> None:
     """Neither one that is claimed, nor one that the kubelet tells of, nor one that it gave away just now."""
-    found = Reconciled({A: CLAIM}, told=frozenset({B}))
+    found = Reconciled({A: CLAIM}, reported=frozenset({B}))
     allocated = {"slot-0002": 1000.0, "slot-0003": 1000.0}
     present = [A, B, "slot-0002", "slot-0003", "slot-0004"]
     now = 1000.0 + slots.GRACE

@@ -35,7 +35,7 @@ def test_what_a_program_does_never_makes_a_gpu_unhealthy(steps: list[tuple[str, 
     errors = GpuErrors()
     for step in steps:
         if isinstance(step, dict):
-            errors.looked(step)
+            errors.update(step)
         else:
             errors.broke(*step)
         assert [errors.problem(uuid) for uuid in GPUS] == ["", ""]
@@ -52,7 +52,7 @@ def test_a_sick_gpu_heals_only_after_calm_looks(xid: int, steps: list[int | dict
             if step not in xids.HARMLESS:
                 calm, away = 0, False
         else:
-            errors.looked(step)
+            errors.update(step)
             away = away or "GPU-a" not in step
             said = "GPU-a" in step and (step["GPU-a"] == 0 or away)
             calm = calm + 1 if said else 0
@@ -67,25 +67,25 @@ def test_without_a_word_of_the_driver_silence_is_no_reset() -> None:
     """A GPU that was skipped because it hung has not been away."""
     errors = GpuErrors()
     errors.broke("GPU-a", 48)
-    errors.looked({}, unasked=["GPU-a"])
+    errors.update({}, unasked=["GPU-a"])
     for _ in range(3 * CALM):
-        errors.looked({"GPU-a": None})
+        errors.update({"GPU-a": None})
     assert "Reset the GPU" in errors.problem("GPU-a")
-    errors.looked({})
+    errors.update({})
     for _ in range(CALM + 1):
         assert errors.problem("GPU-a")
-        errors.looked({"GPU-a": None})
+        errors.update({"GPU-a": None})
     assert errors.problem("GPU-a") == ""
 
 
 def test_what_the_driver_says_that_a_gpu_needs() -> None:
     """It is told beside the error, and alone; a word that is not known is told as its number."""
     errors = GpuErrors()
-    errors.looked({"GPU-a": 2, "GPU-b": 99})
+    errors.update({"GPU-a": 2, "GPU-b": 99})
     assert errors.problem("GPU-a") == "The driver says what it needs: Restart the machine."
     assert "action 99" in errors.problem("GPU-b")
     errors.broke("GPU-a", 62)
     assert "Xid 62: its internal controller halted. The driver says" in errors.problem("GPU-a")
     for _ in range(2 * CALM):
-        errors.looked({"GPU-a": 2})
+        errors.update({"GPU-a": 2})
     assert errors.problem("GPU-a")

@@ -34,7 +34,7 @@ POINTS = (
     "agent:seen",  # the decision is read, nothing is done
     "agent:pinned",  # the next rules are pinned, the old ones are in force
     "agent:replaced",  # the next rules are in force, both are pinned
-    "agent:rules",  # the next rules are in force, `attached` tells the old
+    "agent:rules",  # the next rules are in force, `attached` has the old state
     "agent:frozen",  # the pod's processes are frozen
     "agent:looked",  # the scan is done, its result is not written
     "agent:written",  # `attached` is written, not yet noted here
@@ -208,7 +208,7 @@ class Agent:
         changed = before is None or _matters(before) != _matters(view) or view.attached != pod.attached
         if changed or pod.guard is None:  # its group may be there by now
             pod.wake.set()
-        self._tools.pod_events.tell(change.object)  # after it: its step comes first
+        self._tools.pod_events.update(change.object)  # after it: its step comes first
 
     def _add(self, uid: str) -> ManagedPod:
         pod = self._managed[uid] = ManagedPod(uid)

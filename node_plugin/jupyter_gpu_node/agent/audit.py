@@ -92,9 +92,9 @@ class Audit:
         if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
             intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
             await asyncio.gather(*(killing.end(suspect) for suspect in {suspect for _, suspect in intruders}))
-            self._report(found)
+            self._publish(found)
             found = self._of_ours(await self._findings(mappings=True))
-        self._report(found)
+        self._publish(found)
         self._inventory.hold_back(
             {
                 uuid: HELD.format(command=suspect.command, pid=suspect.pid)
@@ -120,7 +120,7 @@ class Audit:
             if uuid in ours  # other callers may have had other GPUs scanned for at the same time
         ]
         self._search(scan)
-        verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
+        verdicts += (finding for _, some in self._searched.values() for finding in some if _is_alive(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
     def _of_ours(self, found: list[Finding]) -> list[Finding]:
@@ -137,7 +137,7 @@ class Audit:
             if found:
                 del self._over[uid]
                 self._searched[uid] = (found, self._judged(uid, found))
-        self._searched = {uid: one for uid, one in self._searched.items() if any(map(_there, one[1]))}
+        self._searched = {uid: one for uid, one in self._searched.items() if any(map(_is_alive, one[1]))}
 
     def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
         """Return the findings of a search. It may have taken long: only what is still open, without a right, counts.
@@ -157,10 +157,10 @@ class Audit:
             verdicts += ((uuid, one, Verdict.INTRUDER) for uuid, one in found)
         return verdicts
 
-    def _beyond(self, suspect: Suspect) -> bool:
+    def _over_budget(self, suspect: Suspect) -> bool:
         return any(suspect in some for scan, _ in self._searched.values() for some in scan.over.values())
 
-    def _report(self, found: list[Finding]) -> None:
+    def _publish(self, found: list[Finding]) -> None:
         for uuid, suspect, verdict in found:
             if (suspect.pid, suspect.start, uuid) in self._told:
                 continue
@@ -171,7 +171,7 @@ class Audit:
                 continue
             self._metrics.intruders.inc()
             _log.error("Process %d (%s) had GPU %s open and was told to end.", suspect.pid, suspect.command, uuid)
-            text = (TOO_MUCH if self._beyond(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
+            text = (TOO_MUCH if self._over_budget(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
             view = self._pod(suspect.pod) if suspect.pod else None
             if view:
                 self._publisher.about_pod(view.ref, INTRUDER, text)
@@ -182,7 +182,7 @@ class Audit:
 _ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdict.FINE: 2}
 
 
-def _there(finding: Finding) -> bool:
+def _is_alive(finding: Finding) -> bool:
     return proc.alive(finding[1].pid, finding[1].start)
 
 

@@ -38,7 +38,7 @@ class OpenEvidence:
             for suspect, _ in holders(scan.holders.get(uuid, ()), uuid, pod.uid, pod.began, rights):
                 if path := scan.evidence.get((uuid, suspect.pid)):
                     shown[uuid] = (suspect, path)
-        return cls(replace(scan, looked=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
+        return cls(replace(scan, scanned=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
 
     def stands(self, pod: ManagedPod, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
         """Tell whether the evidence still holds and is recent. Makes some system calls that never wait."""

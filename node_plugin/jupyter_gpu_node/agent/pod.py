@@ -192,7 +192,7 @@ def advance(
     after = plan(
         replace(allocated, shares=shares) if allocated else None,
         known,
-        Observation(allowed | (held - scan.looked), found),
+        Observation(allowed | (held - scan.scanned), found),
         unhealthy,
     ).attached
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
@@ -231,7 +231,7 @@ def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str
     """Return, by uuid, the processes that keep the pod from releasing it."""
     hidden = holders((one for one in scan.hidden if one.start >= pod.began), "", pod.uid, pod.began, Rights())
     found = {}
-    for uuid in scan.looked & scan.holders.keys():
+    for uuid in scan.scanned & scan.holders.keys():
         suspects = scan.holders[uuid]
         guilty = (*holders(suspects, uuid, pod.uid, pod.began, rights), *hidden)
         found[uuid] = tuple(

@@ -28,7 +28,7 @@ class PodEvents:
         self._known: dict[str, _PodState] = {}
         self._trouble = ""
 
-    def tell(self, pod: Mapping[str, Any]) -> None:
+    def update(self, pod: Mapping[str, Any]) -> None:
         """Take over a pod's state; one older than the known state is no news."""
         known = self._known.setdefault(objects.uid(pod), _PodState())
         if known.pod is None or objects.newer(pod, known.pod):

@@ -52,7 +52,7 @@ class SelfTest:
         self._doubts.set()
 
     async def once(self) -> None:
-        """Try, and tell."""
+        """Test once, and report the result."""
         try:
             await asyncio.to_thread(self._attempt)
         except OSError as error:

@@ -30,7 +30,7 @@ from jupyter_gpu_node.holders.rules.rights import Rights
 from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
 from jupyter_gpu_node.processes import device_scan, proc
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, missing_since
+from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, denied_since
 
 from .evidence import OpenEvidence, search_over
 from .metrics import Metrics
@@ -218,7 +218,7 @@ class Steps:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
         missing = to_look_for(pod, [share.uuid for share in shares], seen)
         now = time.monotonic()
-        pod.missing = missing_since(pod.missing, missing, now)
+        pod.missing = denied_since(pod.missing, missing, now)
         if not missing:
             return HolderScan()
         pods = {pod.uid: pod.guard.group} if pod.guard else {}
@@ -246,7 +246,7 @@ class Steps:
         after = await self._tools.publisher.attached(pod.view.ref, attached)
         faults.point("agent:written")
         if after is not None:
-            self._tools.pod_events.tell(after)
+            self._tools.pod_events.update(after)
             pod.recorded, pod.version, pod.written = attached, objects.resource_version(after), now
             self._tools.metrics.attached(pod.view.ref, attached)
 

@@ -1,4 +1,4 @@
-"""Programs on pods' control groups that a later process gets hold of again: pinned in a bpffs.
+"""Programs on pods' control groups, pinned in a bpffs so that a later process can open them again.
 
 A program stays on its group whatever happens to its pin, so an unlinked pin opens nothing. What a pin gives is a
 descriptor after a restart, without CAP_SYS_ADMIN. A change is three steps that can each be the last: pin the new one
@@ -55,14 +55,14 @@ class PinnedProgram:
         return bpf.code(self._program)
 
     def in_force(self) -> bool:
-        """Tell whether it is still on the group: one that was removed and made again has nothing."""
+        """Tell whether it is still on the group: a group that was removed and made again has no program."""
         try:
             return bpf.identifier(self._program) in bpf.attached(self.group)
         except FileNotFoundError:
             return False
 
     def close(self) -> None:
-        """Let go of it; pin and program stay."""
+        """Close the descriptor; pin and program stay."""
         self._program.close()
 
 
@@ -103,7 +103,7 @@ class Pins:
         return uid in self.uids() or pin_evidence.identity(self.directory) != self._identity
 
     def adopt(self, uid: str, group: Path) -> PinnedProgram | None:
-        """Return the hold of an earlier process that is in force on ``group``; None if it left nothing there."""
+        """Return the program of an earlier process that is in force on ``group``; None if it left nothing there."""
         there = set(bpf.attached(group))
         if self.directory is None:
             program = bpf.find(group, PROGRAM) if there else None

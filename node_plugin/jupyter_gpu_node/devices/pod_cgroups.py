@@ -1,4 +1,4 @@
-"""Places of pods' control groups on this machine, whichever way its kubelet names them."""
+"""Control groups of the pods on this machine, whichever way its kubelet names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PodCgroups:
 
     @classmethod
     def of_this_machine(cls, mount: Path | None = None) -> PodCgroups:
-        """Return the places in the tree as it is mounted here, which is looked for when it is needed.
+        """Return the groups in the tree as it is mounted here, which is found when first needed.
 
         ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
         """
@@ -83,7 +83,7 @@ class PodCgroups:
 
 
 def _number(group: Path) -> int:
-    """Return a group's number, which the kernel gives in order of creation; its times tell nothing. 0 if it is gone."""
+    """Return a group's number, which the kernel gives in order of creation; its times say nothing. 0 if it is gone."""
     try:
         return group.stat().st_ino
     except OSError:

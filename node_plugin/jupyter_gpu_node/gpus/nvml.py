@@ -208,7 +208,7 @@ class NvmlSource:
             if index in self._known:
                 seen.setdefault(index, self._known[index])
         unasked = [self._known[index].uuid for index in self._suspects if index in self._known]
-        self._gpu_errors.looked(answer.actions, unasked)
+        self._gpu_errors.update(answer.actions, unasked)
         self._known = seen
 
     def _failed(self, index: int, error: object) -> Gpu:

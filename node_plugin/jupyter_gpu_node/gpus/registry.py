@@ -80,7 +80,7 @@ class Registry:
 
     @property
     def known(self) -> bool:
-        """Whether the first look is done."""
+        """Whether the source has been asked."""
         return self._asked is not None
 
     @property
@@ -95,10 +95,10 @@ class Registry:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML.
+        """All that device rules must cover, also before the source is asked: GPUs have their nodes earlier than NVML.
 
         ``always`` are those that are covered whatever the source finds: a driver that does not answer after a restart
-        must not open what it tells nothing of.
+        must not open the devices that it does not report.
         """
         return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes() | self._always
 

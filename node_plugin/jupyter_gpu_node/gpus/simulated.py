@@ -175,7 +175,7 @@ def device_of(index: int, first: int | None = None) -> Device:
 
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
-    """Report that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until it reports again or ends."""
+    """Report that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until its next report or end."""
     from . import simulated_programs
 
     simulated_programs.write(Path(directory) / "load", uuid, busy, memory)

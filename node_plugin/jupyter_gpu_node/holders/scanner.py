@@ -23,7 +23,7 @@ from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budget, Budgets
 
 KTHREADD = 2
-"""The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
+"""The parent of the kernel's threads is in the machine's first namespaces, and may always be inspected."""
 SIDE_BY_SIDE = 4
 """Pods that are scanned by themselves at one time."""
 MEMBERS = 2000
@@ -39,7 +39,7 @@ class HolderScan:
     """Holders by uuid."""
     hidden: tuple[Suspect, ...] = ()
     """Processes that could not be inspected: each may have any of the GPUs open."""
-    looked: frozenset[str] = frozenset()
+    scanned: frozenset[str] = frozenset()
     """UUIDs that were scanned for: nothing is proven of any other."""
     moving: frozenset[str] = frozenset()
     """UIDs of pods that were to be frozen for the scan, and were not in time."""
@@ -47,7 +47,7 @@ class HolderScan:
     """Pods, by uid, that were not scanned wholly, with the processes at which the budget ended: nothing is proven of
     them."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Descriptor, by uuid and pid, that shows it (`shows`)."""
+    """Descriptor, by uuid and pid, that shows it (`still_shows`)."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def scan_holders(
     """
     builder = _ScanBuilder.of(gpus, groups, helpers)
     if not builder.wanted:
-        return HolderScan(looked=builder.looked)
+        return HolderScan(scanned=builder.scanned)
     with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(pods)) or 1) as threads:
         each = threads.map(lambda group: _scan_pod(builder.wanted, group, EACH * HIDDEN), pods.values())
         for uid, within in zip(pods, each, strict=True):
@@ -182,7 +182,7 @@ class _ScanBuilder:
     """The findings of a scan so far."""
 
     wanted: Mapping[str, device_scan.Target]
-    looked: frozenset[str]
+    scanned: frozenset[str]
     describe: Callable[[proc.ProcessInfo], Suspect]
     found: dict[str, set[proc.ProcessInfo]]
     hidden: set[proc.ProcessInfo] = field(default_factory=set)
@@ -223,7 +223,7 @@ class _ScanBuilder:
         return HolderScan(
             {uuid: self._described(some) for uuid, some in self.found.items()},
             self._described(self.hidden),
-            self.looked,
+            self.scanned,
             frozenset(self.moving),
             {uid: self._described(some) for uid, some in self.over.items()},
             self.evidence,

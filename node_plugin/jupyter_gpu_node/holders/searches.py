@@ -50,7 +50,7 @@ class Searches:
         """Return the result of a search for ``uuids`` begun at ``since`` or later; None: ``wake`` will be called.
 
         The next one is for all ``gpus``, so that it is an answer for others as well. ``group``: that of the pod, if it
-        is to be held still; then it is searched for hidden descriptors, too.
+        is to be frozen; then it is searched for hidden descriptors, too.
         """
         self._tidy()
         pod = self._pods.setdefault((uid, group is not None), _Pod())
@@ -81,7 +81,7 @@ class Searches:
                 await asyncio.sleep(max(0.0, pod.search.next - self._clock()))
             began = self._clock()
             pod.scan = await self._scanner.search(uid, gpus, group)
-            pod.search = Search(began, self._clock(), pod.scan.looked)
+            pod.search = Search(began, self._clock(), pod.scan.scanned)
             _log.info("Pod %s has very many files open: to search it took %.1f s.", uid, self._clock() - began)
         except OSError as error:  # the waiting callers ask again
             _log.warning("Pod %s cannot be searched: %s", uid, error)

@@ -22,7 +22,7 @@ class Topic(Enum):
 
     @property
     def own_fault(self) -> bool:
-        """Whether the plugin cannot do its work while that is so; a node without GPUs is no fault of its plugin."""
+        """Whether the plugin is unable to do its work then; a node without GPUs is no fault of its plugin."""
         return self is not Topic.GPUS
 
 

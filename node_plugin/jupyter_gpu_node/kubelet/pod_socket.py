@@ -35,7 +35,7 @@ OfFirst = Callable[[ProcessId, str], bool]
 
 
 class PodSockets:
-    """All sockets of this node. ``directory`` tells where that of a slot lies."""
+    """All sockets of this node. ``directory`` returns the directory of a slot."""
 
     def __init__(self, directory: Callable[[str], Path], answer: Answer, follow: Follow, of_first: OfFirst) -> None:
         self._directory = directory
@@ -109,7 +109,7 @@ class PodSockets:
         try:
             while True:
                 try:
-                    line = await reader.readline()  # a connection may be silent for ever: it tells that we live
+                    line = await reader.readline()  # a connection may stay silent: it shows that we live
                 except ValueError:  # longer than the limit
                     await _send(writer, {"error": f"A request has at most {MAX_REQUEST} bytes."})
                     return

@@ -19,7 +19,7 @@ from . import pod_socket, slot_records, slot_shares
 from .pod_resources import PodResources, PodResourcesError
 
 Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""Pods of this node by uid as the API server told them last: ``lambda: reflector.objects``."""
+"""Pods of this node by uid as the API server reported them last: ``lambda: reflector.objects``."""
 Fetch = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 """The pod of that namespace and name, asked from the API server now; None if there is none. May raise."""
 
@@ -40,7 +40,7 @@ class SlotOwners:
 
     @property
     def known(self) -> Mapping[str, SlotOwner]:
-        """The known claims by slot, as far as this node plugin knows; kept over restarts."""
+        """The known owners by slot; kept over restarts."""
         return self._record.owners
 
     @property
@@ -111,7 +111,7 @@ class SlotOwners:
     async def reconcile(self) -> Reconciled:
         """Compare all sources, and repair the record. Raises `Unresolved` if the kubelet is away.
 
-        The pods must be known: one that is not is taken for gone if the kubelet does not tell of it either.
+        The pods must be known: an unknown one counts as gone if the kubelet does not report it either.
         """
         before = self.known
         try:
@@ -133,10 +133,9 @@ class SlotOwners:
         return result
 
     async def watch(self, report: Callable[[Reconciled], Awaitable[None] | None]) -> None:
-        """Reconcile again and again until cancelled; ``report`` is called with each result.
-        To be begun once the pods are known.
+        """Reconcile repeatedly until cancelled; call ``report`` with each result. Begin once the pods are known.
 
-        A container counts as unguarded when it was found so twice: once it may have started in between.
+        A container counts as unguarded if two comparisons in a row say so: one may fall in the middle of its start.
         """
         before: frozenset[tuple[PodRef, str]] = frozenset()
         while True:

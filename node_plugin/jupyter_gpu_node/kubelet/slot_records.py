@@ -28,7 +28,7 @@ class SlotRecord:
     """The contents of the checkpoint."""
 
     owners: Mapping[str, SlotOwner] = field(default_factory=dict)
-    """Claims by slot."""
+    """Owners by slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
     """Time, by slot, when the kubelet last gave it away, in seconds since 1970."""
     gated: frozenset[str] = frozenset()

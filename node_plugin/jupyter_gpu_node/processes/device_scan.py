@@ -2,11 +2,11 @@
 
 A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
 Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
-passed over a socket. Threads that stopped sharing their descriptors are looked at one by one. A process can also put a
+passed over a socket. Threads that stopped sharing their descriptors are scanned one by one. A process can also put a
 descriptor where ``/proc`` shows no file: into a socket that no process reads, or into io_uring. A pod that was granted
 a GPU is searched for these too, by the names of such places.
 
-A look is no instant. Processes born meanwhile are looked at as well; a descriptor that is passed on between two running
+A scan takes time. Processes born meanwhile are scanned as well; a descriptor that is passed on between two running
 processes at the right microsecond is missed, unless the pod is frozen.
 
 Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
@@ -50,14 +50,14 @@ class Target(NamedTuple):
 
 
 class Scan(NamedTuple, Generic[K]):
-    """The result of one look."""
+    """The result of one scan."""
 
     holders: Mapping[K, tuple[ProcessInfo, ...]]
     """Holders of each target, by pid."""
     uninspectable: tuple[ProcessInfo, ...]
-    """Processes that we may not look into: each could hold anything. None of them for a capable root."""
+    """Processes that we may not inspect: each could hold anything. None for a root with all capabilities."""
     over: tuple[ProcessInfo, ...] = ()
-    """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
+    """Processes at which a budget ended: these, and later ones with the same budget, were not scanned wholly."""
     evidence: Mapping[tuple[K, int], str] = MappingProxyType({})
     """Descriptor or mapping by target and pid, as a path below ``/proc``; see `still_shows`."""
 
@@ -86,12 +86,12 @@ def scan(
     pod: Collection[int] = (),
     budgets: Callable[[int], Budget | None] = lambda _: None,
 ) -> Scan[K]:
-    """Look at all processes, or only at ``pids``.
+    """Scan all processes, or only ``pids``.
 
     ``mappings=False`` leaves out memory mappings: enough to show the users of a GPU, never enough to release one.
     ``pod``: pids that are searched for hidden descriptors as well; what may be any file counts as every target.
     ``budgets``: what may be read of a process and all others with the same budget; None: everything. A process that
-    ends during the look holds nothing.
+    ends during the scan holds nothing.
     """
     scanned = _ScanPass(wanted)
     holders: dict[K, list[ProcessInfo]] = {key: [] for key in wanted}
@@ -141,7 +141,7 @@ def still_shows(path: str, wanted: Target) -> bool:
 def _processes(
     pids: Iterable[int] | None, budgets: Callable[[int], Budget | None]
 ) -> Iterator[tuple[int, Budget | None]]:
-    """Yield the processes to look at, each with its budget; none whose budget is spent."""
+    """Yield the processes to scan, each with its budget; none whose budget is spent."""
     if pids is not None:
         for pid in sorted(set(pids)):
             budget = budgets(pid)
@@ -160,10 +160,10 @@ def _processes(
 
 
 def _every_pid() -> Generator[int, bool | None, None]:
-    """Yield all processes, and those born during the look: one may have inherited what its parent closed.
+    """Yield all processes, and those born during the scan: one may have inherited what its parent closed.
 
-    Ends when there are no new ones. It is sent whether a process was worth it: of those that a pod makes without end
-    all are beyond its budget at last, and what has ended by now may go on for ever, so these are not waited for.
+    Ends when there are no new ones. The caller sends whether it scanned each process: a pod that forks without end is
+    over its budget at last, and processes that have ended already could go on for ever, so neither is waited for.
     """
     seen: set[int] = set()
     for _ in range(ROUNDS):
@@ -197,7 +197,7 @@ class _ScanPass(Generic[K]):
         self.mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = {}
         self.evidence: dict[tuple[K, int], str] = {}
         self.budget = Budget(float("inf"))
-        """Budget of the process that is looked at."""
+        """Budget of the process that is scanned now."""
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
         """Return what the process has open; raises if it may not be inspected or is gone, and `OverBudget`."""
@@ -293,7 +293,7 @@ class _ScanPass(Generic[K]):
     def mapping(self, pid: int, device: bytes, inode: bytes, where: bytes, path: bytes) -> tuple[K, ...]:
         """Return the targets that a mapped file matches.
 
-        ``maps`` has the node's inode, not its numbers: these need a look at the file.
+        ``maps`` has the node's inode, not its numbers: these are read from the file.
         """
         found = None
         with suppress(PermissionError):  # that link is for root, and only while the first thread lives

@@ -38,7 +38,7 @@ class FolderWatch:
         self._changed.clear()
 
     def notify(self) -> None:
-        """Wake `wait`: something else changed that its caller looks at."""
+        """Wake `wait`: something else changed that its caller checks."""
         self._changed.set()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """``jupyter-gpu-node top``: the use of the time shares of this machine's GPUs, live, from the files of its servers.
 
-What is shown is `view`'s, what happened between two looks `history`'s; here are the files, the
-terminal and the time. It reads what the user may read, changes nothing and asks no server, so that it also works where
+`view` decides what is shown, `history` what happened between two readings; here are the files, the terminal and the
+time. It reads what the user may read, changes nothing and asks no server, so that it also works where
 one hangs.
 """
 
@@ -82,7 +82,7 @@ def _seconds(text: str) -> float:
 
 
 def _frames(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
-    """Yield the text to write, look by look.
+    """Yield the text to write, one reading after the other.
 
     The first one knows no use yet: it is left out where only one is wanted.
     """

@@ -59,12 +59,12 @@ class Inventory:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
         self._node = Reflector(kube, paths.nodes(), fields=f"metadata.name={node}", on_change=self._hear)
         self.node: Mapping[str, Any] | None = None
-        """This Node as the API server told it last; None while it is not known, or gone."""
+        """This Node as the API server reported it last; None while it is not known, or gone."""
         self.changed: Callable[[], None] = lambda: None
-        self.looked: Callable[[], object] = lambda: None
-        """Called on the event loop after each look."""
+        self.on_refresh: Callable[[], object] = lambda: None
+        """Called on the event loop after each refresh."""
         self.problem = ""
-        """Why a container that is created now could use no GPU; as of the last look."""
+        """Why a container that is created now could use no GPU; as of the last refresh."""
         self.writes = 0
 
     @property
@@ -79,7 +79,7 @@ class Inventory:
 
     @property
     def instances(self) -> Instances:
-        """Instances of this node's GPUs, ours or not, as far as the driver told."""
+        """Instances of this node's GPUs, ours or not, as far as the driver reported them."""
         return self._registry.instances
 
     @property
@@ -125,7 +125,7 @@ class Inventory:
 
     async def begin(self) -> None:
         """Ask the driver for the first time; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
-        await self.look()
+        await self.refresh()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -135,7 +135,7 @@ class Inventory:
             group.create_task(self._measure())
             while True:
                 await asyncio.sleep(self._seconds)
-                await self.look()
+                await self.refresh()
 
     async def _measure(self) -> None:
         """Publish how much of the uplink is used, never more often than it is measured. No pod waits for that."""
@@ -161,11 +161,11 @@ class Inventory:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._registry.close()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask the driver now."""
         if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
             self._tell()
-        self.looked()
+        self.on_refresh()
 
     def _take(self) -> bool:
         changed = self._registry.take(now=True)
@@ -180,7 +180,7 @@ class Inventory:
 
     def _hear(self, change: Change) -> None:
         self.node = None if change.kind == "removed" else change.object
-        if not self._measured and self.node:  # what the process before us told is kept until we know better
+        if not self._measured and self.node:  # the value of an earlier process is kept until we know better
             self._network = annotation.network_told(self.node)
         self._wake.set()
 

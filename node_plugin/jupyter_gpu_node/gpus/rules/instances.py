@@ -1,4 +1,4 @@
-"""Instances (MIG) and the GPUs that they are cut from, as the driver has told. Pure.
+"""Instances (MIG) and the GPUs that they are cut from, as the driver has reported. Pure.
 
 NVIDIA's device plugin names an instance by a uuid of its own. Only the driver knows of which GPU it is, and it
 may be silent, or show instances only to programs with ``CAP_SYS_ADMIN``.
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 MOST = 4096
-"""Instances that are remembered after the driver told of them."""
+"""Number of instances that are remembered after the driver reported them."""
 MIG_MODE = (
     "It is in MIG mode: it cannot be given as a whole, and its instances are not managed by jupyter-gpu. "
     "Switch MIG off on it to use it here."
@@ -25,7 +25,7 @@ class Instances(NamedTuple):
     """The known instances and their GPUs."""
 
     gpus: Mapping[str, str] = MappingProxyType({})
-    """Uuid of the GPU, by uuid of an instance. It never moves to another, so what was told once stays true."""
+    """Uuid of the GPU, by uuid of an instance. It never moves to another, so an old report stays true."""
     whole: frozenset[str] = frozenset()
     """Uuids of GPUs that were not in MIG mode when the driver was asked last: no instance can be theirs."""
     divided: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Slots: what a pod asks the kubelet for so that the GPUs of one of its containers can be changed. Pure.
+"""Slots: a pod asks the kubelet for one so that the GPUs of one of its containers can be changed. Pure.
 
 A slot is a name without any hardware behind it, one for each container. The kubelet never says which pod it gave a slot
 to; three sources do: PodResources (namespace, name, container), the kubelet's checkpoint (uid, container) and the API
@@ -19,7 +19,7 @@ GRACE = 600.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodRef:
-    """One pod, which no other pod of the same name can be taken for."""
+    """The identity of one pod, also among pods of the same name."""
 
     uid: str
     namespace: str
@@ -56,7 +56,7 @@ class CheckpointEntry:
     container: str
     slots: tuple[str, ...]
     devices: frozenset[str] | None = field(default=None, compare=False)
-    """Paths of the devices that it was given; None: not told."""
+    """Paths of the devices that it was given; None: not known."""
 
 
 class Unresolved(Exception):
@@ -80,7 +80,7 @@ def prefer(
 
 
 def in_use(slot: str, known: Mapping[str, SlotOwner], pods: Mapping[str, Any]) -> SlotOwner | None:
-    """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
+    """Return the living owner of a slot that the kubelet gives away; None if there is none."""
     owner = known.get(slot)
     pod = pods.get(owner.pod.uid) if owner else None
     alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
@@ -128,7 +128,7 @@ def lead(
 
 
 def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
-    """Return the claim, if ``pod``, as the API server has it, is the one that the kubelet means.
+    """Return the owner, if ``pod``, as the API server has it, is the one that the kubelet means.
 
     Raises `Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
     """
@@ -159,14 +159,14 @@ class Reconciled:
     """All slots after a comparison of all sources."""
 
     owners: Mapping[str, SlotOwner] = field(default_factory=dict)
-    """Claims by slot."""
+    """Owners by slot."""
     learned: tuple[SlotOwner, ...] = ()
-    """Claims that were not known here: the plugin was dead, or lost its record."""
+    """Owners that were not known here: the plugin was dead, or lost its record."""
     orphaned: tuple[SlotOwner, ...] = ()
-    """Claims known here alone: what is left of them can be removed."""
+    """Owners known here alone: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
     """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     """Slots that have owners according to the kubelet."""
     stuck: tuple[str, ...] = ()
     """Slots of these that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
@@ -183,25 +183,25 @@ def reconcile(
 ) -> Reconciled:
     """Compare what is known here with PodResources, the kubelet's checkpoint and the pods of this node.
 
-    A claim stays for as long as any source knows of it, and is learned only when all agree.
+    An owner stays for as long as any source knows it, and is learned only when all agree.
     """
     listed = tuple(listed)
     held = None if held is None else tuple(held)
-    told = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
+    reported = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
     owners: dict[str, SlotOwner] = {}
     orphaned = []
     for slot, owner in known.items():
-        if slot in told or (owner.pod.uid in pods and not objects.finished(pods[owner.pod.uid])):
+        if slot in reported or (owner.pod.uid in pods and not objects.finished(pods[owner.pod.uid])):
             owners[slot] = owner
         else:
             orphaned.append(owner)
     learned = []
-    for slot in sorted(told):
+    for slot in sorted(reported):
         try:
             found = lead(slot, listed, held, pods)
             owner = confirm(found, pods.get(found.uid), node)
         except Unresolved:
-            continue  # told by the next start of a container in plain words
+            continue  # reported in plain words by the next start of a container
         if owners.get(slot) != owner:
             owners[slot] = owner
             learned.append(owner)
@@ -211,8 +211,8 @@ def reconcile(
     owned |= {slot for item in held or () if item.uid in living for slot in item.slots}
     guarded = {(owner.pod, owner.container) for owner in owners.values()}
     unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
-    stuck = tuple(sorted(told - owned))
-    return Reconciled(owners, tuple(learned), tuple(orphaned), unguarded, frozenset(told), stuck)
+    stuck = tuple(sorted(reported - owned))
+    return Reconciled(owners, tuple(learned), tuple(orphaned), unguarded, frozenset(reported), stuck)
 
 
 def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
     return tuple(
         slot
         for slot in sorted(present)
-        if slot not in found.owners and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
+        if slot not in found.owners and slot not in found.reported and now - allocated.get(slot, 0.0) > GRACE
     )
 
 

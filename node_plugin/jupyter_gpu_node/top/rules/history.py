@@ -1,7 +1,7 @@
-"""History of time shares between two looks at their files. Pure.
+"""History of time shares between two readings of their files. Pure.
 
-A file is written when something changed, some time after the last writing: between two looks its totals grew in the
-time from the one writing to the other, or, after a rest, since the look before.
+A file is written when something changed, some time after the last writing: between two readings its totals grew in
+the time from the one writing to the other, or, after a rest, since the reading before.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
-    """One share at one look."""
+    """One share at one reading."""
 
     gpu: str
     pod: str
     share: ShareUse
-    """``expires`` counts from the look."""
+    """``expires`` counts from the reading."""
     use: float
     """Part of its earnings that it used lately."""
     written: int
     """Milliseconds since 1970."""
     rates: Rates | None
-    """Rates since the look before; None: there was none."""
+    """Rates since the reading before; None: there was none."""
 
 
 class History:
-    """The history from look to look."""
+    """The history from reading to reading."""
 
     def __init__(self) -> None:
         self._looked = 0

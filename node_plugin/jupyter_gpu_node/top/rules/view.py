@@ -89,7 +89,7 @@ def duration(microseconds: int) -> str:
 
 
 def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
-    """Draw how the share spent the time since the last look, to scale: the whole width is all of the time."""
+    """Draw how the share spent the time since the last reading, to scale: the whole width is all of the time."""
     cells: list[tuple[str, str]] = []
     end = 0.0
     for name, colour, solid, plain in (*_PARTS, ("waiting", *_WAITING)):
