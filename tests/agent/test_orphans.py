@@ -1,4 +1,4 @@
-"""What pods leave behind while nobody looks is found again, and removed."""
+"""Leftovers of pods that ended while no plugin ran are found again, and removed."""
 
 import asyncio
 from pathlib import Path

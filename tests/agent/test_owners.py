@@ -1,4 +1,4 @@
-"""A GPU that somebody else gives away as well is given to nobody, and who uses it is left alone. What the kubelet tells
+"""A GPU that another plugin gives away as well is given to no pod, and its users are left alone. What the kubelet tells
 is made up here; a real one is asked in ``tests/kubelet/test_shared_node.py``."""
 
 import asyncio
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
 class Told:
-    """What the kubelet tells; None: nothing."""
+    """The answer of the kubelet; None: nothing."""
 
     def __init__(self) -> None:
         self.given: tuple[Given, ...] | None = ()
@@ -88,7 +88,7 @@ async def test_who_uses_a_gpu_with_two_owners_is_not_ended(quiet: Node) -> None:
 
 
 async def test_gpus_of_others_are_not_known(quiet: Node) -> None:
-    """They are in no inventory, nobody is given one, and who uses them is left alone."""
+    """They are in no inventory, no pod is given one, and their users are left alone."""
     before = quiet.file.read_text()
     quiet.file.write_text(json.dumps({**json.loads(before), "managed": {"indexes": [1, 2]}}))
     try:
@@ -157,7 +157,7 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
 
 
 async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> None:
-    """Each GPU may be the one: none is granted, and who uses one is not ended."""
+    """Each GPU may be the one: none is granted, and its users are not ended."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners._given = told

@@ -142,7 +142,7 @@ async def test_the_order_of_kubelet_and_api_server_does_not_matter(quiet: Node) 
 
 
 async def test_a_pod_whose_group_is_not_there_does_not_start(quiet: Node) -> None:
-    """What cannot be guarded is not started; the text is for the user."""
+    """A pod that cannot be guarded is not started; the text is for the user."""
     pod = quiet.pod(group=False)
     async with running(quiet) as plugin:
         with pytest.raises(CannotGuard, match="control group of pod default/"):

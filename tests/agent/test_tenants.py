@@ -48,7 +48,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 def pass_on(giver: Child, taker: Child, path: Path) -> None:
-    """What ``giver`` holds, over a socket."""
+    """Pass on what ``giver`` holds, over a socket."""
     taker.run(f"server = socket.socket(socket.AF_UNIX); server.bind({str(path)!r}); server.listen()")
     giver.run(f"wire = socket.socket(socket.AF_UNIX); wire.connect({str(path)!r})")
     giver.run("socket.send_fds(wire, [b'x'], [held]); os.close(held)")

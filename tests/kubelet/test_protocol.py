@@ -32,7 +32,7 @@ async def test_the_kubelet_learns_of_every_slot_and_that_it_must_ask_before_each
 
 
 async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
-    """All devices, the directory of the socket, the environment; nobody is asked to open anything."""
+    """All devices, the directory of the socket, the environment; no rule is changed."""
     async with world() as w:
         made = await w.kubelet.allocate("slot-0003")
         assert [(d.host_path, d.container_path, d.permissions) for d in made.devices] == [
@@ -128,7 +128,7 @@ async def test_a_namesake_is_not_taken_for_the_pod() -> None:
 
 
 async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> None:
-    """Also one in a format that nobody knows."""
+    """Also one in an unknown format."""
     async with world() as w:
         w.add("uid-1", "alice")
         w.kubelet.give("uid-1", "alice", "slot-0002")
@@ -143,7 +143,7 @@ async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> N
 
 
 async def test_while_the_api_server_is_away_only_known_containers_start_again() -> None:
-    """What was confirmed once is remembered, by a restarted plugin too."""
+    """A confirmed owner is remembered, by a restarted plugin too."""
     async with world() as w:
         w.add("uid-1", "alice", seen=False)
         w.kubelet.give("uid-1", "alice", "slot-0002")

@@ -50,7 +50,7 @@ def step(one: ManagedPod, *given: str, scan: HolderScan = UNSEEN, **more: Any) -
 
 
 def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspect, ...]) -> HolderScan:
-    """At these; ``a=``: who has GPU-a open."""
+    """A scan for these; ``a=``: the processes that have GPU-a open."""
     return HolderScan({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
 
 
@@ -84,7 +84,7 @@ def test_of_a_pod_that_never_had_anything_nothing_is_said() -> None:
 
 
 def test_what_is_taken_is_gone_only_after_a_look() -> None:
-    """Not looked at: not proven. Looked at and nobody there: free."""
+    """Not scanned for: not proven. Scanned for and no holder found: free."""
     assert step(member((), has=(A,))) == Attached(2, (), drains(A), Reason.DRAINING)
     assert step(member((), has=(A,)), scan=looked(B)) == Attached(2, (), drains(A), Reason.DRAINING)
     assert step(member((), has=(A,)), scan=looked(A)) == Attached(2)
@@ -121,7 +121,7 @@ def test_rules_that_no_record_tells_of_count_as_had() -> None:
 
 
 def test_what_a_pod_of_an_earlier_process_has_open_is_found() -> None:
-    """Though nobody recorded it; not what it rightly has, others have, or a stranger has open."""
+    """Though it was not recorded; not what it rightly has, others have, or a stranger has open."""
     scan = looked(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
     new: dict[str, Any] = {"settled": False}
     assert step(member(**new), scan=scan) == Attached(
@@ -137,7 +137,7 @@ def test_what_a_pod_of_an_earlier_process_has_open_is_found() -> None:
 
 
 def test_what_is_broken_stays_attached_and_is_told() -> None:
-    """What runs on it ends in its own way."""
+    """Programs that run on it end in their own way."""
     found = step(member((A,), has=(A,)), A, unhealthy=frozenset({A}))
     assert found == Attached(2, shares(A), reason=Reason.UNHEALTHY)
 
@@ -161,18 +161,18 @@ def test_what_must_be_looked_for() -> None:
     ],
 )
 def test_what_a_pod_should_have(view: PodView | None, settled: bool, found: Allocated | None) -> None:
-    """What was decided; nothing when it ended; what it has where that cannot be read."""
+    """The decision; nothing when it ended; its present state where the decision cannot be read."""
     assert wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, settled=settled)) == found
 
 
 def test_holders_are_those_of_what_was_looked_at() -> None:
-    """Each pod's own view of it: who is allowed is no holder of what others drain."""
+    """Each pod's own view of it: a pod with the right to a GPU is no holder of what others drain."""
     scan = looked(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
     assert found_holders(member(), scan, RIGHTS) == {A: (HOLDER,), B: ()}
 
 
 def test_when_the_api_server_hears_of_it() -> None:
-    """What changed at once; other names of holders alone after a while."""
+    """A change is written at once; other names of holders alone after a while."""
     said = Attached(1, (), drains(A, holders=(HOLDER,)))
     renamed = Attached(1, (), drains(A, holders=(Holder(7, "other"),)))
     one = ManagedPod("me", attached=said, recorded=said, written=50.0)
@@ -203,7 +203,7 @@ def test_whose_word_about_a_pod_counts() -> None:
 
 
 def test_what_it_keeps_from_others() -> None:
-    """What its rules allow, else what is recorded, and what drains; all is open while it is not settled."""
+    """Others may rely on its rules, else its record, and what drains; anything may be open while it is not settled."""
     one = member((A,), has=(A, B), draining=(C,), granted={A: 250})
     held = one.holding
     assert (held.claim(A), held.claim(B), held.claim(C), held.settled) == (250, 1000, 1000, True)

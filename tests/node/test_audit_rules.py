@@ -1,4 +1,4 @@
-"""Who may have a GPU open, case by case."""
+"""Rights to have a GPU open, case by case."""
 
 import pytest
 
@@ -49,6 +49,6 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
     ],
 )
 def test_who_keeps_a_pod_from_being_rid_of_a_gpu(who: Suspect, counts: tuple[bool, bool] | None) -> None:
-    """Its own processes always; of the others, who has no right to it."""
+    """Its own processes always; other processes if they have no right to it."""
     found = holders([who], GPU, "none", 100, RIGHTS)
     assert [foreign for _, foreign in found] == ([counts[1]] if counts else [])

@@ -52,7 +52,7 @@ def test_a_missing_record_is_an_empty_one(tmp_path: Path) -> None:
     "text", [b"", b"{", b'{"version": 2, "slots": []}', b'{"version": 1, "slots": [{"slot": "a"}]}']
 )
 def test_a_broken_record_is_put_aside(tmp_path: Path, text: bytes) -> None:
-    """The plugin starts all the same, and the file is kept for whoever wants to know."""
+    """The plugin starts all the same, and the file is kept for inspection."""
     path = tmp_path / "slots.json"
     path.write_bytes(text)
     assert slot_records.load(path) == SlotRecord()
@@ -68,7 +68,7 @@ def test_a_record_that_cannot_be_read_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_the_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Who reads meanwhile finds the old one, and no draft stays behind."""
+    """A reader finds the old one meanwhile, and no draft stays behind."""
     path = tmp_path / "new" / "slots.json"
     slot_records.save(path, SlotRecord(allocated={"a": 1}))
     before = path.open("rb")

@@ -35,7 +35,7 @@ ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())
 
 @given(st.lists(processes))
 def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId]) -> None:
-    """Of any order of connections the same; of none nobody."""
+    """The same for any order of connections; none without connections."""
     found = jupyter_server.server(connected)
     assert (found is None) == (not connected)
     assert found is None or all(found.started <= one.started for one in connected)
@@ -67,7 +67,7 @@ def test_a_line_tells_of_its_container_only_if_it_leaves_it(line: list[Ancestor]
 
 @given(ancestors, st.none() | st.lists(st.integers(0, 9)))
 def test_the_first_process_is_number_one_or_the_oldest(one: Ancestor, others: list[int] | None) -> None:
-    """What is not known counts against it."""
+    """Unknown facts count against it."""
     oldest = others is not None and not any(other < one.started for other in others)
     assert jupyter_server.is_first(one, others) == (one.first or oldest)
 

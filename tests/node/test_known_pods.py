@@ -51,7 +51,7 @@ def test_a_label_counts_only_on_a_master_of_the_node(given_pod: dict[str, Any], 
 
 @pytest.mark.parametrize("namespace", ["alice", "gpu-operator"])
 def test_a_notebook_is_never_known(namespace: str) -> None:
-    """What has a slot is given its GPUs, and holds no other."""
+    """A pod with a slot is given its GPUs, and may hold no other."""
     notebook = pod(namespace, context=PRIVILEGED)
     notebook["spec"]["containers"][0]["resources"] = {"limits": {"jupyter-gpu.io/slot": "1"}}
     assert not is_trusted(notebook, NAMESPACES, GPU_OPERATOR)

@@ -35,7 +35,7 @@ def test_no_more_is_read_than_the_budget(most: int, wanted: list[float]) -> None
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50))))
 def test_a_pod_takes_nothing_from_another(spent: list[tuple[str, int]]) -> None:
-    """What is left of one depends on what was read of that one alone."""
+    """The rest of a budget depends only on what was read of that pod."""
     budgets = Budgets(100)
     for pod, cost in spent:
         budget = budgets.of(pod)

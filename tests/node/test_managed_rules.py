@@ -94,7 +94,7 @@ def test_what_the_kubelet_tells_of_others() -> None:
 
 
 class Source:
-    """Of GPUs, for the test."""
+    """A source of GPUs for the test."""
 
     simulated = False
     note = "a note"

@@ -1,4 +1,4 @@
-"""What is known of a pod, and what others may rely on."""
+"""The state of a managed pod, and what others may rely on."""
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
@@ -9,7 +9,7 @@ from tests.builders import gpu
 
 
 def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
-    """What an earlier process gave it may not be recorded: none of its processes is ended for it."""
+    """The grants of an earlier process may be unrecorded: no process of the pod is ended for them."""
     pod = ManagedPod("uid", attached=Attached(1, (GpuShare("GPU-0", 1000),)))
     assert pod.guard is None
     assert pod.rights is None
@@ -27,7 +27,7 @@ def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
 
 
 def test_only_what_two_looks_in_a_row_find_is_news() -> None:
-    """Who opens and closes a GPU again and again causes no writes."""
+    """A program that opens and closes a GPU again and again causes no writes."""
     pod, a, b = ManagedPod("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
     assert [pod.observe_open(found) for found in (a, b, a, a, a, b, a, b, b)] == [
         *(False, False, False, True, False),

@@ -1,4 +1,4 @@
-"""Of a pod without a control group: since when could any of its processes have given a GPU away?"""
+"""A pod without a control group: since when could any of its processes have given a GPU away?"""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ UID = "8a4c1b9e-0000-4000-8000-000000000001"
 
 
 def enclosed(pins: Pins, root: Path) -> ManagedPod:
-    """A member after the first step of a node plugin that finds no group of it."""
+    """A pod after the first step of a node plugin that finds no group of it."""
     inventory = SimpleNamespace(seen={}, devices=frozenset())
     tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, cgroups=PodCgroups(root))))
     pod = ManagedPod(UID)
@@ -83,7 +83,7 @@ class Machine:
             pass
 
     def pins(self, *, bpffs: bool = True) -> Pins:
-        """Of a process that starts."""
+        """Return the pins of a process that starts."""
         return Pins.at(self.directory if bpffs else self.folder / "none", self.note)
 
     def reboot(self) -> None:
@@ -103,7 +103,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.mark.root
 def test_a_machine_that_has_just_started_and_one_whose_plugin_starts_again(machine: Machine, root: Path) -> None:
-    """No pin can have been lost: whoever has none has not run."""
+    """No pin can have been lost: a pod without one has not run."""
     for _ in range(2):
         assert enclosed(machine.pins(), root).began > 0
     machine.reboot()

@@ -1,4 +1,4 @@
-"""What a pod is told of its node: sums, and nothing that names anybody."""
+"""The totals of a node that a pod may know: sums that identify no other pod."""
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare

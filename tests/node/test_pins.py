@@ -55,7 +55,7 @@ def test_a_program_is_replaced_and_pinned_anew(
 
 
 def test_another_process_takes_over_what_is_in_force(bpffs: Path, group: Path, uid: str) -> None:
-    """Of several pins the one that is on the group counts; the others were left by a step that was cut off."""
+    """The pin whose program is on the group counts; the others were left by a step that was cut off."""
     first = Pins.at(bpffs / "pins")
     hold = first.create(uid, group, SHUT)
     first.put(uid, 2, bpf.load(OPEN, "jupyter_gpu"))  # pinned, and killed before the replacing

@@ -60,7 +60,7 @@ def test_only_pods_are_told(path: str, uid: str | None) -> None:
 
 @given(st.text(max_size=60))
 def test_no_name_leads_out_of_the_top(text: str) -> None:
-    """What is no uid is refused, so that no path can be made with it."""
+    """A text that is no uid is refused, so that no path can be made with it."""
     try:
         found = pod_cgroup.candidates("kubepods", text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a pod's Jupyter server is told over its socket: each new state of the pod, and never an older one."""
+"""The socket of a pod's Jupyter server: each new state of the pod, and never an older one."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Follower:
         return json.loads(text) if text else None
 
     async def version(self) -> int:
-        """Of the pod in the next state."""
+        """Return the version of the pod in the next state."""
         return int((await self.line())["pod"]["metadata"]["resourceVersion"])
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
 
 
 def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not read is not kept: a few states, and the connection ends. Others hear all the while."""
+    """Unread states are not kept: after a few the connection ends. Others hear all the while."""
     monkeypatch.setattr(pod_socket, "DEADLINE", 0.3)
 
     async def play() -> None:

@@ -1,4 +1,4 @@
-"""What simulated GPUs do in a cluster: what their users do."""
+"""The load of simulated GPUs in a cluster is that of their users."""
 
 from collections.abc import Callable
 
@@ -56,7 +56,7 @@ def test_what_was_not_there_before_has_done_nothing_yet() -> None:
 
 
 def test_the_memory_of_each_process() -> None:
-    """Of one that has several open, equal parts; one that ended has none."""
+    """A process with several open counts in equal parts; one that ended has no load."""
     now = reading(12, one=(3, 8))
     found = {uuid: simulated_sensors.load(0.5, 4) for uuid in "ab"}
     details = simulated_load.details({"a": [ONE, TWO], "b": [ONE]}, found, now)

@@ -1,4 +1,4 @@
-"""Who has a device open: real processes that hold real devices in every way there is."""
+"""The holders of a device: real processes that hold real devices in every way there is."""
 
 import os
 import sys
@@ -219,7 +219,7 @@ def test_born_during_the_look(nodes: Nodes, spawn: Spawn) -> None:
 
 @pytest.mark.root
 def test_zombie_holds_nothing(spawn: Spawn, nodes: Nodes) -> None:
-    """What ended but was not waited for has closed everything: neither alive, nor holding, nor suspicious."""
+    """A process that ended but was not waited for has closed everything: neither alive, nor holding, nor suspicious."""
     child = spawn()
     zombie = child.run(f"""
         device = open_device({str(nodes[0])!r})

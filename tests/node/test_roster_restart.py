@@ -32,7 +32,7 @@ def adopted(name: str, *, has: bool, allowed: bool = False) -> Holding:
 
 
 def test_what_is_in_force_stays_at_once() -> None:
-    """A restart takes nothing away, and waits for nobody."""
+    """A restart takes nothing away, and waits for no pod."""
     assert permitted(WHOLE, adopted("a", has=True, allowed=True), [adopted("b", has=False)], {A}) == WHOLE
 
 
@@ -46,7 +46,7 @@ def test_what_is_only_recorded_waits_until_all_are_known() -> None:
 
 
 def test_an_older_record_does_not_open_what_went_on() -> None:
-    """What was recorded of the first pod, the second has in force: only one of them gets it, and none by its record."""
+    """The record of the first pod is in force for the second: only one of them gets it, and none by its record."""
     first = adopted("a", has=True)
     second = adopted("b", has=False, allowed=True)
     assert permitted(WHOLE, first, [second], {A}) == ()

@@ -1,4 +1,4 @@
-"""Which GPUs of ours somebody else gives away, too: by their names, and by those of their instances (MIG)."""
+"""GPUs of ours that another plugin gives away, too: by their names, and by those of their instances (MIG)."""
 
 from __future__ import annotations
 

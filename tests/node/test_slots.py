@@ -1,4 +1,4 @@
-"""Whose slot is it? Every source alone can be wrong; together they must not contradict each other."""
+"""The owner of a slot: every source alone can be wrong; together they must not contradict each other."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_slots_have_names_that_stay() -> None:
 
 
 def test_the_slot_that_was_used_last_is_taken_last() -> None:
-    """What must be taken is taken first."""
+    """Slots that must be taken come first."""
     used = {A: 200.0, B: 100.0}
     assert slots.prefer([A, B, "slot-0002"], [], 2, (), used) == ("slot-0002", B)
     assert slots.prefer([A, B, "slot-0002"], [], 3, ("slot-0002",), used) == (B, A, "slot-0002")
@@ -316,6 +316,6 @@ def test_the_devices_of_a_container_are_in_the_kubelets_checkpoint() -> None:
 
 
 def test_a_pod_can_use_what_all_its_containers_have() -> None:
-    """Of those of which it is known."""
+    """Only slots whose devices are known count."""
     assert slots.common([]) is None
     assert slots.common([frozenset("ab"), frozenset("bc")]) == frozenset("b")

@@ -1,4 +1,4 @@
-"""What is covered by device rules does not depend on what the driver tells."""
+"""The devices that rules cover do not depend on the answers of the driver."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path

@@ -219,7 +219,7 @@ def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
 
 
 class Terminal:
-    """What a person sees of it."""
+    """A terminal, and the text that a person sees on it."""
 
     def __init__(self, fd: int, process: subprocess.Popen[bytes]) -> None:
         self.fd = fd

@@ -27,7 +27,7 @@ def route(name: str, metric: int, destination: str = "00000000") -> str:
 
 
 def test_the_uplink_is_where_the_default_route_goes() -> None:
-    """Of several the one that the kernel prefers; without one there is none."""
+    """The kernel's preferred route of several; without a route there is none."""
     assert uplink_rate.uplink(HEAD + route("eth1", 200) + route("eth0", 100) + route("lan", 0, "0000000A")) == "eth0"
     assert uplink_rate.uplink(HEAD + route("lan", 0, "0000000A") + "short\n") == ""
 
@@ -75,7 +75,7 @@ def test_a_load_that_hardly_moves_is_told_once(middle: float, moves: list[float]
 
 
 def test_a_change_is_told_and_what_is_not_known_is_left_out() -> None:
-    """Of a node that told nothing the first number is news."""
+    """The first number of a node that published none is published."""
     assert uplink_rate.told(0.2, 0.4) == 0.4
     assert uplink_rate.told(None, 0.0) == 0.0
     assert uplink_rate.told(0.2, None) is None

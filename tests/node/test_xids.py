@@ -25,7 +25,7 @@ def test_the_list_knows_what_programs_do() -> None:
     ("xid", "fatal"), [(13, False), (31, False), (48, True), (79, True), (94, False), (4711, True)]
 )
 def test_errors_of_the_driver(xid: int, fatal: bool) -> None:
-    """What a program did is harmless; what nobody listed is not."""
+    """A fault of a program is harmless; an error that is not listed is not."""
     assert bool(xids.problem_of(xid)) is fatal
 
 
