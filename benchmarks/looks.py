@@ -39,7 +39,7 @@ def run() -> Sequence[Figure]:
     alone = [_look() for _ in range(SAMPLES)]
     with _hoarder(Path(hierarchy.mount)) as uid:
         beside = [_look() for _ in range(SAMPLES)]
-        search = [_timed(lambda: scanner.search(uid, GPUS, None, {})) for _ in range(3)]
+        search = [_timed(lambda: scanner.search_pod(uid, GPUS, None, {})) for _ in range(3)]
     name = f"Node: what a pod with {FILES * PROCESSES} open files adds to a look, of what it takes to read them all"
     added = [max(0.0, each - statistics.median(alone)) / statistics.median(search) for each in beside]
     return [
@@ -49,7 +49,7 @@ def run() -> Sequence[Figure]:
 
 
 def _look() -> float:
-    return _timed(lambda: scanner.look(GPUS, {}, {}))
+    return _timed(lambda: scanner.scan_holders(GPUS, {}, {}))
 
 
 def _timed(work: object) -> float:

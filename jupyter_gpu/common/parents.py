@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from .rules import proc_stat
+
 
 def ancestors(pid: int) -> Iterator[int]:
     """Yield ``pid``, its parent, and so on, as far as ``/proc`` tells."""
@@ -22,8 +24,7 @@ def started(pid: int) -> int:
 
 def _stat(pid: int) -> tuple[int, int]:
     try:
-        # The command stands in brackets and may itself hold any character: what follows the last bracket is safe.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return int(fields[1]), int(fields[19])
+        found = proc_stat.parse(Path(f"/proc/{pid}/stat").read_bytes())
+        return found.parent, found.start
     except (OSError, ValueError, IndexError):
         return 0, 0

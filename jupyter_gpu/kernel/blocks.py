@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.lease import Owner
 
@@ -170,7 +171,7 @@ def owner() -> Owner:
     Raises `NotPermitted` where `/proc` does not tell which it is.
     """
     try:
-        started = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        started = proc_stat.parse(Path("/proc/self/stat").read_bytes()).start
         return Owner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
     except (OSError, ValueError, IndexError) as error:
         raise NotPermitted(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.process_ends import Endings
+from jupyter_gpu_node.processes.process_ends import ProcessEnds
 
 _ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 _ENDS = ("shutdown", "restart")
@@ -57,7 +57,7 @@ class Ends:
         self._processes: dict[Owner, Process] = {}
         self._watched: frozenset[Owner] = frozenset()
         self._ended: Callable[[Owner], None] = lambda _: None
-        self._endings: Endings[Process] = Endings(self._look, lambda process: process.alive)
+        self._endings: ProcessEnds[Process] = ProcessEnds(self._look, lambda process: process.alive)
         self._followed: set[str] = set()
 
     async def check(self, owner: Owner) -> None:

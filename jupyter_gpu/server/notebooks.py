@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from jupyter_core.utils import ensure_async
 
+from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model.titles import Title, titles
 from jupyter_gpu.model.view import PodGpu, User, View
 
@@ -39,8 +40,7 @@ def parent_of(pid: int, proc: Path = Path("/proc")) -> int | None:
         text = (proc / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    # The command stands in parentheses and may hold anything, even ") R 1": what counts is after the last one.
-    fields = text.rpartition(b")")[2].split()
+    fields = proc_stat.parse(text).fields
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
 
 

@@ -42,23 +42,23 @@ from jupyter_gpu_node.agent.agent import Agent
 from jupyter_gpu_node.agent.audit import Audit
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
-from jupyter_gpu_node.agent.inventory.second_owners import Owners
+from jupyter_gpu_node.agent.inventory.second_owners import SecondOwners
 from jupyter_gpu_node.agent.metrics import Metrics, Port
-from jupyter_gpu_node.agent.openness import Openness
-from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.openness import OpenGpus
+from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.samples import Samples
-from jupyter_gpu_node.agent.self_test import Guarding
+from jupyter_gpu_node.agent.self_test import SelfTest
 from jupyter_gpu_node.agent.sharing.sharing import Sharing
 from jupyter_gpu_node.agent.steps import Tools
-from jupyter_gpu_node.devices.hierarchy_check import Joining
+from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
-from jupyter_gpu_node.gpus.registry import NVIDIA, Stock
+from jupyter_gpu_node.gpus.registry import NVIDIA, Registry
 from jupyter_gpu_node.gpus.source import GpuSource, OurGpus
 from jupyter_gpu_node.holders.rules import known_pods
-from jupyter_gpu_node.holders.scanner import Eyes
+from jupyter_gpu_node.holders.scanner import HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
 from jupyter_gpu_node.kubelet import device_nodes
 from jupyter_gpu_node.kubelet.gate_mount import Gate
@@ -66,9 +66,9 @@ from jupyter_gpu_node.kubelet.offer import Offer, Topic
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin, alone
 from jupyter_gpu_node.kubelet.pod_resources import PodResources
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
-from jupyter_gpu_node.kubelet.rules.slots import Claim, Reconciled, Unresolved
-from jupyter_gpu_node.kubelet.slot_owners import Claims
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.kubelet.rules.slots import Reconciled, SlotOwner, Unresolved
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import origin
 from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
 
@@ -116,34 +116,34 @@ class Plugin:
     def __init__(self, settings: Settings, kube: Kube) -> None:
         self.settings = settings
         self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
-        self.stock = Stock(functools.partial(source, settings), managed(settings))
+        self.registry = Registry(functools.partial(source, settings), managed(settings))
         check = functools.partial(device_nodes.unusable, settings=settings)
         own = OwnGpus(settings.own_gpus)
-        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds, check=check, own=own)
+        self.inventory = Inventory(self.registry, kube, settings.node, settings.inventory_seconds, check=check, own=own)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
-        self.eyes = Eyes(self._helpers)
-        news = PodNews()
-        self.searches = Searches(self.eyes)
-        self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow, self._of_first)
-        pins, places = Pins.at(settings.pins, settings.pins_note), Places.of_this_machine(settings.cgroup)
+        self.scanner = HolderScanner(self._helpers)
+        pod_events = PodEvents()
+        self.searches = Searches(self.scanner)
+        self.sockets = PodSockets(settings.slot_directory, self._answer, pod_events.follow, self._of_first)
+        pins, cgroups = Pins.at(settings.pins, settings.pins_note), PodCgroups.of_this_machine(settings.cgroup)
         self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
-        self.joining = Joining.of_this_machine(settings.cgroup)
-        self.guarding = Guarding(
-            functools.partial(self._attempt, pins, places), functools.partial(self.offer.say, Topic.GUARD)
+        self.hierarchy = HierarchyCheck.of_this_machine(settings.cgroup)
+        self.self_test = SelfTest(
+            functools.partial(self._attempt, pins, cgroups), functools.partial(self.offer.say, Topic.GUARD)
         )
-        self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
+        self.metrics.can_guard.set_function(lambda: not self.self_test.problem)
         self.metrics.slots_offered.set_function(lambda: not self.offer.problem)
         self.gate = Gate(settings.state)
         self.asker = 0
         self.sharing = Sharing(
             settings,
-            lambda: self.agent.members,
+            lambda: self.agent.managed,
             self.inventory,
             self.publisher,
             self.metrics,
             installed=self.gate,
-            gated=lambda: self.claims.gated,
+            gated=lambda: self.owners.gated,
             heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
             servers=lambda: self.sockets.servers,
             reader=NvmlUsageReader(self._note_asker) if settings.simulated is None else None,
@@ -152,15 +152,15 @@ class Plugin:
         self.tools = Tools(
             self.inventory,
             pins,
-            places,
-            self.eyes,
+            cgroups,
+            self.scanner,
             self.publisher,
             self.metrics,
-            self.guarding,
+            self.self_test,
             self.sharing,
-            news,
-            self.joining,
-            lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
+            pod_events,
+            self.hierarchy,
+            lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the claims come later
             self.searches,
         )
         self.agent = Agent(
@@ -170,20 +170,20 @@ class Plugin:
             self.sockets,
             trusted_names=settings.system_holders,
             trusts=functools.partial(
-                known_pods.is_known, namespaces=settings.system_namespaces, labels=settings.system_labels
+                known_pods.is_trusted, namespaces=settings.system_namespaces, labels=settings.system_labels
             ),
         )
         self._put_beside_the_agent()
-        self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+        self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
 
     def _put_beside_the_agent(self) -> None:
         """Make the parts that tell of its pods, look after them, or bring it new ones."""
         settings = self.settings
         simulated = settings.simulated is not None
         self.samples = Samples(
-            settings.node, self.inventory, self.agent.members, self.sharing.answer, simulated=simulated
+            settings.node, self.inventory, self.agent.managed, self.sharing.answer, simulated=simulated
         )
-        self.owners = Owners(
+        self.second_owners = SecondOwners(
             self.inventory,
             functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
             self.publisher,
@@ -192,7 +192,7 @@ class Plugin:
         )
         self.audit = Audit(
             self.inventory,
-            self.eyes,
+            self.scanner,
             self.searches,
             self.agent.rights,
             self.agent.view,
@@ -202,9 +202,9 @@ class Plugin:
             begun=(self.agent.ready, self.agent.synced),
             others=self._ask_others,
         )
-        self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
-        self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
+        self.open_gpus = OpenGpus(self.agent.managed, self.inventory, settings.open_seconds)
+        self.owners = SlotOwners(settings, lambda: self.agent.pods, self.publisher.fetch)
+        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.owners, self.gate)
         self.port = Port(
             self.metrics, supervision.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics
         )
@@ -212,8 +212,8 @@ class Plugin:
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
 
-    def _of_first(self, process: Process, uid: str) -> bool:
-        member = self.agent.members.get(uid)
+    def _of_first(self, process: ProcessId, uid: str) -> bool:
+        member = self.agent.managed.get(uid)
         return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 
     def _note_asker(self, pid: int) -> None:
@@ -223,14 +223,14 @@ class Plugin:
     async def _ask_others(self) -> None:
         """Find out what others have given away, where there is a kubelet to ask."""
         if self.settings.pod_resources_socket.is_socket():
-            await self.owners.once()
+            await self.second_owners.once()
 
     def _helpers(self) -> frozenset[int]:
-        return self.stock.helpers() | {self.asker}
+        return self.registry.helpers() | {self.asker}
 
-    def _attempt(self, pins: Pins, places: Places) -> None:
-        self_test.attempt(pins, places)
-        self.joining.check(tuple(self.agent.members))
+    def _attempt(self, pins: Pins, cgroups: PodCgroups) -> None:
+        self_test.attempt(pins, cgroups)
+        self.hierarchy.check(tuple(self.agent.managed))
 
     def not_ready(self) -> str:
         """Return why this node can't serve now, in plain words; empty if it can."""
@@ -251,7 +251,7 @@ class Plugin:
             _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
         await self._ask_others()  # nothing is given away before it is known whose it is
-        await self.guarding.once()
+        await self.self_test.once()
         try:
             await supervision.supervise(
                 {
@@ -260,37 +260,37 @@ class Plugin:
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
-                    "openness": self.openness.run(),
-                    "owners": self.owners.run(),
-                    "guarding": self.guarding.run(),
+                    "openness": self.open_gpus.run(),
+                    "owners": self.second_owners.run(),
+                    "guarding": self.self_test.run(),
                     "kubelet": self._serve_kubelet(),
-                    "claims": self._watch_claims(),
+                    "claims": self._watch_slots(),
                 }
             )
         finally:
             await self.sharing.close()
             await self.sockets.close()
             await self.recorder.close()
-            self.eyes.close()
+            self.scanner.close()
             self.inventory.close()
 
     async def _serve_kubelet(self) -> None:
         await self.agent.ready.wait()
         await self.plugin.serve()
 
-    async def _watch_claims(self) -> None:
+    async def _watch_slots(self) -> None:
         if not await self._heard_soon() and self.sharing.remembers:
             _log.warning("The API server is away: time shares are served as they were last.")
-            await self._serve_slots(self.claims.known.values())
+            await self._serve_slots(self.owners.known.values())
             await self.sharing.begin()
         await self.agent.synced.wait()
-        await self._serve_slots(self.claims.known.values())
-        if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.members.items()):
+        await self._serve_slots(self.owners.known.values())
+        if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.managed.items()):
             with contextlib.suppress(Unresolved, TimeoutError):  # the record was lost: the kubelet knows, too
                 async with asyncio.timeout(LEARN):
-                    await self._serve_slots((await self.claims.reconcile()).learned)
+                    await self._serve_slots((await self.owners.reconcile()).learned)
         await self.sharing.begin()
-        await self.claims.watch(self._compared)
+        await self.owners.watch(self._compared)
 
     async def _heard_soon(self) -> bool:
         await self.agent.ready.wait()
@@ -299,26 +299,26 @@ class Plugin:
                 await self.agent.synced.wait()
         return self.agent.synced.is_set()
 
-    async def _serve_slots(self, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            if claim.pod.uid in self.agent.members:
+    async def _serve_slots(self, owners: Iterable[SlotOwner]) -> None:
+        for owner in owners:
+            if owner.pod.uid in self.agent.managed:
                 try:
-                    await self.sockets.serve(claim.slot, claim.pod.uid)
-                    await self.sharing.serve(claim.slot, claim.pod.uid)
+                    await self.sockets.serve(owner.slot, owner.pod.uid)
+                    await self.sharing.serve(owner.slot, owner.pod.uid)
                 except OSError as error:
-                    _log.warning("Pod %s cannot be served in %s: %s", claim.pod, claim.slot, error)
+                    _log.warning("Pod %s cannot be served in %s: %s", owner.pod, owner.slot, error)
 
     async def _compared(self, result: Reconciled) -> None:
         await self._serve_slots(result.learned)
         for pod, container in result.unguarded:
             self.agent.unguarded(pod, container)
-        for claim in result.orphaned:
+        for owner in result.orphaned:
             self.metrics.orphans.labels("slot").inc()
-            if claim.pod.uid not in self.agent.members:
-                await self.sockets.forget(claim.pod.uid)
+            if owner.pod.uid not in self.agent.managed:
+                await self.sockets.forget(owner.pod.uid)
         self.metrics.stuck.set(len(result.stuck))
         if result.devices:
-            self.agent.look_again()
+            self.agent.wake_all()
 
 
 async def serve(settings: Settings) -> None:

@@ -22,7 +22,7 @@ from jupyter_gpu_node.shares.rules.settings import ShareSettings
 SLOT = "jupyter-gpu.io/slot"
 
 
-def _told(_value: Any, key: str) -> str:
+def _refuse_in_file(_value: Any, key: str) -> str:
     """Refuse a value that differs from node to node: the file is the same on all."""
     raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
 
@@ -127,11 +127,11 @@ class Settings:
     """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
     (`known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks for processes that have GPUs open; 0: never."""
+    """Time between two scans for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find counts."""
+    """Time between two checks which of its GPUs a pod has open; 0: never. What two checks in a row find counts."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
-    """Time between two looks at the GPUs."""
+    """Time between two inventories of the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
     shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": gpu_settings.read})
@@ -142,13 +142,13 @@ class Settings:
     """Whether metrics are served on it, to any client that reaches it."""
     kubeconfig: Path | None = None
     """Configuration for reaching the API server; None: as a pod does."""
-    node: str = checked(_told, "")
+    node: str = checked(_refuse_in_file, "")
     """Name of this node."""
-    namespace: str = checked(_told, "")
+    namespace: str = checked(_refuse_in_file, "")
     """Namespace of this plugin's pod."""
-    pod: str = checked(_told, "")
+    pod: str = checked(_refuse_in_file, "")
     """Name of this plugin's pod."""
-    pod_ip: str = checked(_told, "")
+    pod_ip: str = checked(_refuse_in_file, "")
     """Address of this plugin's pod."""
 
     def __post_init__(self) -> None:

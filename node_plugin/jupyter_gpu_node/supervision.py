@@ -1,4 +1,4 @@
-"""Live wholly or not at all: whatever fails in any task or thread ends the process.
+"""Supervision of tasks and threads: any failure ends the whole process.
 
 The kubelet waits for an answer of ``Allocate`` without end, and does nothing else meanwhile. So a process of which only
 a part works is worse than a dead one, which the kubelet notices at once and the DaemonSet starts anew.

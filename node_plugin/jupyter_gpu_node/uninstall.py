@@ -1,4 +1,4 @@
-"""Remove what the node plugin leaves on a node: ``python -m jupyter_gpu_node.uninstall --settings FILE``.
+"""Removal of what the node plugin leaves on a node: ``python -m jupyter_gpu_node.uninstall --settings FILE``.
 
 It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
 and without a program they could open every one of them. A program goes with its pod's group. What is removed are the
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jupyter_gpu.common.settings_file import SettingsError
-from jupyter_gpu_node.devices.guarded_pod import thaw
+from jupyter_gpu_node.devices.guarded_pod import unfreeze
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import NoHierarchy, Places
+from jupyter_gpu_node.devices.pod_cgroups import NoCgroupTree, PodCgroups
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.shares import paths as places_of_shares
 from jupyter_gpu_node.shares import stopped_processes
@@ -33,12 +33,12 @@ def uninstall(settings: Settings) -> list[str]:
     done = []
     pins = Pins.at(settings.pins)
     running = 0
-    with contextlib.suppress(NoHierarchy):
-        places = Places.of_this_machine(settings.cgroup)
+    with contextlib.suppress(NoCgroupTree):
+        cgroups = PodCgroups.of_this_machine(settings.cgroup)
         for uid in pins.uids():
-            if group := places.find(uid):
+            if group := cgroups.find(uid):
                 running += 1
-                thaw(group)
+                unfreeze(group)
     for uid in sorted(pins.uids()):
         pins.discard(uid)
         done.append(f"Pins of pod {uid} were removed.")

@@ -10,7 +10,7 @@ from jupyter_gpu.model.annotations import REQUESTED
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet import slot_records
-from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.cluster.testbed import until
 from tests.gate.building import GATE, ROOT, Built, build_gate, command
@@ -120,15 +120,15 @@ class Scene:
         self.built = built
         self.boards = folder / secrets.token_hex(4)
         self.boards.mkdir(parents=True)
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, SlotOwner] = {}
 
     def sharer(self, slots: int = 1) -> Sharer:
         """A pod with so many slots; the plugin knows them when it starts next."""
         pod = self.node.pod()
         names = [f"slot-{len(self._claims) + number:04}" for number in range(slots)]
         ref = PodRef(pod.uid, "default", pod.name)
-        self._claims |= {name: Claim(name, ref, f"main-{number}") for number, name in enumerate(names)}
-        slot_records.save(Path(self.node.settings["state"]) / "slots.json", slot_records.Record(self._claims))
+        self._claims |= {name: SlotOwner(name, ref, f"main-{number}") for number, name in enumerate(names)}
+        slot_records.save(Path(self.node.settings["state"]) / "slots.json", slot_records.SlotRecord(self._claims))
         return Sharer(self, pod, names)
 
     def start(self) -> None:

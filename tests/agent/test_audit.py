@@ -1,4 +1,4 @@
-"""Processes that got past the rules: told, ended, and their GPU given to nobody meanwhile."""
+"""Processes that got past the rules: reported, ended, and their GPU given to no pod meanwhile."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def given(node: Node, number: int) -> tuple[Pod, Child]:
 
 
 def test_a_descriptor_that_was_passed_to_another_pod(node: Node, tmp_path: Path) -> None:
-    """Whoever got it is ended and told of; the pod that has the GPU keeps it, and its process runs on."""
+    """The process that got it is ended and reported; the pod that has the GPU keeps it, and its process runs on."""
     _, owner = given(node, 0)
     thief_pod, thief = node.running()
     address = str(tmp_path / "s")
@@ -134,7 +134,7 @@ def test_the_gpu_operators_own_pods_are_known(node: Node) -> None:
 
 
 def test_the_gpu_operators_own_pods_are_known_in_any_namespace_by_a_label_that_alone_means_nothing(node: Node) -> None:
-    """Who may not make a privileged pod gains nothing by it; and what is known keeps no GPU from being released."""
+    """Without the right to a privileged pod it gains nothing; and what is known keeps no GPU from being released."""
     mine, _ = node.running()
     mine.allocate(node.uuids[2])
     mine.until_has(node.uuids[2])

@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpu_node.agent import self_test
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from tests.agent import stage
 from tests.agent.stage import PATIENCE, Api, Node, Pod
 from tests.cluster.testbed import ControlPlane, until
@@ -91,12 +91,12 @@ def answers(node: Node) -> bool:
 
 def groups() -> list[Path]:
     """Control groups of attempts of this process."""
-    return list(Places.of_this_machine().root.glob(f"{self_test.NAME}{os.getpid()}"))
+    return list(PodCgroups.of_this_machine().root.glob(f"{self_test.NAME}{os.getpid()}"))
 
 
 def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
     """No pin and no group; and what one that was killed left goes with the next."""
-    pins, places = Pins.at(quiet.bpffs / "pins"), Places.of_this_machine()
+    pins, places = Pins.at(quiet.bpffs / "pins"), PodCgroups.of_this_machine()
     gone = subprocess.Popen(["true"])
     gone.wait()
     left = places.root / f"{self_test.NAME}{gone.pid}"
@@ -116,7 +116,7 @@ def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> Non
     subprocess.run(["mount", "--bind", str(unified.mount), str(mount)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(mount)], check=True)
-        self_test.attempt(Pins(None), Places(mount))
+        self_test.attempt(Pins(None), PodCgroups(mount))
     finally:
         subprocess.run(["umount", str(mount)], check=True)
 
@@ -124,7 +124,7 @@ def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> Non
 def test_an_attempt_without_a_hierarchy(tmp_path: Path) -> None:
     """Nothing there can hold rules: the words say what is missing."""
     with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
-        self_test.attempt(Pins(None), Places(tmp_path / "none"))
+        self_test.attempt(Pins(None), PodCgroups(tmp_path / "none"))
 
 
 def test_a_second_plugin_touches_nothing_while_the_first_lives(quiet: Node) -> None:
@@ -261,7 +261,7 @@ def test_a_pod_in_two_groups_cannot_be_guarded(node: Node) -> None:
     cgroup.enter(new, child.pid)
     try:
         with pytest.raises(OSError, match="has processes in two control groups"):
-            Places(node.top).find(pod.uid)
+            PodCgroups(node.top).find(pod.uid)
     finally:
         child.end()
         remove(slice_of(pod))

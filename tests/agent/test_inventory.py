@@ -1,4 +1,4 @@
-"""What the node tells of its GPUs, and what happens when one breaks."""
+"""The inventory that a node publishes, also when a GPU breaks."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_a_gpu_breaks_and_recovers(node: Node) -> None:
 
 
 def test_a_gpu_is_unplugged(node: Node) -> None:
-    """It vanishes from the inventory, stays denied to who has not got it, and comes back."""
+    """It vanishes from the inventory, stays denied to pods without it, and comes back."""
     pod, child = node.running()
     state = node.folder / "state" / "simulated"
     simulated.unplug(state, node.uuids[3], node=node.name)

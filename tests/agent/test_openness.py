@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
 def test_what_is_open_is_told_when_it_changes(node: Node) -> None:
-    """Of two attached GPUs the one that a process has open; nothing is written while nothing changes."""
+    """Only the one of two attached GPUs that a process has open; nothing is written while nothing changes."""
     pod, child = node.running()
     pod.allocate(*node.uuids[:2])
     pod.until_has(*node.uuids[:2])

@@ -1,4 +1,4 @@
-"""What pods leave behind while nobody looks is found again, and removed."""
+"""Leftovers of pods that ended while no plugin ran are found again, and removed."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from jupyter_gpu_node.devices import bpf
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.gpus import simulated
-from jupyter_gpu_node.gpus.registry import Stock
+from jupyter_gpu_node.gpus.registry import Registry
 from tests.agent.stage import FIRST_MINOR, PATIENCE, Node
 from tests.agent.test_start import SLOT, ask, ref, running
 from tests.cluster.testbed import until
@@ -59,7 +59,7 @@ async def test_a_program_that_only_its_pin_tells_of(quiet: Node) -> None:
         program.close()
         await plugin.agent.sweep()
         assert uid in pins.uids()
-        assert uid not in plugin.agent.members
+        assert uid not in plugin.agent.managed
         await plugin.agent.sweep()
         async with asyncio.timeout(PATIENCE):
             while uid in pins.uids():
@@ -112,7 +112,7 @@ async def test_the_node_tells_how_much_of_its_uplink_it_uses(
     gpus = simulated.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
     async with Kube(kubeconfig(quiet.plane.kubeconfig), deadline=10) as kube:
         inventory = Inventory(
-            Stock(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path), own=OwnGpus(tmp_path / "gpus.json")
+            Registry(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path), own=OwnGpus(tmp_path / "gpus.json")
         )
         await inventory.begin()
         task = asyncio.create_task(inventory.run())

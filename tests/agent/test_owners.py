@@ -1,4 +1,4 @@
-"""A GPU that somebody else gives away as well is given to nobody, and who uses it is left alone. What the kubelet tells
+"""A GPU that another plugin gives away as well is given to no pod, and its users are left alone. What the kubelet tells
 is made up here; a real one is asked in ``tests/kubelet/test_shared_node.py``."""
 
 import asyncio
@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpu_node.gpus import simulated_instances
 from jupyter_gpu_node.gpus.rules.managed import Given
 from jupyter_gpu_node.holders.rules.rights import Suspect, Verdict
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
 from jupyter_gpu_node.processes import proc
 from tests.agent.stage import Node
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
 class Told:
-    """What the kubelet tells; None: nothing."""
+    """The answer of the kubelet; None: nothing."""
 
     def __init__(self) -> None:
         self.given: tuple[Given, ...] | None = ()
@@ -37,7 +37,7 @@ async def test_a_gpu_with_two_owners(quiet: Node) -> None:
     """Unhealthy, said once, and granted when it has one owner again; while the kubelet is away nothing changes."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
         await until(lambda: plugin.inventory.node, "the node")
 
         def healthy() -> list[bool]:
@@ -45,7 +45,7 @@ async def test_a_gpu_with_two_owners(quiet: Node) -> None:
 
         stranger, user = await asyncio.to_thread(quiet.running)
         told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         assert healthy() == [False, True, True, True]
         assert "team/other as nvidia.com/gpu" in plugin.inventory.gpus[0].health
         pod = quiet.pod()
@@ -54,12 +54,12 @@ async def test_a_gpu_with_two_owners(quiet: Node) -> None:
         await asyncio.to_thread(pod.until_has, quiet.uuids[1])
         assert child.probe(*quiet.nodes) == "-+--"
         told.given = None
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         assert healthy() == [False, True, True, True]
         await until(lambda: "GpuHasTwoOwners" in quiet.events(), "the event")
         assert plugin.metrics.two_owners._value.get() == 1
         told.given = ()
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         await asyncio.to_thread(pod.until_has, *quiet.uuids[:2])
         assert child.probe(*quiet.nodes) == "++--"
         await until(lambda: "GpuHasOneOwner" in quiet.events(), "the event")
@@ -72,23 +72,23 @@ async def test_who_uses_a_gpu_with_two_owners_is_not_ended(quiet: Node) -> None:
     """Nobody knows whose it is; as soon as it is ours alone again the audit sees to it."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
         pod = quiet.pod(slot=False)
         user = pod.spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
         told.given = (Given(f"default/{pod.name}", "nvidia.com/gpu", (quiet.uuids[0],)),)
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         for _ in range(4):
             await plugin.audit.once()
         assert user.process.poll() is None
         told.given = ()
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         await plugin.audit.once()
         await until(lambda: user.process.poll() is not None, "its end")
 
 
 async def test_gpus_of_others_are_not_known(quiet: Node) -> None:
-    """They are in no inventory, nobody is given one, and who uses them is left alone."""
+    """They are in no inventory, no pod is given one, and their users are left alone."""
     before = quiet.file.read_text()
     quiet.file.write_text(json.dumps({**json.loads(before), "managed": {"indexes": [1, 2]}}))
     try:
@@ -119,7 +119,7 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
     told = Told()
     folder = quiet.folder / "state" / "simulated"
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
 
         def held() -> list[bool]:
             return [gpu.uuid in plugin.inventory.held_back for gpu in plugin.inventory.gpus]
@@ -128,17 +128,17 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             simulated_instances.write(folder, quiet.uuids[2], frozenset())
             simulated_instances.write(folder, quiet.uuids[3], frozenset({plain(3)}))
             told.given = (Given("team/other", "nvidia.com/mig-1g.5gb", (plain(3),)),)
-            await plugin.owners.once()
+            await plugin.second_owners.once()
             assert held() == [False, False, False, True], "the driver was asked at once"
             assert f"Its instance {plain(3)} was given to pod team/other" in plugin.inventory.gpus[3].health
 
             told.given = (Given("team/other", "nvidia.com/mig-1g.5gb", (plain(2),)),)
-            await plugin.owners.once()
+            await plugin.second_owners.once()
             assert held() == [False, False, True, True]
             assert "may have been given to pod team/other" in plugin.inventory.gpus[2].health
             assert plugin.metrics.two_owners._value.get() == 2
             simulated_instances.write(folder, quiet.uuids[2], frozenset({plain(2)}))
-            await plugin.owners.once()
+            await plugin.second_owners.once()
             assert held() == [False, False, True, False]
             pod = quiet.pod()
             child = pod.spawn()
@@ -148,8 +148,8 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             told.given = ()
             for uuid in quiet.uuids:
                 simulated_instances.write(folder, uuid, None)
-            await plugin.owners.once()
-            await plugin.inventory.look()
+            await plugin.second_owners.once()
+            await plugin.inventory.refresh()
             await asyncio.to_thread(pod.until_has, *quiet.uuids)
         finally:
             for uuid in quiet.uuids:
@@ -157,21 +157,21 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
 
 
 async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> None:
-    """Each GPU may be the one: none is granted, and who uses one is not ended."""
+    """Each GPU may be the one: none is granted, and its users are not ended."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
         user = quiet.pod(slot=False).spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        plugin.stock._source = Silent()
+        plugin.registry._source = Silent()
         told.given = (Given("team/other", "nvidia.com/gpu", (plain(1),)),)
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         assert plugin.inventory.held_back == set(quiet.uuids)
         for _ in range(4):
             await plugin.audit.once()
         assert user.process.poll() is None
         told.given = (Given("team/other", "nvidia.com/gpu", ("GPU-of-another",)),)
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         assert plugin.inventory.held_back == set()
 
 
@@ -179,7 +179,7 @@ async def test_who_was_given_a_gpu_since_the_last_question_is_not_ended(quiet: N
     """The kubelet is asked before anybody's process is ended; who was given nothing is."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
         address = plugin.settings.pod_resources_socket
         address.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX) as kubelet:
@@ -203,18 +203,18 @@ async def test_what_a_search_found_of_a_gpu_with_two_owners_is_nobodys_offence(q
     """A search may have begun before the other owner was known; when only we have the GPU again it counts."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.owners._given = told
+        plugin.second_owners._given = told
         user = quiet.pod(slot=False).spawn()
         start = proc.process_start_time(user.pid)
         assert start is not None
         suspect = Suspect(user.pid, start, "python", escaped=True)
-        plugin.audit._searched["a pod"] = (Sight({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
+        plugin.audit._searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
         told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         await plugin.audit.once()
         assert user.process.poll() is None
         assert plugin.inventory._held == {}
         told.given = ()
-        await plugin.owners.once()
+        await plugin.second_owners.once()
         await plugin.audit.once()
         await until(lambda: user.process.poll() is not None, "its end")

@@ -1,4 +1,4 @@
-"""What a plugin that starts anew takes for granted, and what it wants to see proven."""
+"""Facts that a restarted plugin takes for granted, and those it wants to see proven."""
 
 import os
 import signal
@@ -128,7 +128,7 @@ def test_a_pod_that_has_not_begun_holds_up_nobody(node: Node) -> None:
 
 
 def test_a_stopped_process_is_looked_at_like_any_other(node: Node) -> None:
-    """Who was stopped on a shared GPU stays so: to be held still for a look is something else. What it holds counts."""
+    """A process stopped on a shared GPU stays stopped: to be frozen for a scan is something else. Its GPUs count."""
     pod, child = node.running()
     pod.allocate(*node.uuids[:2])
     pod.until_has(*node.uuids[:2])

@@ -1,4 +1,4 @@
-"""What the kubelet is offered, by the whole plugin: only what a container could use."""
+"""The slots that the whole plugin offers to the kubelet: only those that a container could use."""
 
 import asyncio
 import shutil

@@ -25,7 +25,7 @@ from jupyter_gpu_node.agent.agent import CannotGuard
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.processes.signals import identify
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
 from tests.agent.stage import COUNT, Node, Pod
@@ -54,7 +54,7 @@ async def running(node: Node) -> AsyncIterator[Plugin]:
             await plugin.sharing.close()
             await plugin.sockets.close()
             await plugin.recorder.close()
-            plugin.eyes.close()
+            plugin.scanner.close()
             plugin.inventory.close()
 
 
@@ -142,7 +142,7 @@ async def test_the_order_of_kubelet_and_api_server_does_not_matter(quiet: Node) 
 
 
 async def test_a_pod_whose_group_is_not_there_does_not_start(quiet: Node) -> None:
-    """What cannot be guarded is not started; the text is for the user."""
+    """A pod that cannot be guarded is not started; the text is for the user."""
     pod = quiet.pod(group=False)
     async with running(quiet) as plugin:
         with pytest.raises(CannotGuard, match="control group of pod default/"):
@@ -328,7 +328,7 @@ async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
         plugin.gate.install()
         (about,) = await ask(path, {"get": "node"})
         assert about["shares"]["problem"] == "simulated GPUs have no driver"
-        await plugin.claims.given(SLOT, gated=True)
+        await plugin.owners.given(SLOT, gated=True)
         (about,) = await ask(path, {"get": "node"})
         assert about["shares"]["problem"] == ""
 
@@ -339,7 +339,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     pod, child = quiet.running()
     quiet.stop()
     settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
-    stopped = identified(child.pid)
+    stopped = identify(child.pid)
     assert stopped
     stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: ViolationRecord(stopped=frozenset({stopped}))}})
     signals.stop([stopped])

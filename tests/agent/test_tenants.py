@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.holders import scanner
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes.rules.scan_budget import EACH
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.agent.test_start import running
@@ -48,7 +48,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 def pass_on(giver: Child, taker: Child, path: Path) -> None:
-    """What ``giver`` holds, over a socket."""
+    """Pass on what ``giver`` holds, over a socket."""
     taker.run(f"server = socket.socket(socket.AF_UNIX); server.bind({str(path)!r}); server.listen()")
     giver.run(f"wire = socket.socket(socket.AF_UNIX); wire.connect({str(path)!r})")
     giver.run("socket.send_fds(wire, [b'x'], [held]); os.close(held)")
@@ -59,23 +59,23 @@ async def test_looks_do_not_take_longer_because_of_a_neighbour(quiet: Node) -> N
     """A pod with very many open files is left out, and said to be; side by side with the same look without it."""
     async with running(quiet) as plugin:
 
-        async def spent() -> tuple[float, Sight]:
+        async def spent() -> tuple[float, HolderScan]:
             times = []
             for _ in range(5):
                 begin = time.thread_time_ns()
-                sight = await asyncio.to_thread(scanner.look, plugin.inventory.seen.values(), {}, {})
+                scan = await asyncio.to_thread(scanner.scan_holders, plugin.inventory.seen.values(), {}, {})
                 begin = time.perf_counter_ns()
-                sight = await asyncio.to_thread(scanner.look, plugin.inventory.seen.values(), {}, {})
+                scan = await asyncio.to_thread(scanner.scan_holders, plugin.inventory.seen.values(), {}, {})
                 times.append(time.perf_counter_ns() - begin)
-            return min(times), sight
+            return min(times), scan
 
-        before, sight = await spent()
-        assert not sight.over
+        before, scan = await spent()
+        assert not scan.over
         pod, _ = await hoarder(quiet, 3)
-        after, sight = await spent()
-        assert set(sight.over) == {pod.uid}
+        after, scan = await spent()
+        assert set(scan.over) == {pod.uid}
         begin = time.perf_counter_ns()
-        assert not (await plugin.eyes.search(pod.uid, plugin.inventory.seen, None)).over
+        assert not (await plugin.scanner.search(pod.uid, plugin.inventory.seen, None)).over
         alone = time.perf_counter_ns() - begin
         assert after - before < alone / 2, f"{before / 1e6} → {after / 1e6} ms; the whole pod: {alone / 1e6} ms"
 
@@ -150,7 +150,7 @@ async def test_a_pod_that_was_too_much_before_anything_was_known_of_it(
     child = pod.spawn()
     pod.allocate(quiet.uuids[0])
     async with running(quiet) as plugin:
-        member = plugin.agent.members[hoard.uid]
+        member = plugin.agent.managed[hoard.uid]
         while all(one.process.poll() is None for one in children):
             assert not member.settled
             await plugin.audit.once()
@@ -167,8 +167,8 @@ async def test_a_gpu_that_is_kept_open_is_looked_for_rarely(quiet: Node, monkeyp
         pod, child = await given(plugin, quiet, 0)
         second = pod.spawn()
         second.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        looks, look = [], scanner.look
-        monkeypatch.setattr(scanner, "look", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
+        looks, look = [], scanner.scan_holders
+        monkeypatch.setattr(scanner, "scan_holders", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
         pod.allocate(generation=2)
         await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
         await asyncio.sleep(4)

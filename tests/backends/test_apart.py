@@ -227,8 +227,8 @@ def test_plain_files_are_nobody_elses() -> None:
     troubles = views.Troubles(around=around(DOCKER, "/run/lock/jupyter-gpu"))
     for simulated, device, count in ((True, None, 0), (True, gpu(0).device, 1), (False, None, 1)):
         found = replace(gpu(0), simulated=simulated, device=device)
-        stock: Any = SimpleNamespace(gpus=(found,), seen={found.uuid: found})
-        assert len(list(views._of_place(stock, troubles))) == count
+        registry: Any = SimpleNamespace(gpus=(found,), seen={found.uuid: found})
+        assert len(list(views._of_place(registry, troubles))) == count
 
 
 def test_groups_and_marks_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

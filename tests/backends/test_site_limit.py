@@ -20,7 +20,7 @@ from jupyter_gpu.backends.local.surroundings import SITE, site_limit
 from jupyter_gpu.common.rules.visible import OURS
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices.enforcement import MARK
-from jupyter_gpu_node.gpus.registry import Stock
+from jupyter_gpu_node.gpus.registry import Registry
 from tests.builders import gpu
 
 from .stage import Remote, Stage
@@ -159,11 +159,11 @@ def test_what_is_hidden_stays_known() -> None:
         def close(self) -> None:
             pass
 
-    stock = Stock(Source, always=(), choose=SiteLimit("1").choose)  # type: ignore[arg-type]
-    stock.take()
-    assert stock.gpus == FOUR[1:2]
-    assert stock.seen.keys() == {one.uuid for one in FOUR}
-    assert {one.device for one in FOUR} <= stock.devices
+    registry = Registry(Source, always=(), choose=SiteLimit("1").choose)  # type: ignore[arg-type]
+    registry.take()
+    assert registry.gpus == FOUR[1:2]
+    assert registry.seen.keys() == {one.uuid for one in FOUR}
+    assert {one.device for one in FOUR} <= registry.devices
 
 
 # -- servers ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local.store import Store
 from jupyter_gpu.backends.local.strangers import Strangers, account_of, commands, quiet
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .actor import FLAGS
 from .looks_real import tell
@@ -138,9 +138,9 @@ def test_what_has_lost_its_mark_is_still_of_its_server(stage: Stage) -> None:
     (gpu,) = mine.ask("request", milli=1000)["gpus"]
     command = ["env", "-i", "/bin/sh", "-c", f"exec 7<>{gpu['path']}; exec sleep 60"]
     pid = mine.ask("run", command=command, out=os.devnull, env={})
-    targets = proc.targets(one for one in stage.inventory() if one.uuid == gpu["uuid"])
+    targets = device_scan.targets(one for one in stage.inventory() if one.uuid == gpu["uuid"])
     try:
-        wait_for(lambda: proc.scan(targets, [pid]).holders[gpu["uuid"]], "the child")
+        wait_for(lambda: device_scan.scan(targets, [pid]).holders[gpu["uuid"]], "the child")
         mine.ask("sample")
         (card,) = mine.ask("view")["gpus"]
         assert [user["pid"] for user in card["users"]] == [pid]
@@ -221,10 +221,10 @@ def test_who_got_a_gpu_from_the_pod_is_no_excuse_when_it_comes_back(stage: Stage
 
 def test_programs_that_only_watch() -> None:
     """The driver's daemons, if they run as a system user, and the usual monitors; nobody else."""
-    assert quiet(proc.Process(1, 1, "nvidia-persiste", 113))
-    assert not quiet(proc.Process(1, 1, "nvidia-persiste", 1000))
-    assert quiet(proc.Process(1, 1, "nvtop", 1000))
-    assert not quiet(proc.Process(1, 1, "python", 0))
+    assert quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 113))
+    assert not quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 1000))
+    assert quiet(proc.ProcessInfo(1, 1, "nvtop", 1000))
+    assert not quiet(proc.ProcessInfo(1, 1, "python", 0))
     assert commands(["nvidia-persistenced", "Xorg"]) == {"nvidia-persiste", "Xorg"}
 
 
@@ -244,7 +244,7 @@ def test_when_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     known.granted(105)
     assert (known.pause(105), known.due((), 105.9), known.due((), 106)) == (1, False, True)
     monkeypatch.setattr(module, "alive", lambda process: process.pid != 2**30 + 7)
-    known.note({"a": (proc.Process(2**30 + 7, 1, "x"),), "b": (proc.Process(2**30 + 8, 1, "y"),)})
+    known.note({"a": (proc.ProcessInfo(2**30 + 7, 1, "x"),), "b": (proc.ProcessInfo(2**30 + 8, 1, "y"),)})
     known.survey({}, 200)
     assert (known.due(["a"], 200), known.due(["b"], 200), sorted(known.used)) == (True, False, ["a", "b"])
     known.note({"a": ()})

@@ -23,7 +23,7 @@ from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cl
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
-from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -147,7 +147,7 @@ class Stage:
         self.attached: dict[str, Attached] = {}
         """What the node plugin made so, told or not yet, by the pod's uid."""
         self.sockets: dict[str, PodSocket] = {}
-        self.news = PodNews()
+        self.news = PodEvents()
         """What the node plugin knows of pods."""
         self._objects: dict[str, dict[str, Any]] = {}
         self.deciding = True
@@ -286,7 +286,7 @@ class Stage:
 
     def _know(self, pod: dict[str, Any]) -> None:
         uid = objects.uid(pod)
-        self.news.tell(pod)
+        self.news.update(pod)
         if uid in self._objects and not objects.newer(pod, self._objects[uid]):
             return  # what we wrote ourselves comes by the watch as well
         records = read(pod)

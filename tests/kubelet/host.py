@@ -25,7 +25,7 @@ from jupyter_gpu_node.devices.rules import device_program
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, Reconciled
-from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.settings import Settings, load
 
 GROUPS = "/sys/fs/cgroup"
@@ -42,8 +42,8 @@ class Host:
             device_program.compile(DeviceRules.closed(gpu.device for gpu in self.gpus if gpu.device)), "test"
         )
         self.pods = Reflector(kube, paths.pods(), fields=f"spec.nodeName={settings.node}", on_change=lambda _: None)
-        self.claims = Claims(settings, lambda: self.pods.objects, self.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.gpus, self, self.claims)
+        self.owners = SlotOwners(settings, lambda: self.pods.objects, self.fetch)
+        self.plugin = DevicePlugin(settings, lambda: self.gpus, self, self.owners)
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
         """Close the pod's group, unless told to refuse."""
@@ -66,12 +66,12 @@ class Host:
     async def compare(self) -> None:
         """Again and again, once the pods are known."""
         await self.pods.synced.wait()
-        await self.claims.watch(self.report)
+        await self.owners.watch(self.report)
 
     def report(self, found: Reconciled) -> None:
         """Write it down."""
         unguarded = [[pod.name, container] for pod, container in found.unguarded]
-        known = {slot: claim.pod.name for slot, claim in self.claims.known.items()}
+        known = {slot: owner.pod.name for slot, owner in self.owners.known.items()}
         draft = self.settings.state / "reconciled.new"
         draft.write_text(json.dumps({"unguarded": unguarded, "known": known}))
         draft.replace(self.settings.state / "reconciled")

@@ -33,7 +33,7 @@ class SecondPlugin:
         return api.DevicePluginOptions()
 
     async def watch(self, _request: Any, _context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-        """What there is, again after each change."""
+        """Yield the devices, again after each change."""
         told = None
         while True:
             now = self._read()

@@ -115,7 +115,7 @@ class Kubelet:
         )
 
     async def stop(self) -> None:
-        """As if killed: nobody is told anything but by connections that break, and the sockets stay."""
+        """Stop as if killed: clients notice only broken connections, and the sockets stay."""
         for path, server in self._servers.items():
             hidden = path.with_name("hidden")
             path.rename(hidden)  # gRPC removes what it finds there, and a killed process removes nothing
@@ -163,7 +163,7 @@ class Kubelet:
         await plugin.call("PreStartContainer", request, api.PreStartContainerResponse)
 
     def give(self, uid: str, name: str, slot: str, *, container: str = "main", namespace: str = "team") -> Given:
-        """Remember who has a slot, in the checkpoint too."""
+        """Remember the owner of a slot, in the checkpoint too."""
         self.given.append(Given(uid, namespace, name, container, slot))
         self.write_checkpoint()
         return self.given[-1]

@@ -19,7 +19,7 @@ CODE = """
 import asyncio, os, sys, threading, time
 from pathlib import Path
 from jupyter_gpu_node import supervision
-from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from tests.kubelet.worlds import gpus, pod, settings
 
@@ -33,7 +33,7 @@ async def main():
     chosen = settings(Path(sys.argv[1]))
     async def nobody(namespace, name):
         return None
-    claims = Claims(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, nobody)
+    claims = SlotOwners(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, nobody)
     await supervision.supervise({"plugin": DevicePlugin(chosen, gpus, Guard(), claims).run()})
 
 asyncio.run(main())

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_node.kubelet import service
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
-from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from jupyter_gpu_node.settings import SLOT, Driver
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 
@@ -32,7 +32,7 @@ async def test_the_kubelet_learns_of_every_slot_and_that_it_must_ask_before_each
 
 
 async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
-    """All devices, the directory of the socket, the environment; nobody is asked to open anything."""
+    """All devices, the directory of the socket, the environment; no rule is changed."""
     async with world() as w:
         made = await w.kubelet.allocate("slot-0003")
         assert [(d.host_path, d.container_path, d.permissions) for d in made.devices] == [
@@ -44,7 +44,7 @@ async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
         assert dict(made.envs)["NVIDIA_VISIBLE_DEVICES"] == "void"
         assert w.settings.slot_directory("slot-0003").stat().st_mode & 0o777 == 0o755
         assert not w.guard.closed
-        assert not w.claims.known
+        assert not w.owners.known
 
 
 async def test_a_container_gets_the_gate_where_there_is_a_driver(tmp_path: Path) -> None:
@@ -61,10 +61,10 @@ async def test_a_container_gets_the_gate_where_there_is_a_driver(tmp_path: Path)
             assert seen["/usr/local/nvidia/lib64/libcuda.so.1"] == (gate if enforce else str(library))
             assert seen.get("/run/jupyter-gpu/driver/libcuda.so.1") == (str(library) if enforce else None)
             assert (w.settings.slot_directory("slot-0003") / "driver" / "libcuda.so.1").is_file()
-            assert w.claims.gated == ({"slot-0003"} if enforce else set())
+            assert w.owners.gated == ({"slot-0003"} if enforce else set())
             await w.end()
             w.begin()
-            assert w.claims.gated == ({"slot-0003"} if enforce else set()), "Also by the next node plugin."
+            assert w.owners.gated == ({"slot-0003"} if enforce else set()), "Also by the next node plugin."
 
 
 async def test_two_slots_for_one_container_are_refused_in_words() -> None:
@@ -85,7 +85,7 @@ async def test_before_a_container_starts_its_very_pod_is_closed() -> None:
         await w.kubelet.before_start("slot-0002")
         ref = PodRef("uid-1", "team", "alice")
         assert w.guard.closed == [(ref, "main", "slot-0002")]
-        assert w.claims.known == {"slot-0002": Claim("slot-0002", ref, "main")}
+        assert w.owners.known == {"slot-0002": SlotOwner("slot-0002", ref, "main")}
 
 
 async def test_a_guard_that_refuses_keeps_the_container_from_starting() -> None:
@@ -128,7 +128,7 @@ async def test_a_namesake_is_not_taken_for_the_pod() -> None:
 
 
 async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> None:
-    """Also one in a format that nobody knows."""
+    """Also one in an unknown format."""
     async with world() as w:
         w.add("uid-1", "alice")
         w.kubelet.give("uid-1", "alice", "slot-0002")
@@ -143,7 +143,7 @@ async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> N
 
 
 async def test_while_the_api_server_is_away_only_known_containers_start_again() -> None:
-    """What was confirmed once is remembered, by a restarted plugin too."""
+    """A confirmed owner is remembered, by a restarted plugin too."""
     async with world() as w:
         w.add("uid-1", "alice", seen=False)
         w.kubelet.give("uid-1", "alice", "slot-0002")
@@ -237,7 +237,7 @@ async def test_a_kubelet_that_forgot_who_has_a_slot_cannot_give_it_away_again() 
             await w.kubelet.allocate("slot-0002")
         del w.pods["uid-1"]
         await w.kubelet.allocate("slot-0002")
-        assert not w.claims.known
+        assert not w.owners.known
 
 
 async def test_a_driver_that_goes_away_lets_a_container_wait() -> None:

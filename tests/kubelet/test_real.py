@@ -104,15 +104,15 @@ class Node:
         return json.loads(self.cluster.kubectl("get", "pod", name, "-o", "json"))
 
     def lines(self, name: str) -> list[str]:
-        """What the pod wrote."""
+        """Return the lines that the pod wrote."""
         return self.cluster.kubectl("logs", name).splitlines()
 
     def first(self, name: str) -> str:
-        """What the container found before anything else."""
+        """Return the first line of the container: what it found before anything else."""
         return until(lambda: self.lines(name), SECONDS, f"the first line of {name}")[0]
 
     def calls(self, name: str) -> list[list[str]]:
-        """What the guard was told about the pod."""
+        """Return the guard's calls for the pod."""
         file, uid = self.state / "calls", self.get(name)["metadata"]["uid"]
         found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [call for call in found if call[0] == uid]
@@ -245,7 +245,7 @@ def test_a_kubelet_that_restarts_gets_the_plugin_again(node: Node, create: Creat
 
 
 def test_while_the_plugin_is_dead_no_container_with_a_slot_starts(node: Node, create: Create) -> None:
-    """What runs stays closed. A new plugin knows whose the slots are, and the kubelet goes on by itself."""
+    """Running pods stay closed. A new plugin knows whose the slots are, and the kubelet goes on by itself."""
     create("survivor")
     assert node.end(signal.SIGKILL) == -signal.SIGKILL
     node.wait_for_slots(0)

@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpu_node.kubelet import plugin as module
 from jupyter_gpu_node.kubelet.pod_resources import PodResources, PodResourcesError
 from jupyter_gpu_node.kubelet.registration import register
-from jupyter_gpu_node.kubelet.slot_owners import Claims
-from jupyter_gpu_node.processes.folder_watch import Changes
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
+from jupyter_gpu_node.processes.folder_watch import FolderWatch
 
 from .stand_in import until
 from .worlds import world
@@ -162,7 +162,7 @@ async def test_a_socket_that_does_not_answer_any_more_ends_the_plugin(monkeypatc
 async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: bool) -> None:
     """By inotify, or by looking where the kernel has none."""
     missing = tmp_path / "not there"
-    changes = Changes(tmp_path if hint else missing, poll=60 if hint else 0.01)
+    changes = FolderWatch(tmp_path if hint else missing, poll=60 if hint else 0.01)
     try:
         waiting = asyncio.create_task(changes.wait())
         await asyncio.sleep(0)
@@ -200,7 +200,7 @@ async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
             w.kubelet.give(f"uid-{number}", name, f"slot-000{number}")
             await w.kubelet.before_start(f"slot-000{number}")
             (w.settings.slot_directory(f"slot-000{number}") / "node.sock").touch()
-        assert set(w.claims.known) == {"slot-0001", "slot-0002", "slot-0003"}
+        assert set(w.owners.known) == {"slot-0001", "slot-0002", "slot-0003"}
         await w.end()
         w.pods.clear()
         w.add("uid-3", "carol")
@@ -209,12 +209,12 @@ async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
         (w.settings.run / "slots" / "not-ours").mkdir()
         (w.settings.run / "slots" / "not-ours" / "file").touch()
         w.begin()
-        found = await w.claims.reconcile()
-        assert [claim.pod.name for claim in found.orphaned] == ["alice"]
+        found = await w.owners.reconcile()
+        assert [owner.pod.name for owner in found.orphaned] == ["alice"]
         assert found.stuck == ("slot-0002",)
         left = sorted(path.name for path in (w.settings.run / "slots").iterdir())
         assert left == ["not-ours", "slot-0002", "slot-0003"]
-        again = Claims(w.settings, lambda: w.pods, w.fetch)
+        again = SlotOwners(w.settings, lambda: w.pods, w.fetch)
         assert set(again.known) == {"slot-0002", "slot-0003"}
 
 
@@ -222,6 +222,6 @@ async def test_a_slot_that_is_given_away_just_now_keeps_its_directory() -> None:
     """Nobody tells of it until its container starts."""
     async with world() as w:
         await w.kubelet.allocate("slot-0004")
-        found = await w.claims.reconcile()
-        assert "slot-0004" not in found.claims
+        found = await w.owners.reconcile()
+        assert "slot-0004" not in found.owners
         assert w.settings.slot_directory("slot-0004").is_dir()

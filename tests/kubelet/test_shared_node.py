@@ -124,11 +124,11 @@ class Shared:
         self.cluster.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", patch)
 
     def tries(self, name: str) -> str:
-        """What that pod can open."""
+        """Return the devices that the pod can open."""
         return self.cluster.kubectl("exec", name, "--", "sh", "-c", TRY.format(first=first_minor())).strip()
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """What the node tells."""
+        """Return the inventory that the node publishes."""
         node = json.loads(self.cluster.kubectl("get", "node", "node1", "-o", "json"))
         return decode_inventory(node["metadata"]["annotations"].get(INVENTORY, "[]"))
 
@@ -139,12 +139,12 @@ class Shared:
         return [(one["reason"], one["message"]) for one in found]
 
     def restarts(self, name: str) -> int:
-        """Of its container."""
+        """Return how often its container was restarted."""
         pod = json.loads(self.cluster.kubectl("get", "pod", name, "-o", "json"))
         return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
     def log(self) -> str:
-        """Of both plugins."""
+        """Return the log of both plugins."""
         return (self.folder / "log").read_text()
 
 

@@ -15,7 +15,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
-from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
 from tests.devices import first_minor
 
@@ -79,7 +79,7 @@ class World:
     server: list[Any] | None
     """What the API server answers when it is asked; None: it is away."""
     gpus: tuple[Gpu, ...] = field(default_factory=gpus)
-    claims: Claims = field(init=False)
+    owners: SlotOwners = field(init=False)
     plugin: DevicePlugin = field(init=False)
     task: asyncio.Task[None] = field(init=False)
 
@@ -88,10 +88,10 @@ class World:
 
     def begin(self) -> None:
         """Start the plugin as a new process would: it knows only what lies on disk."""
-        self.claims = Claims(self.settings, lambda: self.pods, self.fetch)
+        self.owners = SlotOwners(self.settings, lambda: self.pods, self.fetch)
         gate = Gate(self.settings.state, lambda: Path(__file__))  # any file does
         gate.install()
-        self.plugin = DevicePlugin(self.settings, lambda: self.gpus, self.guard, self.claims, gate)
+        self.plugin = DevicePlugin(self.settings, lambda: self.gpus, self.guard, self.owners, gate)
         self.task = asyncio.create_task(self.plugin.run())
 
     async def end(self) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu_node.agent.pod import NEWS, Member, advance, found_holders, suspicious, wanted, worth_writing
+from jupyter_gpu_node.agent.pod import NEWS, ManagedPod, advance, found_holders, to_look_for, wanted, worth_writing
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
@@ -19,7 +19,7 @@ RIGHTS = Rights({"me": {A, B}, "other": {B}})
 ME = Suspect(2**30, 500, "python", "me")
 """A process of the pod; its number is nobody's."""
 HOLDER = Holder(0, "python")
-UNSEEN = Sight()
+UNSEEN = HolderScan()
 """No look yet."""
 
 
@@ -36,22 +36,22 @@ def member(
     has: tuple[str, ...] | None = None,
     draining: tuple[str, ...] = (),
     **more: Any,
-) -> Member:
+) -> ManagedPod:
     """With generation 2 decided and generation 1 attached."""
     allocated = None if decided is None else Allocated(2, shares(*decided))
     attached = None if has is None else Attached(1, shares(*has), drains(*draining))
     usual = {"granted": dict.fromkeys(has or (), 1000), "settled": True, "began": 100}
-    return Member("me", PodView(REF, allocated=allocated), attached=attached, **{**usual, **more})
+    return ManagedPod("me", PodView(REF, allocated=allocated), attached=attached, **{**usual, **more})
 
 
-def step(one: Member, *given: str, sight: Sight = UNSEEN, **more: Any) -> Attached | None:
+def step(one: ManagedPod, *given: str, scan: HolderScan = UNSEEN, **more: Any) -> Attached | None:
     """With rules in force that allow these."""
-    return advance(one, shares(*given), sight, RIGHTS, **more)
+    return advance(one, shares(*given), scan, RIGHTS, **more)
 
 
-def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspect, ...]) -> Sight:
-    """At these; ``a=``: who has GPU-a open."""
-    return Sight({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
+def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspect, ...]) -> HolderScan:
+    """A scan for these; ``a=``: the processes that have GPU-a open."""
+    return HolderScan({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
 
 
 def test_a_grant_that_was_taken_back_before_it_was_known_is_answered() -> None:
@@ -80,27 +80,27 @@ def test_of_a_pod_that_never_had_anything_nothing_is_said() -> None:
     assert step(member()) is None
     assert step(member(())) is None
     assert step(member((), has=())) == Attached(2)
-    assert step(member(None, has=(A,)), sight=looked(A)) == Attached(1)
+    assert step(member(None, has=(A,)), scan=looked(A)) == Attached(1)
 
 
 def test_what_is_taken_is_gone_only_after_a_look() -> None:
-    """Not looked at: not proven. Looked at and nobody there: free."""
+    """Not scanned for: not proven. Scanned for and no holder found: free."""
     assert step(member((), has=(A,))) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(A,)), sight=looked(B)) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(A,)), sight=looked(A)) == Attached(2)
-    assert step(member((), has=(), draining=(A,)), sight=looked(A)) == Attached(2)
+    assert step(member((), has=(A,)), scan=looked(B)) == Attached(2, (), drains(A), Reason.DRAINING)
+    assert step(member((), has=(A,)), scan=looked(A)) == Attached(2)
+    assert step(member((), has=(), draining=(A,)), scan=looked(A)) == Attached(2)
 
 
 def test_whoever_has_it_open_keeps_it_draining() -> None:
     """One of the pod's own, a stranger, or one that could not be looked into; not one that was there before the pod."""
-    own = step(member((B,), has=(A, B)), B, sight=looked(A, a=(ME,)))
+    own = step(member((B,), has=(A, B)), B, scan=looked(A, a=(ME,)))
     assert own == Attached(2, shares(B), drains(A, holders=(HOLDER,)), Reason.DRAINING)
     stranger = Suspect(2**30, 500, "python", "other")
-    foreign = step(member((), has=(A,)), sight=looked(A, a=(stranger,)))
+    foreign = step(member((), has=(A,)), scan=looked(A, a=(stranger,)))
     assert foreign == Attached(2, (), drains(A, holders=(Holder(0, "python", True),)), Reason.DRAINING)
     for start, left in ((99, ()), (100, drains(A, holders=(Holder(0, "hidden", True),)))):
         hidden = (Suspect(2**30, start, "hidden"),)
-        found = step(member((), has=(A,)), sight=looked(A, hidden=hidden, a=()))
+        found = step(member((), has=(A,)), scan=looked(A, hidden=hidden, a=()))
         assert found is not None
         assert found.draining == left
 
@@ -116,28 +116,28 @@ def test_rules_that_no_record_tells_of_count_as_had() -> None:
     """The process that made them died before it wrote: taken back, it drains until a look."""
     cut_off: dict[str, Any] = {"granted": {A: 500}}
     assert step(member((), has=(), **cut_off)) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(), **cut_off), sight=looked(A)) == Attached(2)
+    assert step(member((), has=(), **cut_off), scan=looked(A)) == Attached(2)
     assert step(member((A,), has=(), **cut_off), A) == Attached(2, shares(A))
 
 
 def test_what_a_pod_of_an_earlier_process_has_open_is_found() -> None:
-    """Though nobody recorded it; not what it rightly has, others have, or a stranger has open."""
-    sight = looked(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
+    """Though it was not recorded; not what it rightly has, others have, or a stranger has open."""
+    scan = looked(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
     new: dict[str, Any] = {"settled": False}
-    assert step(member(**new), sight=sight) == Attached(
+    assert step(member(**new), scan=scan) == Attached(
         0, (), drains(A, holders=(HOLDER,)) + drains(B, holders=(HOLDER,)), Reason.DRAINING
     )
-    assert step(member((A,), **new), A, sight=sight, claimed={B}) == Attached(2, shares(A))
-    known = step(member((), has=(A,), **new), sight=sight, claimed={B})
+    assert step(member((A,), **new), A, scan=scan, claimed={B}) == Attached(2, shares(A))
+    known = step(member((), has=(A,), **new), scan=scan, claimed={B})
     assert known == Attached(2, (), drains(A, holders=(HOLDER,)), Reason.DRAINING)
-    draining = step(member((), has=(), draining=(A, B), **new), sight=sight)
+    draining = step(member((), has=(), draining=(A, B), **new), scan=scan)
     assert draining is not None
     assert [item.uuid for item in draining.draining] == [A, B]
-    assert step(member(), sight=sight) is None
+    assert step(member(), scan=scan) is None
 
 
 def test_what_is_broken_stays_attached_and_is_told() -> None:
-    """What runs on it ends in its own way."""
+    """Programs that run on it end in their own way."""
     found = step(member((A,), has=(A,)), A, unhealthy=frozenset({A}))
     assert found == Attached(2, shares(A), reason=Reason.UNHEALTHY)
 
@@ -145,9 +145,9 @@ def test_what_is_broken_stays_attached_and_is_told() -> None:
 def test_what_must_be_looked_for() -> None:
     """All that it had and has no more; of a pod that is not known yet all that it may have."""
     one = member((), has=(A,), draining=(B,), granted={C: 1000})
-    assert suspicious(one, {C}, {A, B, C}) == {A, B}
-    assert suspicious(member((B,)), {B}, {A, B, C}) == frozenset()
-    assert suspicious(member((B,), settled=False), {B}, {A, B, C}) == {A, C}
+    assert to_look_for(one, {C}, {A, B, C}) == {A, B}
+    assert to_look_for(member((B,)), {B}, {A, B, C}) == frozenset()
+    assert to_look_for(member((B,), settled=False), {B}, {A, B, C}) == {A, C}
 
 
 @pytest.mark.parametrize(
@@ -161,22 +161,22 @@ def test_what_must_be_looked_for() -> None:
     ],
 )
 def test_what_a_pod_should_have(view: PodView | None, settled: bool, found: Allocated | None) -> None:
-    """What was decided; nothing when it ended; what it has where that cannot be read."""
-    assert wanted(Member("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, settled=settled)) == found
+    """The decision; nothing when it ended; its present state where the decision cannot be read."""
+    assert wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, settled=settled)) == found
 
 
 def test_holders_are_those_of_what_was_looked_at() -> None:
-    """Each pod's own view of it: who is allowed is no holder of what others drain."""
-    sight = looked(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
-    assert found_holders(member(), sight, RIGHTS) == {A: (HOLDER,), B: ()}
+    """Each pod's own view of it: a pod with the right to a GPU is no holder of what others drain."""
+    scan = looked(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
+    assert found_holders(member(), scan, RIGHTS) == {A: (HOLDER,), B: ()}
 
 
 def test_when_the_api_server_hears_of_it() -> None:
-    """What changed at once; other names of holders alone after a while."""
+    """A change is written at once; other names of holders alone after a while."""
     said = Attached(1, (), drains(A, holders=(HOLDER,)))
     renamed = Attached(1, (), drains(A, holders=(Holder(7, "other"),)))
-    one = Member("me", attached=said, recorded=said, written=50.0)
-    assert not worth_writing(Member("me"), 1000)
+    one = ManagedPod("me", attached=said, recorded=said, written=50.0)
+    assert not worth_writing(ManagedPod("me"), 1000)
     assert not worth_writing(one, 1000)
     one.recorded = None
     assert worth_writing(one, 50)
@@ -190,7 +190,7 @@ def test_when_the_api_server_hears_of_it() -> None:
 def test_whose_word_about_a_pod_counts() -> None:
     """At first what is recorded; after a write of ours only what is newer than that."""
     first, second = Attached(1, shares(A)), Attached(2, shares(B))
-    one = Member("me")
+    one = ManagedPod("me")
     one.see(PodView(REF, attached=first, version="5"))
     assert (one.attached, one.recorded) == (first, first)
     one.attached, one.recorded, one.version = second, second, "8"
@@ -203,7 +203,7 @@ def test_whose_word_about_a_pod_counts() -> None:
 
 
 def test_what_it_keeps_from_others() -> None:
-    """What its rules allow, else what is recorded, and what drains; all is open while it is not settled."""
+    """Others may rely on its rules, else its record, and what drains; anything may be open while it is not settled."""
     one = member((A,), has=(A, B), draining=(C,), granted={A: 250})
     held = one.holding
     assert (held.claim(A), held.claim(B), held.claim(C), held.settled) == (250, 1000, 1000, True)
@@ -223,7 +223,7 @@ def test_what_is_open_is_told_with_what_is_attached() -> None:
     assert after == Attached(2, shares(A, B), open=(A,))
     one.attached, one.recorded = after, Attached(2, shares(A, B), open=(B,))
     assert worth_writing(one, 0)
-    assert step(member((B,), has=(A, B), open=frozenset({A})), B, sight=looked(A)) == Attached(2, shares(B))
+    assert step(member((B,), has=(A, B), open=frozenset({A})), B, scan=looked(A)) == Attached(2, shares(B))
 
 
 def test_what_its_containers_lack_is_told_of_a_pod_that_has_nothing() -> None:

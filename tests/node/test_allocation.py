@@ -1,4 +1,4 @@
-"""What a container with a slot gets."""
+"""The devices, mounts and environment of a container with a slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may have a GPU open, case by case."""
+"""Rights to have a GPU open, case by case."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def suspect(pod: str | None = None, command: str = "python", **more: bool) -> Su
         (suspect(command="Xorg", escaped=True), Verdict.INTRUDER),
         (suspect(escaped=True), Verdict.INTRUDER),
         (suspect(command="nvidia-smi"), Verdict.STRANGE),
-        (suspect("none", ours=True), Verdict.FINE),
+        (suspect("none", own_helper=True), Verdict.FINE),
     ],
 )
 def test_verdicts(who: Suspect, verdict: Verdict) -> None:
@@ -41,7 +41,7 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
         (suspect("without-a-slot"), (True, True)),
         (suspect(), (True, True)),
         (suspect(command="Xorg"), None),
-        (suspect(ours=True), None),
+        (suspect(own_helper=True), None),
         (suspect(escaped=True), (True, True)),
         (Suspect(10, 99, "daemon"), None),  # it is older than the pod
         (Suspect(10, 99, "daemon", escaped=True), (True, True)),
@@ -49,6 +49,6 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
     ],
 )
 def test_who_keeps_a_pod_from_being_rid_of_a_gpu(who: Suspect, counts: tuple[bool, bool] | None) -> None:
-    """Its own processes always; of the others, who has no right to it."""
+    """Its own processes always; other processes if they have no right to it."""
     found = holders([who], GPU, "none", 100, RIGHTS)
     assert [foreign for _, foreign in found] == ([counts[1]] if counts else [])

@@ -99,7 +99,7 @@ def test_names(uid: str) -> None:
 
 @pytest.mark.parametrize("group", ["/", "/sys/fs/cgroup", "/tmp", "/sys/fs/cgroup/unified/user.slice"])
 def test_remove_touches_only_our_own(group: str) -> None:
-    """Whatever a record says, a group of somebody else is not removed."""
+    """Whatever a record says, a group that is not ours is not removed."""
     with pytest.raises(ValueError, match="not a group"):
         cgroup.remove(Path(group))
 
@@ -157,7 +157,7 @@ def test_groups_below(parent: Path, uid: str, spawn: Callable[..., Child]) -> No
 
 @pytest.mark.root
 def test_processes_born_inside_stay_inside(parent: Path, uid: str, spawn: Callable[..., Child]) -> None:
-    """What a member starts is a member."""
+    """A process that a member of the group starts is a member."""
     group = cgroup.create(parent, uid)
     child = spawn()
     cgroup.enter(group, child.pid)

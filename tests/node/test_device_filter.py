@@ -40,7 +40,7 @@ HEAD = """\
 
 
 def test_rules_that_deny_nothing_cannot_be_made() -> None:
-    """A program that only says yes would open every GPU: whoever knows of none must not take it for none to guard."""
+    """A program that only says yes would open every GPU: unknown GPUs must not count as none to guard."""
     with pytest.raises(ValueError, match="would open every GPU"):
         DeviceRules.closed(())
     with pytest.raises(ValueError, match="deny nothing"):

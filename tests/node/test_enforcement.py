@@ -1,4 +1,4 @@
-"""Who may open what, decided by the running kernel: programs on v2 groups, the v1 controller, and soft mode."""
+"""Access to devices, decided by the running kernel: programs on v2 groups, the v1 controller, and soft mode."""
 
 import contextlib
 import errno

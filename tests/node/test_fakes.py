@@ -207,7 +207,7 @@ def test_others_cannot_make_a_gpu_sick(home: Path, spawn: Spawn) -> None:
 
 
 def test_loads(home: Path, spawn: Spawn) -> None:
-    """What several programs do adds up, to what a GPU can do; one that ended does nothing."""
+    """The loads of several programs add up, at most to a whole GPU; one that ended has none."""
     source = SimulatedGpus(home, 2)
     first, second, idle = uuid_of(0), uuid_of(1), simulated_sensors.load(0, 0)
     assert source.loads([first, "GPU-unknown"]) == {first: idle}
@@ -269,7 +269,7 @@ def test_bad_records_do_not_count(home: Path, change: dict[str, object]) -> None
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b" " * 5000, b'{"busy": NaN}'], ids=repr)
 def test_garbage_does_not_count(home: Path, content: bytes) -> None:
-    """Half-written, oversize or binary files harm nobody."""
+    """Half-written, oversize or binary files do no harm."""
     source = SimulatedGpus(home, 1)
     (home / "load" / f"{os.getpid()}.{uuid_of(0)}").write_bytes(content)
     (home / "load" / "README").write_bytes(content)
@@ -329,7 +329,7 @@ def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
 
 
 def test_gpus_of_a_node_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its container takes for the machine is another one with each pod."""
+    """The machine id that a container sees is another one with each pod."""
     before = uuid_of(0), uuid_of(0, "node1")
     monkeypatch.setattr(simulated, "_machine", lambda: "another-pod")
     assert (uuid_of(0) != before[0], uuid_of(0, "node1") == before[1]) == (True, True)

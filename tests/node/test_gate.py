@@ -30,7 +30,7 @@ def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
 
 
 def test_half_a_file_and_a_link_do_not_stay(tmp_path: Path) -> None:
-    """What an earlier process was writing when it ended, and what somebody else put there."""
+    """Files that an earlier process was writing when it ended, and files from elsewhere."""
     folder = tmp_path / "gate"
     folder.mkdir()
     (folder / ".libcuda.so.1.new").write_text("half")

@@ -1,4 +1,4 @@
-"""What a Node tells of its GPUs."""
+"""The annotation and labels of a Node with GPUs."""
 
 import re
 from typing import Any
@@ -41,7 +41,7 @@ def test_labels_of_several_models_and_of_none() -> None:
 
 @given(st.text(max_size=200))
 def test_any_model_becomes_a_label(text: str) -> None:
-    """What Kubernetes accepts as a value, or nothing."""
+    """A label is a value that Kubernetes accepts, or nothing."""
     assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", rules.label_value(text))
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_written_twice() -> None:
 
 
 def test_sick_gpus_say_everything_that_is_wrong() -> None:
-    """What the driver said stays."""
+    """The text of the driver stays."""
     first = rules.sick((gpu(0),), {"GPU-0": "One thing."})
     (both,) = rules.sick(first, {"GPU-0": "Another."})
     assert not both.healthy

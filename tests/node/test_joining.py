@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.cgroup import parse_membership
-from jupyter_gpu_node.devices.hierarchy_check import Joining
+from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.rules.pod_cgroup import astray
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -39,8 +39,8 @@ def test_who_is_astray(text: str, uid: str | None) -> None:
 
 def test_where_there_is_no_v1_nothing_is_astray(tmp_path: Path) -> None:
     """On a node with v2 alone, or where v1 has no group of that pod."""
-    Joining(None).check([UID])
-    Joining(tmp_path).check_pod(UID)
+    HierarchyCheck(None).check([UID])
+    HierarchyCheck(tmp_path).check_pod(UID)
 
 
 def test_the_v1_tree_is_found_where_the_host_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_the_v1_tree_is_found_where_the_host_has_it(tmp_path: Path, monkeypatch:
     for directory in (tmp_path / "devices", group.parent, group):
         (directory / "cgroup.procs").write_text("")
     (group / "cgroup.procs").write_text(f"0\n{os.getpid()}\n{2**30}\n")
-    found = Joining.of_this_machine(tmp_path)
+    found = HierarchyCheck.of_this_machine(tmp_path)
     found.check_pod(UID)
     monkeypatch.setattr(cgroup, "membership", lambda *_: parse_membership(f"4:devices:{POD}\n0::/\n"))
     with pytest.raises(OSError, match=f"keeps the processes of pod {UID} out of the cgroup v2 tree"):

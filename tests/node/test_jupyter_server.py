@@ -16,26 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, PodSockets
-from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from jupyter_gpu_node.processes.signals import identify
 from jupyter_gpu_node.shares import origin
 from jupyter_gpu_node.shares.rules import jupyter_server
 from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 from tests.node.conftest import Child
 from tests.shares.enforcing import until
 
-processes = st.builds(Process, st.integers(1, 9), st.integers(0, 9))
+processes = st.builds(ProcessId, st.integers(1, 9), st.integers(0, 9))
 ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(processes))
-def test_the_server_is_the_oldest_whoever_came_first(connected: list[Process]) -> None:
-    """Of any order of connections the same; of none nobody."""
+def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId]) -> None:
+    """The same for any order of connections; none without connections."""
     found = jupyter_server.server(connected)
     assert (found is None) == (not connected)
     assert found is None or all(found.started <= one.started for one in connected)
@@ -44,7 +44,7 @@ def test_the_server_is_the_oldest_whoever_came_first(connected: list[Process]) -
 
 
 @given(st.lists(processes, min_size=1), processes)
-def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[Process], newcomer: Process) -> None:
+def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[ProcessId], newcomer: ProcessId) -> None:
     """So what the server started cannot keep it away, and it does not keep itself away."""
     loser = jupyter_server.makes_room(connected, newcomer)
     youngest = max(one.started for one in connected)
@@ -67,7 +67,7 @@ def test_a_line_tells_of_its_container_only_if_it_leaves_it(line: list[Ancestor]
 
 @given(ancestors, st.none() | st.lists(st.integers(0, 9)))
 def test_the_first_process_is_number_one_or_the_oldest(one: Ancestor, others: list[int] | None) -> None:
-    """What is not known counts against it."""
+    """Unknown facts count against it."""
     oldest = others is not None and not any(other < one.started for other in others)
     assert jupyter_server.is_first(one, others) == (one.first or oldest)
 
@@ -115,14 +115,14 @@ class Container:
     group: Path
     sockets: PodSockets
 
-    def process(self, role: str) -> Process:
+    def process(self, role: str) -> ProcessId:
         """It must be there."""
         pids = [
             pid
             for pid in cgroup.processes(self.group)
             if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[3:4] == [role.encode()]
         ]
-        found = identified(pids[0])
+        found = identify(pids[0])
         assert found
         return found
 
@@ -176,10 +176,10 @@ async def container(
     async def answer(_uid: str, _what: str) -> dict[str, object]:
         return {"gpus": []}
 
-    def of_first(process: Process, pod: str) -> bool:
+    def of_first(process: ProcessId, pod: str) -> bool:
         return origin.of_first(process, pod, group.parent)
 
-    sockets = PodSockets(lambda _: folder, answer, PodNews().follow, of_first)
+    sockets = PodSockets(lambda _: folder, answer, PodEvents().follow, of_first)
     await sockets.serve("slot-1", uid)
     before = ["unshare", "--pid", "--fork", "--kill-child"] if own_pids else []
     play(group, folder, spawn, *before, sys.executable, "-c", ACTOR, "first", str(folder))
@@ -228,7 +228,7 @@ def test_what_was_put_into_a_container_later_is_never_the_server(
             await one.connect("server")
             await one.is_server("server")
             assert not origin.of_first(one.process("server"), "another-pod", group.parent)
-            assert not origin.of_first(Process(first.pid, first.started + 1), one.uid, group.parent)
+            assert not origin.of_first(ProcessId(first.pid, first.started + 1), one.uid, group.parent)
 
     asyncio.run(check())
 
@@ -238,7 +238,7 @@ def test_a_process_of_no_pod_is_no_server(group: Path) -> None:
     """Nor one that has ended."""
     outside = subprocess.Popen(["sleep", "60"])
     try:
-        process = identified(outside.pid)
+        process = identify(outside.pid)
         assert process
         assert not origin.of_first(process, "uid", group.parent)
     finally:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node import settings
-from jupyter_gpu_node.holders.rules.known_pods import GPU_OPERATOR, is_known
+from jupyter_gpu_node.holders.rules.known_pods import GPU_OPERATOR, is_trusted
 
 NAMESPACES = ("gpu-operator",)
 PRIVILEGED = {"privileged": True}
@@ -46,15 +46,15 @@ def pod(namespace: str = "alice", app: str = "nvidia-dcgm", context: Any = None,
 )
 def test_a_label_counts_only_on_a_master_of_the_node(given_pod: dict[str, Any], known: bool) -> None:
     """A namespace counts by itself, as only administrators make pods there."""
-    assert is_known(given_pod, NAMESPACES, GPU_OPERATOR) is known
+    assert is_trusted(given_pod, NAMESPACES, GPU_OPERATOR) is known
 
 
 @pytest.mark.parametrize("namespace", ["alice", "gpu-operator"])
 def test_a_notebook_is_never_known(namespace: str) -> None:
-    """What has a slot is given its GPUs, and holds no other."""
+    """A pod with a slot is given its GPUs, and may hold no other."""
     notebook = pod(namespace, context=PRIVILEGED)
     notebook["spec"]["containers"][0]["resources"] = {"limits": {"jupyter-gpu.io/slot": "1"}}
-    assert not is_known(notebook, NAMESPACES, GPU_OPERATOR)
+    assert not is_trusted(notebook, NAMESPACES, GPU_OPERATOR)
 
 
 @given(odd=anything, context=anything, capabilities=anything, labels=anything)
@@ -62,7 +62,7 @@ def test_odd_pods_are_not_known(odd: Any, context: Any, capabilities: Any, label
     """Whatever stands where something else is expected."""
     found = (odd, pod(context=context), pod(context={"capabilities": capabilities}), {"metadata": {"labels": labels}})
     for one in (*found, {"spec": odd}, {**pod(), "spec": {"containers": odd}}):
-        assert not is_known(one, NAMESPACES, GPU_OPERATOR)
+        assert not is_trusted(one, NAMESPACES, GPU_OPERATOR)
 
 
 @pytest.mark.parametrize("label", ["", "app", "app=", "=exporter"])

@@ -10,7 +10,7 @@ from jupyter_gpu_node.processes.rules.scan_budget import (
     Budgets,
     OverBudget,
     Search,
-    missing_since,
+    denied_since,
 )
 
 costs = st.lists(st.integers(0, 50) | st.just(0.125))
@@ -35,7 +35,7 @@ def test_no_more_is_read_than_the_budget(most: int, wanted: list[float]) -> None
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50))))
 def test_a_pod_takes_nothing_from_another(spent: list[tuple[str, int]]) -> None:
-    """What is left of one depends on what was read of that one alone."""
+    """The rest of a budget depends only on what was read of that pod."""
     budgets = Budgets(100)
     for pod, cost in spent:
         budget = budgets.of(pod)
@@ -74,7 +74,7 @@ def test_what_is_opened_again_begins_anew(steps: list[frozenset[str]]) -> None:
     """Since when something is denied is when it was denied last: what a look saw before counts for nothing."""
     missing: dict[str, float] = {}
     for now, denied in enumerate(steps):
-        missing = missing_since(missing, denied, float(now))
+        missing = denied_since(missing, denied, float(now))
         assert missing.keys() == denied
         for uuid, since in missing.items():
             run = 0

@@ -13,7 +13,7 @@ from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus.rules.instances import Told
+from jupyter_gpu_node.gpus.rules.instances import InstancesByGpu
 from jupyter_gpu_node.gpus.rules.managed import Choice, Given, Managed
 from jupyter_gpu_node.gpus.source import OurGpus
 from jupyter_gpu_node.kubelet.pod_resources import others
@@ -94,7 +94,7 @@ def test_what_the_kubelet_tells_of_others() -> None:
 
 
 class Source:
-    """Of GPUs, for the test."""
+    """A source of GPUs for the test."""
 
     simulated = False
     note = "a note"
@@ -133,7 +133,7 @@ def test_a_source_without_the_gpus_of_others() -> None:
 class Divided(Source):
     """One that knows of instances."""
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         return {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}
 
 

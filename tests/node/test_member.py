@@ -1,39 +1,39 @@
-"""What is known of a pod, and what others may rely on."""
+"""The state of a managed pod, and what others may rely on."""
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.agent.pod import Member, lacking
+from jupyter_gpu_node.agent.pod import ManagedPod, lacking
 from jupyter_gpu_node.agent.rules import holdings
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
 from tests.builders import gpu
 
 
 def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
-    """What an earlier process gave it may not be recorded: none of its processes is ended for it."""
-    member = Member("uid", attached=Attached(1, (GpuShare("GPU-0", 1000),)))
-    assert member.guard is None
-    assert member.rights is None
-    rights = Rights({"uid": member.rights})
+    """The grants of an earlier process may be unrecorded: no process of the pod is ended for them."""
+    pod = ManagedPod("uid", attached=Attached(1, (GpuShare("GPU-0", 1000),)))
+    assert pod.guard is None
+    assert pod.rights is None
+    rights = Rights({"uid": pod.rights})
     assert judge(Suspect(10, 1, "python", "uid"), "GPU-3", rights) is Verdict.FINE
 
 
 def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
     """It may open anything; as soon as it is closed, the others get what they were given."""
-    other, loose = Member("a"), Member("b", settled=True, loose=True)
+    other, unclosed = ManagedPod("a"), ManagedPod("b", settled=True, unclosed=True)
     shares = (GpuShare("GPU-0", 1000),)
-    assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
-    loose.loose = False
-    assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == shares
+    assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == ()
+    unclosed.unclosed = False
+    assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == shares
 
 
 def test_only_what_two_looks_in_a_row_find_is_news() -> None:
-    """Who opens and closes a GPU again and again causes no writes."""
-    member, a, b = Member("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
-    assert [member.glimpsed(found) for found in (a, b, a, a, a, b, a, b, b)] == [
+    """A program that opens and closes a GPU again and again causes no writes."""
+    pod, a, b = ManagedPod("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
+    assert [pod.observe_open(found) for found in (a, b, a, a, a, b, a, b, b)] == [
         *(False, False, False, True, False),
         *(False, False, False, True),
     ]
-    assert member.open == b
+    assert pod.open == b
 
 
 def test_a_container_lacks_what_it_has_no_device_of() -> None:

@@ -1,4 +1,4 @@
-"""Of a pod without a control group: since when could any of its processes have given a GPU away?"""
+"""A pod without a control group: since when could any of its processes have given a GPU away?"""
 
 import asyncio
 import os
@@ -12,24 +12,24 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.steps import Steps, Tools
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.processes.proc import process_start_time
 
 UID = "8a4c1b9e-0000-4000-8000-000000000001"
 
 
-def enclosed(pins: Pins, root: Path) -> Member:
-    """A member after the first step of a node plugin that finds no group of it."""
+def enclosed(pins: Pins, root: Path) -> ManagedPod:
+    """A pod after the first step of a node plugin that finds no group of it."""
     inventory = SimpleNamespace(seen={}, devices=frozenset())
-    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, places=Places(root))))
-    member = Member(UID)
-    steps = Steps(tools, {UID: member}, lambda: cast("Any", None))
-    assert asyncio.run(steps.enclose(member)) is False
-    assert member.settled
-    return member
+    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, cgroups=PodCgroups(root))))
+    pod = ManagedPod(UID)
+    steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
+    assert asyncio.run(steps.guard(pod)) is False
+    assert pod.settled
+    return pod
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ class Machine:
             pass
 
     def pins(self, *, bpffs: bool = True) -> Pins:
-        """Of a process that starts."""
+        """Return the pins of a process that starts."""
         return Pins.at(self.directory if bpffs else self.folder / "none", self.note)
 
     def reboot(self) -> None:
@@ -103,7 +103,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.mark.root
 def test_a_machine_that_has_just_started_and_one_whose_plugin_starts_again(machine: Machine, root: Path) -> None:
-    """No pin can have been lost: whoever has none has not run."""
+    """No pin can have been lost: a pod without one has not run."""
     for _ in range(2):
         assert enclosed(machine.pins(), root).began > 0
     machine.reboot()

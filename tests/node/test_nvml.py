@@ -48,7 +48,7 @@ class Driver:
         self.set(gpu("a"), gpu("b"))
 
     def set(self, *gpus: dict[str, Any], **world: Any) -> None:
-        """What the driver says from now on."""
+        """Set what the driver says from now on."""
         draft = self.path.with_suffix(".draft")
         draft.write_text(json.dumps({"gpus": gpus, "nodes": self.nodes, **world}))
         draft.replace(self.path)
@@ -469,7 +469,7 @@ def test_helper_is_outside_the_pod(driver: Driver, uid: str, spawn: Callable[...
 
 @pytest.mark.gpu
 def test_real_gpus() -> None:
-    """What the driver of this machine says, against what its own tool says."""
+    """The driver of this machine agrees with its own tool."""
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines()
     source = NvmlSource()
     try:

@@ -1,4 +1,4 @@
-"""A closer look at real GPUs, with a fake driver: nobody waits for it, and what is not told is not invented."""
+"""Details of real GPUs, with a fake driver: no caller waits for them, and missing values are not invented."""
 
 import time
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def test_measuring_pcie_holds_nobody_up(driver: Driver) -> None:
 
 @pytest.mark.root
 def test_a_gpu_that_hangs_there_is_not_sick_for_it(driver: Driver) -> None:
-    """What is only looked at for show takes no GPU away from anybody, nor the helper down."""
+    """A reading that is only shown takes no GPU away from a pod, nor the helper down."""
     driver.set(gpu("a", hangs="PcieThroughput", **FULL), gpu("b"))
     source = driver.source(deadline=5)
     before = [one.healthy for one in source.inventory()]

@@ -1,4 +1,4 @@
-"""Whether slots are offered, and who is told why not."""
+"""Whether slots are offered, and where the reason is published if not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jupyter_gpu_node.kubelet.offer import Kind, Offer, Topic
 
 
 class Listener:
-    """What the kubelet and the node's Events were told."""
+    """Messages to the kubelet, and Events of the node."""
 
     def __init__(self) -> None:
         self.reachable = True

@@ -20,7 +20,7 @@ def group(folder: Path, name: str, child: Child) -> Path:
 
 
 def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left unread counts as not open; its neighbour is looked at as ever."""
+    """Descriptors left unread count as not open; its neighbour is scanned as ever."""
     monkeypatch.setattr(openness, "EACH", scan_budget.PROCESS + scan_budget.THREAD + 100)
     path = tmp_path / "gpu0"
     path.touch()

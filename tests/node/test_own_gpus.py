@@ -12,7 +12,7 @@ HERE, GONE, OTHER = "GPU-here", "GPU-gone", "GPU-other"
 
 
 def test_what_the_node_never_had_is_foreign_from_the_second_start_on(tmp_path: Path) -> None:
-    """One that is gone stays its own. At the first start nobody knows what there was."""
+    """One that is gone stays its own. At the first start the earlier GPUs are unknown."""
     path = tmp_path / "state" / "gpus.json"
     first = OwnGpus(path)
     first.learn([HERE, GONE])

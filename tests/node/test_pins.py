@@ -55,7 +55,7 @@ def test_a_program_is_replaced_and_pinned_anew(
 
 
 def test_another_process_takes_over_what_is_in_force(bpffs: Path, group: Path, uid: str) -> None:
-    """Of several pins the one that is on the group counts; the others were left by a step that was cut off."""
+    """The pin whose program is on the group counts; the others were left by a step that was cut off."""
     first = Pins.at(bpffs / "pins")
     hold = first.create(uid, group, SHUT)
     first.put(uid, 2, bpf.load(OPEN, "jupyter_gpu"))  # pinned, and killed before the replacing
@@ -112,9 +112,9 @@ def test_processes_stand_still_while_they_are_looked_at(group: Path, spawn: Call
     child = spawn()
     cgroup.enter(group, child.pid)
     with pytest.raises(RuntimeError, match="meanwhile"), guarded_pod.frozen(group) as still:  # noqa: PT012
-        assert still is guarded_pod.Stillness.STILL
+        assert still is guarded_pod.FreezeResult.STILL
         assert "frozen 1" in (group / "cgroup.events").read_text()
         raise RuntimeError("meanwhile")
     assert child.run("1 + 1") == 2
-    guarded_pod.thaw(group)
-    guarded_pod.thaw(Path("/nowhere"))
+    guarded_pod.unfreeze(group)
+    guarded_pod.unfreeze(Path("/nowhere"))

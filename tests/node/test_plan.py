@@ -34,26 +34,26 @@ def test_nothing_decided_yet() -> None:
 
 
 def test_grow() -> None:
-    """What is allocated is allowed and attached in one step, in the order of the decision."""
+    """Allocated GPUs are allowed and attached in one step, in the order of the decision."""
     step = plan(allocated(whole(B), whole(A)), attached(whole(B)), seen(B))
     assert step == Plan(frozenset({A, B}), Attached(2, (whole(B), whole(A))))
 
 
 def test_shrink_denies_before_it_looks() -> None:
-    """A GPU that could still be opened during the look is draining even if nobody was seen."""
+    """A GPU that could still be opened during the scan is draining even if no holder was seen."""
     step = plan(allocated(), attached(whole(A)), seen(A))
     assert step == Plan(frozenset(), Attached(2, draining=(DrainingShare(A, 1000),), reason=Reason.DRAINING))
 
 
 def test_shrink_waits_for_the_holder() -> None:
-    """Denied, but somebody has it open: draining, and it is said who."""
+    """Denied, but a process has it open: draining, and its holders are named."""
     step = plan(allocated(), attached(draining=(DrainingShare(A, 1000),)), seen(a=KERNEL))
     assert step.attached.draining == (DrainingShare(A, 1000, (KERNEL,)),)
     assert step.attached.reason is Reason.DRAINING
 
 
 def test_shrink_ends_with_proof() -> None:
-    """Denied before the look, and the look found nobody: free."""
+    """Denied before the scan, and the scan found no holder: free."""
     step = plan(allocated(), attached(draining=(DrainingShare(A, 1000, (KERNEL,)),)), seen(b=KERNEL))
     assert step == Plan(frozenset(), Attached(2))
 
@@ -71,7 +71,7 @@ def test_smaller_share_of_the_same_gpu() -> None:
 
 
 def test_unhealthy_stays_attached() -> None:
-    """What runs on a failing GPU may end in its own way; the reason is more urgent than draining."""
+    """Programs on a failing GPU may end in their own way; the reason is more urgent than draining."""
     step = plan(allocated(whole(A)), attached(whole(A), whole(B)), seen(A, B), frozenset({A, C}))
     assert step.allowed == {A}
     assert step.attached.reason is Reason.UNHEALTHY
@@ -93,7 +93,7 @@ def test_decision_lost() -> None:
 
 
 def test_keeps_fields_of_a_newer_version() -> None:
-    """What we do not know in the record is not ours to drop."""
+    """Unknown fields of the record are not dropped."""
     before = Attached(1, extra={"lease": "x"})
     assert plan(None, before, Observation()).attached.extra == {"lease": "x"}
 
@@ -133,7 +133,7 @@ observations = st.builds(
 def test_rules(
     decision: Allocated | None, record: Attached | None, look: Observation, unhealthy: frozenset[str]
 ) -> None:
-    """What must hold after every step, whatever came before."""
+    """Rules that hold after every step, whatever came before."""
     step = plan(decision, record, look, unhealthy)
     wanted = {share.uuid for share in decision.shares} if decision else set()
     had = in_hand(record)

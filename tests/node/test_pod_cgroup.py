@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.devices.rules import pod_cgroup
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -60,7 +60,7 @@ def test_only_pods_are_told(path: str, uid: str | None) -> None:
 
 @given(st.text(max_size=60))
 def test_no_name_leads_out_of_the_top(text: str) -> None:
-    """What is no uid is refused, so that no path can be made with it."""
+    """A text that is no uid is refused, so that no path can be made with it."""
     try:
         found = pod_cgroup.candidates("kubepods", text)
     except ValueError:
@@ -74,7 +74,7 @@ def test_no_name_leads_out_of_the_top(text: str) -> None:
 @pytest.mark.parametrize("prefix", ["", "machine", "a/b"])
 def test_a_group_is_found_wherever_the_top_is(tmp_path: Path, prefix: str, top: str, path: str) -> None:
     """Nodes that share a machine have different tops; a new one is found as soon as a pod is there."""
-    places = Places(tmp_path)
+    places = PodCgroups(tmp_path)
     assert places.find(UID) is None
     group = tmp_path / prefix / top / path
     group.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a pod's Jupyter server is told over its socket: each new state of the pod, and never an older one."""
+"""The socket of a pod's Jupyter server: each new state of the pod, and never an older one."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.kubelet import pod_socket
 from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, NAME, PodSockets
 
@@ -30,13 +30,13 @@ def pod(version: int, uid: str = "u", **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, news: PodNews) -> AsyncIterator[Path]:
+async def serving(folder: Path, pod_events: PodEvents) -> AsyncIterator[Path]:
     """One slot's socket."""
 
     async def answer(uid: str, what: str) -> Mapping[str, Any]:
         return {"asked": what, "uid": uid}
 
-    sockets = PodSockets(lambda slot: folder / slot, answer, news.follow, lambda *_: True)
+    sockets = PodSockets(lambda slot: folder / slot, answer, pod_events.follow, lambda *_: True)
     await sockets.serve(SLOT, "u")
     try:
         yield folder / SLOT / NAME
@@ -70,7 +70,7 @@ class Follower:
         return json.loads(text) if text else None
 
     async def version(self) -> int:
-        """Of the pod in the next state."""
+        """Return the version of the pod in the next state."""
         return int((await self.line())["pod"]["metadata"]["resourceVersion"])
 
 
@@ -78,27 +78,27 @@ def test_each_new_state_is_told_to_all(folder: Path) -> None:
     """At once what is known, then what is new: version, our annotations, and nothing else of the pod."""
 
     async def play() -> None:
-        news = PodNews()
-        async with serving(folder, news) as path:
+        pod_events = PodEvents()
+        async with serving(folder, pod_events) as path:
             one = await Follower.at(path)
             assert await one.line() == {"pod": None, "gone": False, "trouble": ""}
-            news.tell(pod(5))
+            pod_events.update(pod(5))
             metadata = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "5"}
             known = {"metadata": {**metadata, "annotations": {"jupyter-gpu.io/attached": "5"}}}
             assert await one.line() == {"pod": known, "gone": False, "trouble": ""}
             other = await Follower.at(path)
             assert await other.version() == 5
-            news.tell(pod(4))  # a watch that is behind the answer to a write
-            news.tell(pod(9, "another"))
-            news.tell(pod(6, deletionTimestamp="2026-01-01T00:00:00Z"))
+            pod_events.update(pod(4))  # a watch that is behind the answer to a write
+            pod_events.update(pod(9, "another"))
+            pod_events.update(pod(6, deletionTimestamp="2026-01-01T00:00:00Z"))
             for follower in (one, other):
                 told = await follower.line()
                 assert told["pod"]["metadata"]["resourceVersion"] == "6"
                 assert told["pod"]["metadata"]["deletionTimestamp"]
-            news.trouble("the API server is away")
+            pod_events.trouble("the API server is away")
             assert (await one.line())["trouble"] == "the API server is away"
-            news.trouble("")
-            news.removed("u")
+            pod_events.trouble("")
+            pod_events.removed("u")
             states = [await one.line()]
             if not states[-1]["gone"]:  # or both at once: the newest counts
                 states.append(await one.line())
@@ -114,17 +114,17 @@ def test_no_older_state_after_a_newer_one(steps: list[tuple[int, int]]) -> None:
     """In whatever order watch and writes bring them; in the end everybody has the newest."""
 
     async def play() -> None:
-        news = PodNews()
+        pod_events = PodEvents()
         seen: list[int] = []
 
         async def follow() -> None:
-            async for state in news.follow("u"):
+            async for state in pod_events.follow("u"):
                 if state["pod"]:
                     seen.append(int(state["pod"]["metadata"]["resourceVersion"]))  # noqa: PERF401 - it has no end
 
         task = asyncio.create_task(follow())
         for version, pauses in steps:
-            news.tell(pod(version))
+            pod_events.update(pod(version))
             for _ in range(pauses):
                 await asyncio.sleep(0)
         for _ in range(5):
@@ -141,27 +141,27 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     """Neither by the last word of a pod nor by the end of who followed it."""
 
     async def play() -> None:
-        news = PodNews()
-        news.tell(pod(1))
-        news.forget("u")
-        following = news.follow("u")
+        pod_events = PodEvents()
+        pod_events.update(pod(1))
+        pod_events.forget("u")
+        following = pod_events.follow("u")
         assert (await anext(following))["pod"] is None
-        news.tell(pod(2))
-        news.forget("u")
+        pod_events.update(pod(2))
+        pod_events.forget("u")
         await following.aclose()  # type: ignore[attr-defined]
-        news.forget("nobody")
-        assert not news._known
+        pod_events.forget("nobody")
+        assert not pod_events._known
 
     asyncio.run(play())
 
 
 def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not read is not kept: a few states, and the connection ends. Others hear all the while."""
+    """Unread states are not kept: after a few the connection ends. Others hear all the while."""
     monkeypatch.setattr(pod_socket, "DEADLINE", 0.3)
 
     async def play() -> None:
-        news = PodNews()
-        async with serving(folder, news) as path:
+        pod_events = PodEvents()
+        async with serving(folder, pod_events) as path:
             with closing(socket.socket(socket.AF_UNIX)) as lazy:
                 lazy.connect(str(path))
                 lazy.sendall(b'{"get": "pod"}\n')
@@ -169,7 +169,7 @@ def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch:
                 await diligent.line()
                 large = {"jupyter-gpu.io/requested": "x" * 100_000}
                 for version in range(1, 21):
-                    news.tell(pod(version, annotations=large))
+                    pod_events.update(pod(version, annotations=large))
                     assert await diligent.version() == version
                 await asyncio.sleep(1)
                 lazy.settimeout(10)
@@ -177,7 +177,7 @@ def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch:
                 while found := await asyncio.to_thread(_received, lazy):
                     read += found
                 assert read < 1_000_000
-                news.tell(pod(99))
+                pod_events.update(pod(99))
                 assert await diligent.version() == 99
                 diligent.writer.close()
 
@@ -195,8 +195,8 @@ def test_a_connection_ends_with_who_asked(folder: Path) -> None:
     """It takes no place of the few that a slot has; whoever says more on it is hung up on."""
 
     async def play() -> None:
-        news = PodNews()
-        async with serving(folder, news) as path:
+        pod_events = PodEvents()
+        async with serving(folder, pod_events) as path:
             for _ in range(3 * MAX_CONNECTIONS):
                 follower = await Follower.at(path)
                 assert (await follower.line())["pod"] is None
@@ -220,14 +220,14 @@ def test_a_state_is_told_in_no_time(folder: Path) -> None:
     """From the agent's word to the other end of the socket: the best of some, as the machine has more to do."""
 
     async def play() -> None:
-        news = PodNews()
-        async with serving(folder, news) as path:
+        pod_events = PodEvents()
+        async with serving(folder, pod_events) as path:
             follower = await Follower.at(path)
             await follower.line()
             took = []
             for version in range(1, 101):
                 begun = time.perf_counter()
-                news.tell(pod(version))
+                pod_events.update(pod(version))
                 assert await follower.version() == version
                 took.append(time.perf_counter() - begun)
             assert sorted(took)[10] < 0.001

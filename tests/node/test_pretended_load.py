@@ -1,4 +1,4 @@
-"""What simulated GPUs do in a cluster: what their users do."""
+"""The load of simulated GPUs in a cluster is that of their users."""
 
 from collections.abc import Callable
 
@@ -10,22 +10,22 @@ from jupyter_gpu.model.details import ProcessUse
 from jupyter_gpu_node.gpus import simulated_load
 from jupyter_gpu_node.gpus.rules import simulated_sensors
 from jupyter_gpu_node.gpus.simulated import MEMORY
-from jupyter_gpu_node.gpus.simulated_load import Reading, Use
+from jupyter_gpu_node.gpus.simulated_load import LoadReading, ProcessCost
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.proc import Process
+from jupyter_gpu_node.processes.proc import ProcessInfo
 from tests.node.conftest import Child
 
 
-def process(pid: int) -> Process:
-    return Process(pid, 1, "python")
+def process(pid: int) -> ProcessInfo:
+    return ProcessInfo(pid, 1, "python")
 
 
 ONE, TWO = process(1), process(2)
 
 
-def reading(time: float, **uses: tuple[float, int]) -> Reading:
+def reading(time: float, **uses: tuple[float, int]) -> LoadReading:
     """``one=(processor seconds, bytes)``."""
-    return Reading(time, {{"one": ONE, "two": TWO}[name]: Use(*use) for name, use in uses.items()})
+    return LoadReading(time, {{"one": ONE, "two": TWO}[name]: ProcessCost(*use) for name, use in uses.items()})
 
 
 def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
@@ -56,7 +56,7 @@ def test_what_was_not_there_before_has_done_nothing_yet() -> None:
 
 
 def test_the_memory_of_each_process() -> None:
-    """Of one that has several open, equal parts; one that ended has none."""
+    """A process with several open counts in equal parts; one that ended has no load."""
     now = reading(12, one=(3, 8))
     found = {uuid: simulated_sensors.load(0.5, 4) for uuid in "ab"}
     details = simulated_load.details({"a": [ONE, TWO], "b": [ONE]}, found, now)
@@ -87,7 +87,7 @@ def test_a_real_process(spawn: Callable[..., Child]) -> None:
     assert found is not None
     before = simulated_load.read([found])
     child.run("sum(range(5_000_000))")
-    now = simulated_load.read([found, Process(2**22 + 1, 1, "gone")])
+    now = simulated_load.read([found, ProcessInfo(2**22 + 1, 1, "gone")])
     assert list(now.uses) == [found]
     (load,) = simulated_load.loads({"a": [found]}, before, now).values()
     assert load.utilisation

@@ -1,4 +1,4 @@
-"""Who has a device open: real processes that hold real devices in every way there is."""
+"""The holders of a device: real processes that hold real devices in every way there is."""
 
 import os
 import sys
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node.processes import proc, syscalls
-from jupyter_gpu_node.processes.proc import Process, Target
+from jupyter_gpu_node.processes import device_scan, proc, syscalls
+from jupyter_gpu_node.processes.device_scan import Target
+from jupyter_gpu_node.processes.proc import ProcessInfo
 from jupyter_gpu_node.processes.rules.scan_budget import Budget
 
 from .conftest import DEVICES, Child
@@ -23,7 +24,7 @@ TARGETS = {device: Target(device=device) for device in DEVICES}
 
 def holders(number: int = 0) -> set[int]:
     """Pids that hold one of the test's devices."""
-    return {process.pid for process in proc.scan(TARGETS).holders[DEVICES[number]]}
+    return {process.pid for process in device_scan.scan(TARGETS).holders[DEVICES[number]]}
 
 
 def file_target(path: Path) -> dict[str, Target]:
@@ -37,8 +38,8 @@ def test_open_and_closed(spawn: Spawn, nodes: Nodes) -> None:
     child = spawn()
     assert holders() == set()
     descriptor = child.run(f"open_device({str(nodes[0])!r})")
-    (process,) = proc.scan(TARGETS).holders[DEVICES[0]]
-    assert process == Process(child.pid, proc.process_start_time(child.pid) or -1, COMMAND, 0)
+    (process,) = device_scan.scan(TARGETS).holders[DEVICES[0]]
+    assert process == ProcessInfo(child.pid, proc.process_start_time(child.pid) or -1, COMMAND, 0)
     assert holders(1) == set()
     child.run(f"os.close({descriptor})")
     assert holders() == set()
@@ -94,7 +95,7 @@ def test_device_mapped_and_closed(spawn: Spawn) -> None:
     """)
 
     def found(*, mappings: bool) -> bool:
-        return child.pid in {p.pid for p in proc.scan(target, [child.pid], mappings=mappings).holders["zero"]}
+        return child.pid in {p.pid for p in device_scan.scan(target, [child.pid], mappings=mappings).holders["zero"]}
 
     assert found(mappings=True)
     assert not found(mappings=False)
@@ -110,13 +111,13 @@ def test_plain_file(spawn: Spawn, tmp_path: Path) -> None:
     target = file_target(path)
     child = spawn()
     child.run(f"file = open({str(path)!r}, 'r+b')")
-    assert [p.pid for p in proc.scan(target).holders["file"]] == [child.pid]
-    assert proc.scan(file_target(tmp_path / "gpu1")).holders == {"file": ()}
+    assert [p.pid for p in device_scan.scan(target).holders["file"]] == [child.pid]
+    assert device_scan.scan(file_target(tmp_path / "gpu1")).holders == {"file": ()}
     child.run(f"file.close(); address = map_and_close({str(path)!r}, mmap.MAP_SHARED)")
-    assert proc.scan(target, mappings=False).holders == {"file": ()}
-    assert [p.pid for p in proc.scan(target).holders["file"]] == [child.pid]
+    assert device_scan.scan(target, mappings=False).holders == {"file": ()}
+    assert [p.pid for p in device_scan.scan(target).holders["file"]] == [child.pid]
     child.run("libc.munmap(address, 4096)")
-    assert proc.scan(target).holders == {"file": ()}
+    assert device_scan.scan(target).holders == {"file": ()}
 
 
 @pytest.mark.root
@@ -154,11 +155,11 @@ def test_main_thread_ended(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
     # exit(2) of the calling thread alone; the answer never comes
     child.process.stdin.write("\"libc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\"\n")
     child.process.stdin.flush()
-    while proc._stat_fields(child.pid)[0] != "Z":
+    while proc.read_stat(child.pid).state != "Z":
         time.sleep(0.01)
     assert proc.alive(child.pid, start)
     assert holders() == {child.pid}
-    assert [process.pid for process in proc.scan(file_target(path)).holders["file"]] == [child.pid]
+    assert [process.pid for process in device_scan.scan(file_target(path)).holders["file"]] == [child.pid]
 
 
 @pytest.mark.root
@@ -166,13 +167,13 @@ def test_stashed_in_a_socket(spawn: Spawn, nodes: Nodes) -> None:
     """Sent to itself, closed and not received: /proc shows no such file, but that something is in flight."""
     child = spawn()
     child.run("near, far = socket.socketpair()")
-    assert proc.scan(TARGETS, pod=[child.pid]).holders[DEVICES[0]] == ()
+    assert device_scan.scan(TARGETS, pod=[child.pid]).holders[DEVICES[0]] == ()
     child.run(f"device = open_device({str(nodes[0])!r}); socket.send_fds(near, [b'x'], [device]); os.close(device)")
     assert holders() == set(), "why the pod is searched for it"
-    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    found = device_scan.scan(TARGETS, pod=[child.pid]).holders
     assert [[process.pid for process in found[device]] for device in DEVICES] == [[child.pid]] * 4, "it may be any"
     child.run("_, (device,), _, _ = socket.recv_fds(far, 1, 1)")
-    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    found = device_scan.scan(TARGETS, pod=[child.pid]).holders
     assert [len(found[device]) for device in DEVICES] == [1, 0, 0, 0]
 
 
@@ -190,10 +191,10 @@ def test_stashed_in_io_uring(spawn: Spawn, nodes: Nodes) -> None:
         os.close(device)
     """)
     assert holders() == set(), "why the pod is searched for it"
-    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    found = device_scan.scan(TARGETS, pod=[child.pid]).holders
     assert [len(found[device]) for device in DEVICES] == [1, 0, 0, 0]
     nodes[0].unlink()
-    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    found = device_scan.scan(TARGETS, pod=[child.pid]).holders
     assert [len(found[device]) for device in DEVICES] == [1, 1, 1, 1], "a name that leads nowhere may be any"
 
 
@@ -202,7 +203,7 @@ def test_born_during_the_look(nodes: Nodes, spawn: Spawn) -> None:
     """A process forked while others are looked at, whose parent then closed the device, is found all the same."""
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")
-    pids = proc._every_pid()
+    pids = device_scan._every_pid()
     for pid in pids:
         if pid == child.pid:
             break
@@ -218,7 +219,7 @@ def test_born_during_the_look(nodes: Nodes, spawn: Spawn) -> None:
 
 @pytest.mark.root
 def test_zombie_holds_nothing(spawn: Spawn, nodes: Nodes) -> None:
-    """What ended but was not waited for has closed everything: neither alive, nor holding, nor suspicious."""
+    """A process that ended but was not waited for has closed everything: neither alive, nor holding, nor suspicious."""
     child = spawn()
     zombie = child.run(f"""
         device = open_device({str(nodes[0])!r})
@@ -228,9 +229,9 @@ def test_zombie_holds_nothing(spawn: Spawn, nodes: Nodes) -> None:
             os._exit(0)
         os.close(device)
     """) or child.run("dead")
-    while proc._stat_fields(zombie)[0] != "Z":
+    while proc.read_stat(zombie).state != "Z":
         time.sleep(0.01)
-    scan = proc.scan(TARGETS)
+    scan = device_scan.scan(TARGETS)
     assert scan.holders[DEVICES[0]] == ()
     assert zombie not in {process.pid for process in scan.uninspectable}
     assert not proc.alive(zombie, proc.process_start_time(zombie) or -1)
@@ -241,9 +242,9 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
     """Without root, those that may not be inspected are named: they could hold anything. Kernel threads cannot."""
     child, other = spawn(), spawn()
     other.run(f"open_device({str(nodes[0])!r})")
-    child.run("from jupyter_gpu_node.processes import proc; from tests.node.test_proc import TARGETS, DEVICES")
+    child.run("from jupyter_gpu_node.processes import device_scan; from tests.node.test_proc import TARGETS, DEVICES")
     child.run("os.setgid(65534) or os.setuid(65534)")
-    child.run("scan = proc.scan(TARGETS)")
+    child.run("scan = device_scan.scan(TARGETS)")
     assert child.run("scan.holders[DEVICES[0]]") == ()
     hidden = {
         pid: (command, user)
@@ -276,7 +277,7 @@ def test_hung_file_system_does_not_hang_the_look() -> None:
 
 def test_nothing_to_look_for() -> None:
     """No targets, no work."""
-    assert proc.scan({}).holders == {}
+    assert device_scan.scan({}).holders == {}
 
 
 def test_only_these_processes(spawn: Spawn, tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_only_these_processes(spawn: Spawn, tmp_path: Path) -> None:
     for process in (child, other):
         process.run(f"file = open({str(path)!r})")
     gone.end()
-    found = proc.scan(file_target(path), [child.pid, gone.pid])
+    found = device_scan.scan(file_target(path), [child.pid, gone.pid])
     assert [p.pid for p in found.holders["file"]] == [child.pid]
     assert found.uninspectable == ()
 
@@ -299,7 +300,7 @@ def test_same_device_twice(spawn: Spawn, tmp_path: Path) -> None:
     child = spawn()
     child.run(f"file = open({str(path)!r})")
     (target,) = file_target(path).values()
-    found = proc.scan({"a": target, "b": target}).holders
+    found = device_scan.scan({"a": target, "b": target}).holders
     assert [p.pid for p in found["a"]] == [p.pid for p in found["b"]] == [child.pid]
 
 
@@ -317,7 +318,7 @@ def test_targets(tmp_path: Path) -> None:
         Gpu("e", 4, "m", 1, path="\0"),
     ]
     found = path.stat()
-    assert proc.targets(gpus) == {"a": Target(Device(195, 0)), "b": Target(file=(found.st_dev, found.st_ino))}
+    assert device_scan.targets(gpus) == {"a": Target(Device(195, 0)), "b": Target(file=(found.st_dev, found.st_ino))}
 
 
 def test_start_time_tells_processes_apart(spawn: Spawn) -> None:
@@ -349,9 +350,9 @@ def test_marked(spawn: Spawn) -> None:
     mine, other = spawn(PODMARK="abc"), spawn(PODMARK="abcd", XPODMARK="abc")
     heir = mine.run("os.spawnvp(os.P_NOWAIT, 'sleep', ['sleep', '60'])")
     try:
-        assert {process.pid for process in proc.marked("PODMARK", "abc")} == {mine.pid, heir}
-        assert {process.pid for process in proc.marked("PODMARK", "abc", [other.pid, heir])} == {heir}
-        assert proc.marked("PODMARK", "ab") == ()
+        assert {process.pid for process in proc.with_environment("PODMARK", "abc")} == {mine.pid, heir}
+        assert {process.pid for process in proc.with_environment("PODMARK", "abc", [other.pid, heir])} == {heir}
+        assert proc.with_environment("PODMARK", "ab") == ()
     finally:
         mine.run(f"os.kill({heir}, 9); os.waitpid({heir}, 0)")
 
@@ -362,7 +363,7 @@ def test_fast_enough(spawn: Spawn) -> None:
     spent = []
     for _ in range(5):
         begin = time.thread_time()
-        proc.scan(TARGETS)
+        device_scan.scan(TARGETS)
         spent.append(time.thread_time() - begin)
     assert min(spent) < 0.0005 * max(50, len(proc.all_pids()))
 
@@ -392,17 +393,17 @@ def test_a_look_ends_where_its_budget_ends(spawn: Spawn, nodes: Nodes) -> None:
     hoarder.run(HOARD)
     hoarder.run(f"device = open_device({str(nodes[1])!r})")
     budget, budgets = budgeted(10_000)
-    found = proc.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
+    found = device_scan.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
     assert [process.pid for process in found.over] == [hoarder.pid]
     assert budget.over
     assert [process.pid for process in found.holders[DEVICES[0]]] == [first.pid]
     assert found.holders[DEVICES[1]] == ()
     _, budgets = budgeted(4 * MANY)
-    found = proc.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
+    found = device_scan.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
     assert not found.over
     assert [process.pid for process in found.holders[DEVICES[1]]] == [hoarder.pid]
-    assert proc.opens(first.pid, TARGETS)
-    assert not proc.opens(spawn().pid, TARGETS)
+    assert device_scan.has_open(first.pid, TARGETS)
+    assert not device_scan.has_open(spawn().pid, TARGETS)
 
 
 @pytest.mark.root
@@ -415,7 +416,7 @@ def test_what_is_too_much_costs_next_to_nothing(spawn: Spawn) -> None:
     spent = {}
     for left in (10_000, float("inf")):
         begin = time.thread_time()
-        proc.scan(TARGETS, [child.pid], budgets=budgeted(left)[1])
+        device_scan.scan(TARGETS, [child.pid], budgets=budgeted(left)[1])
         spent[left] = time.thread_time() - begin
     assert spent[10_000] < spent[float("inf")] / 5
 
@@ -430,7 +431,7 @@ def test_a_budget_counts_everything_that_is_read(spawn: Spawn, kind: str) -> Non
     else:
         child.run("done = threading.Event(); [threading.Thread(target=done.wait).start() for _ in range(400)] and None")
     _, budgets = budgeted(300)
-    assert proc.scan(TARGETS, [child.pid], budgets=budgets).over
+    assert device_scan.scan(TARGETS, [child.pid], budgets=budgets).over
     if kind == "threads":
         child.run("done.set()")
 
@@ -452,7 +453,7 @@ def test_a_pod_that_forks_without_end_does_not_keep_a_look_from_its_end(spawn: S
     other.run(f"device = open_device({str(nodes[0])!r})")
     budget = Budget(2000)
     own = {os.getpid(), other.pid}
-    found = proc.scan(TARGETS, budgets=lambda pid: budget if pid >= forker.pid and pid not in own else None)
+    found = device_scan.scan(TARGETS, budgets=lambda pid: budget if pid >= forker.pid and pid not in own else None)
     assert [process.pid for process in found.holders[DEVICES[0]]] == [other.pid]
 
 
@@ -461,15 +462,15 @@ def test_what_shows_a_holder_is_gone_when_it_is(spawn: Spawn, nodes: Nodes, tmp_
     """A descriptor, a mapping: as long as it is there; and a number that was given to another file is not it."""
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")
-    (path,) = proc.scan(TARGETS, [child.pid]).evidence.values()
-    assert proc.shows(path, TARGETS[DEVICES[0]])
-    assert not proc.shows(path, TARGETS[DEVICES[1]])
+    (path,) = device_scan.scan(TARGETS, [child.pid]).evidence.values()
+    assert device_scan.still_shows(path, TARGETS[DEVICES[0]])
+    assert not device_scan.still_shows(path, TARGETS[DEVICES[1]])
     child.run("os.dup2(os.open('/dev/null', os.O_RDONLY), device)")
-    assert not proc.shows(path, TARGETS[DEVICES[0]])
+    assert not device_scan.still_shows(path, TARGETS[DEVICES[0]])
     file = tmp_path / "gpu0"
     file.write_bytes(bytes(4096))
     child.run(f"address = map_and_close({str(file)!r}, mmap.MAP_SHARED)")
-    (path,) = proc.scan(file_target(file), [child.pid]).evidence.values()
-    assert proc.shows(path, file_target(file)["file"])
+    (path,) = device_scan.scan(file_target(file), [child.pid]).evidence.values()
+    assert device_scan.still_shows(path, file_target(file)["file"])
     child.run("libc.munmap(address, 4096)")
-    assert not proc.shows(path, file_target(file)["file"])
+    assert not device_scan.still_shows(path, file_target(file)["file"])

@@ -84,7 +84,7 @@ def test_what_fails_anywhere_ends_the_process_at_once(body: tuple[str, str]) -> 
 
 
 def test_sigterm_ends_all_tasks_in_order() -> None:
-    """What they hold is let go of, and that is no failure."""
+    """They release what they hold, and that is no failure."""
     child = begin("print('works', flush=True); await asyncio.sleep(1000)")
     assert child.stdout is not None
     assert [child.stdout.readline(), child.stdout.readline()] == ["begun\n", "works\n"]

@@ -27,7 +27,7 @@ ME = holding("me")
 
 
 def test_what_nobody_has_is_given() -> None:
-    """Of this node's GPUs only."""
+    """Only this node's GPUs count."""
     assert permitted(whole(A, B, "GPU-elsewhere"), ME, [], {A, B}) == whole(A, B)
 
 
@@ -58,7 +58,7 @@ def test_of_two_that_both_had_it_the_first_keeps_it() -> None:
 
 
 def test_what_is_held_back_is_not_given_but_kept() -> None:
-    """Somebody else has it open: nobody gets it, and who has it rightfully stays."""
+    """An intruder has it open: no pod gets it, and the rightful holder stays."""
     assert permitted(whole(A), ME, [], {A}, {A}) == ()
     assert permitted(whole(A), holding("me", a=1000), [], {A}, {A}) == whole(A)
 
@@ -72,7 +72,7 @@ holdings = st.builds(
 
 @given(st.lists(holdings, max_size=4), claims)
 def test_never_more_than_a_whole_gpu_is_given_anew(others: list[Holding], wanted: dict[str, int]) -> None:
-    """Of what the pod has not had before, the sum with all that others hold is at most one GPU."""
+    """For a grant that is new, the sum with all that others hold is at most one GPU."""
     shares = tuple(GpuShare(uuid, milli) for uuid, milli in wanted.items())
     for share in permitted(shares, ME, others, {A, B}):
         assert share.milli + sum(other.claim(share.uuid) for other in others) <= 1000

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import Device, Gpu, GpuShare
-from jupyter_gpu_node.agent.pod import Member, wanted
+from jupyter_gpu_node.agent.pod import ManagedPod, wanted
 from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.devices import guarded_pod
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.devices.rules import program_reader
 from jupyter_gpu_node.devices.rules.device_program import EXIT, MOVE, R0, Instruction, assemble
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
@@ -32,7 +32,7 @@ def adopted(name: str, *, has: bool, allowed: bool = False) -> Holding:
 
 
 def test_what_is_in_force_stays_at_once() -> None:
-    """A restart takes nothing away, and waits for nobody."""
+    """A restart takes nothing away, and waits for no pod."""
     assert permitted(WHOLE, adopted("a", has=True, allowed=True), [adopted("b", has=False)], {A}) == WHOLE
 
 
@@ -46,7 +46,7 @@ def test_what_is_only_recorded_waits_until_all_are_known() -> None:
 
 
 def test_an_older_record_does_not_open_what_went_on() -> None:
-    """What was recorded of the first pod, the second has in force: only one of them gets it, and none by its record."""
+    """The record of the first pod is in force for the second: only one of them gets it, and none by its record."""
     first = adopted("a", has=True)
     second = adopted("b", has=False, allowed=True)
     assert permitted(WHOLE, first, [second], {A}) == ()
@@ -79,17 +79,17 @@ def test_nothing_is_opened_beside_a_pod_that_is_not_known(
 
 def test_a_pod_that_was_not_looked_at_yet_may_have_anything() -> None:
     """Also one that was only just heard of: nothing new is given until it was enclosed."""
-    assert permitted(WHOLE, Member("me").holding, [Member("new").holding], {A}) == ()
-    assert permitted(WHOLE, Member("me").holding, [Member("new", settled=True).holding], {A}) == WHOLE
+    assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new").holding], {A}) == ()
+    assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new", settled=True).holding], {A}) == WHOLE
 
 
 def test_an_unreadable_decision_leaves_what_was_attached() -> None:
     """A process that just started has granted nothing yet; later what it granted counts."""
     view = PodView(PodRef("u", "n", "p"), problem="It is no JSON.")
-    member = Member("u", view, attached=Attached(3, WHOLE))
-    assert wanted(member) == Allocated(3, WHOLE)
-    member.settled = True
-    assert wanted(member) == Allocated(3)
+    pod = ManagedPod("u", view, attached=Attached(3, WHOLE))
+    assert wanted(pod) == Allocated(3, WHOLE)
+    pod.settled = True
+    assert wanted(pod) == Allocated(3)
 
 
 # -- what a program that is in force means
@@ -148,7 +148,7 @@ def test_the_kernel_tells_what_is_in_force(unified: Path, spawn: Callable[..., C
     try:
         rules = DeviceRules(MANAGED, frozenset(DEVICES[:count]))
         Pins(None).create(uid, group, compile_rules(rules)).close()
-        made = guarded_pod.enclose(Pins(None), Places(top), uid, MANAGED, GPUS)
+        made = guarded_pod.guard_pod(Pins(None), PodCgroups(top), uid, MANAGED, GPUS)
         assert made is not None
         guard, new = made
         assert not new

@@ -1,4 +1,4 @@
-"""Which GPUs of ours somebody else gives away, too: by their names, and by those of their instances (MIG)."""
+"""GPUs of ours that another plugin gives away, too: by their names, and by those of their instances (MIG)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ told = st.fixed_dictionaries(
 
 
 @given(claims, told)
-def test_every_second_owner_is_found(some: list[Given], told: instances_module.Told) -> None:
+def test_every_second_owner_is_found(some: list[Given], told: instances_module.InstancesByGpu) -> None:
     """By uuid whatever its name, by number only where it is NVIDIA's; an instance by what the driver told, and where
     it did not tell, any GPU may be meant that is not known to be whole. What is certain goes first."""
     known = Instances().learn(told)
@@ -73,7 +73,7 @@ def test_every_second_owner_is_found(some: list[Given], told: instances_module.T
 
 
 @given(claims, told)
-def test_no_gpu_is_held_for_what_cannot_be_its_own(some: list[Given], told: instances_module.Told) -> None:
+def test_no_gpu_is_held_for_what_cannot_be_its_own(some: list[Given], told: instances_module.InstancesByGpu) -> None:
     """One that the driver says is whole is another owner's only by its own name."""
     known = Instances().learn(told)
     for uuid, one in second_owners(GPUS, some, known).items():

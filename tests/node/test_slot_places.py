@@ -1,4 +1,4 @@
-"""What the containers of a pod see of its shares."""
+"""The view of its shares in the containers of a pod."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def slots(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def names(slot: Path) -> set[str]:
-    """Of the files of its shares."""
+    """Return the names of the files of its shares."""
     return {path.name for path in (slot / "shares").iterdir()}
 
 
 def test_the_second_container_has_the_same_socket_and_file(slots: tuple[Path, Path]) -> None:
-    """Whoever connects there is heard by the same server, also when the socket is made anew."""
+    """A client that connects there reaches the same server, also when the socket is made anew."""
     first, second = slots
     slot_shares.show(first, [second], [GPU])
     assert names(second) == {f"{GPU}.sock", f"{GPU}.json"}
@@ -52,7 +52,7 @@ def test_the_same_again_changes_nothing(slots: tuple[Path, Path]) -> None:
 
 
 def test_what_is_not_a_share_of_the_pod_goes(slots: tuple[Path, Path]) -> None:
-    """Of an earlier pod with that slot, or taken away since; what is about to be written stays."""
+    """Files of an earlier pod with that slot, or of shares taken away since; drafts stay."""
     first, second = slots
     slot_shares.show(first, [second], [GPU])
     for slot in slots:

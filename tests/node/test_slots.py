@@ -1,4 +1,4 @@
-"""Whose slot is it? Every source alone can be wrong; together they must not contradict each other."""
+"""The owner of a slot: every source alone can be wrong; together they must not contradict each other."""
 
 from __future__ import annotations
 
@@ -14,20 +14,28 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
 from jupyter_gpu_node.kubelet.rules import slots
 from jupyter_gpu_node.kubelet.rules.internal_checkpoint import parse
-from jupyter_gpu_node.kubelet.rules.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
+from jupyter_gpu_node.kubelet.rules.slots import (
+    CheckpointEntry,
+    Lead,
+    ListedContainer,
+    PodRef,
+    Reconciled,
+    SlotOwner,
+    Unresolved,
+)
 from jupyter_gpu_node.settings import SLOT
 from tests.kubelet.worlds import NODE, pod
 
 A, B = "slot-0000", "slot-0001"
 ALICE = PodRef("uid-1", "team", "alice")
-LISTED = Listed("team", "alice", "main", (A,))
-HELD = Held("uid-1", "main", (A,))
+LISTED = ListedContainer("team", "alice", "main", (A,))
+HELD = CheckpointEntry("uid-1", "main", (A,))
 PODS = {"uid-1": pod("uid-1", "alice")}
-CLAIM = Claim(A, ALICE, "main")
+CLAIM = SlotOwner(A, ALICE, "main")
 RUNS = {"containerStatuses": [{"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
 
 
-def who(listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS, fresh: Any = None) -> Claim:
+def who(listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS, fresh: Any = None) -> SlotOwner:
     """The pod that has slot A, or Unresolved."""
     found = slots.lead(A, listed, held, pods)
     return slots.confirm(found, pods.get(found.uid) or fresh, NODE)
@@ -42,13 +50,13 @@ def test_all_sources_agree() -> None:
 def test_an_init_container_is_not_in_pod_resources() -> None:
     """The kubelet's checkpoint and the API server are enough."""
     made = pod("uid-1", "alice", spec={"initContainers": [{"name": "setup", "resources": {"limits": {SLOT: "1"}}}]})
-    assert who(listed=(), held=(Held("uid-1", "setup", (A,)),), pods={"uid-1": made}).container == "setup"
+    assert who(listed=(), held=(CheckpointEntry("uid-1", "setup", (A,)),), pods={"uid-1": made}).container == "setup"
 
 
 def test_an_init_containers_slot_passes_on_to_a_container() -> None:
     """Both have it in the checkpoint: it is one pod all the same."""
     made = pod("uid-1", "alice", spec={"initContainers": [{"name": "setup", "resources": {"limits": {SLOT: "1"}}}]})
-    assert who(held=(Held("uid-1", "setup", (A,)), HELD), pods={"uid-1": made}) == CLAIM
+    assert who(held=(CheckpointEntry("uid-1", "setup", (A,)), HELD), pods={"uid-1": made}) == CLAIM
 
 
 def test_the_api_server_makes_up_for_a_lost_checkpoint() -> None:
@@ -59,7 +67,7 @@ def test_the_api_server_makes_up_for_a_lost_checkpoint() -> None:
 
 def test_the_checkpoint_still_has_an_entry_of_a_pod_that_ended() -> None:
     """It is removed when the next pod is admitted; PodResources names the one that runs."""
-    old = Held("uid-0", "main", (A,))
+    old = CheckpointEntry("uid-0", "main", (A,))
     assert who(held=(old, HELD)) == CLAIM
     assert who(held=(old, HELD), pods={**PODS, "uid-0": pod("uid-0", "bob")}) == CLAIM
 
@@ -69,15 +77,15 @@ def test_the_checkpoint_still_has_an_entry_of_a_pod_that_ended() -> None:
     [
         ({"listed": (), "held": ()}, "does not say which pod"),
         ({"listed": (), "held": None}, "does not say which pod"),
-        ({"listed": (LISTED, Listed("team", "bob", "main", (A,)))}, "several pods"),
-        ({"listed": (), "held": (HELD, Held("uid-2", "main", (A,)))}, "several pods"),
+        ({"listed": (LISTED, ListedContainer("team", "bob", "main", (A,)))}, "several pods"),
+        ({"listed": (), "held": (HELD, CheckpointEntry("uid-2", "main", (A,)))}, "several pods"),
         (
-            {"held": (HELD, Held("uid-2", "main", (A,))), "pods": {**PODS, "uid-2": pod("uid-2", "alice")}},
+            {"held": (HELD, CheckpointEntry("uid-2", "main", (A,))), "pods": {**PODS, "uid-2": pod("uid-2", "alice")}},
             "several pods",
         ),
         ({"pods": {}}, "does not exist any more"),
         ({"pods": {}, "fresh": pod("uid-2", "alice")}, "does not exist any more"),
-        ({"listed": (Listed("team", "bob", "main", (A,)),)}, "two different things"),
+        ({"listed": (ListedContainer("team", "bob", "main", (A,)),)}, "two different things"),
         ({"pods": {"uid-1": pod("uid-1", "alice", node="node2")}}, "belongs to another node"),
         (
             {"held": None, "pods": {}, "fresh": pod("uid-1", "alice", metadata={"deletionTimestamp": "x"})},
@@ -104,19 +112,19 @@ def test_what_was_confirmed_before_counts_only_when_every_word_is_the_same() -> 
 
 def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS) -> Reconciled:
     """All sources compared; ``known``: claims."""
-    return slots.reconcile({claim.slot: claim for claim in known}, listed, held, pods, NODE)
+    return slots.reconcile({owner.slot: owner for owner in known}, listed, held, pods, NODE)
 
 
 def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
     """From those who kept theirs."""
-    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), told=frozenset({A}))
-    assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, told=frozenset({A}))
+    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), reported=frozenset({A}))
+    assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, reported=frozenset({A}))
 
 
 def test_a_slot_that_has_changed_hands_is_learned() -> None:
     """The pod that had it is gone, and the plugin was dead meanwhile."""
-    old = Claim(A, PodRef("uid-0", "team", "bob"), "main")
-    assert reconcile([old]).claims == {A: CLAIM}
+    old = SlotOwner(A, PodRef("uid-0", "team", "bob"), "main")
+    assert reconcile([old]).owners == {A: CLAIM}
 
 
 def test_what_nobody_knows_any_more_is_orphaned() -> None:
@@ -125,14 +133,14 @@ def test_what_nobody_knows_any_more_is_orphaned() -> None:
     assert reconcile([CLAIM], (), None, {"uid-1": pod("uid-1", "alice", status={"phase": "Succeeded"})}).orphaned == (
         CLAIM,
     )
-    assert reconcile([CLAIM], (), (), PODS).claims == {A: CLAIM}
-    assert reconcile([CLAIM], (), (HELD,), {}).claims == {A: CLAIM}
-    assert reconcile([CLAIM], (LISTED,), (), {}).claims == {A: CLAIM}
+    assert reconcile([CLAIM], (), (), PODS).owners == {A: CLAIM}
+    assert reconcile([CLAIM], (), (HELD,), {}).owners == {A: CLAIM}
+    assert reconcile([CLAIM], (LISTED,), (), {}).owners == {A: CLAIM}
 
 
 def test_a_slot_that_is_in_doubt_is_not_learned() -> None:
     """The next start of a container says why, to the one who starts it."""
-    assert reconcile(listed=(LISTED, Listed("team", "bob", "main", (A,)))).learned == ()
+    assert reconcile(listed=(LISTED, ListedContainer("team", "bob", "main", (A,)))).learned == ()
     assert reconcile(pods={}).learned == ()
 
 
@@ -172,8 +180,8 @@ def test_a_running_init_container_counts_only_where_the_checkpoint_tells_of_it()
 uids = st.sampled_from(["uid-1", "uid-2"])
 names = st.sampled_from(["alice", "bob"])
 free = st.sampled_from([(), (A,), (B,), (A, B)])
-any_listed = st.lists(st.builds(Listed, st.just("team"), names, st.just("main"), free), max_size=3)
-any_held = st.none() | st.lists(st.builds(Held, uids, st.just("main"), free), max_size=3)
+any_listed = st.lists(st.builds(ListedContainer, st.just("team"), names, st.just("main"), free), max_size=3)
+any_held = st.none() | st.lists(st.builds(CheckpointEntry, uids, st.just("main"), free), max_size=3)
 any_pods = st.dictionaries(uids, names).map(lambda found: {uid: pod(uid, name) for uid, name in found.items()})
 
 
@@ -181,15 +189,15 @@ any_pods = st.dictionaries(uids, names).map(lambda found: {uid: pod(uid, name) f
 def test_a_slot_is_never_given_to_a_pod_that_a_source_contradicts(listed: Any, held: Any, pods: Any) -> None:
     """Whatever they say."""
     try:
-        claim = who(listed, held, pods)
+        owner = who(listed, held, pods)
     except Unresolved:
         return
-    assert pods[claim.pod.uid]["metadata"]["name"] == claim.pod.name
-    assert {item.name for item in listed if A in item.slots} <= {claim.pod.name}
+    assert pods[owner.pod.uid]["metadata"]["name"] == owner.pod.name
+    assert {item.name for item in listed if A in item.slots} <= {owner.pod.name}
     assert (
         held is None
         or not any(A in item.slots for item in held)
-        or claim.pod.uid in {item.uid for item in held if A in item.slots}
+        or owner.pod.uid in {item.uid for item in held if A in item.slots}
     )
 
 
@@ -197,8 +205,8 @@ def test_a_slot_is_never_given_to_a_pod_that_a_source_contradicts(listed: Any, h
 def test_reconciling_twice_changes_nothing_more(listed: Any, held: Any, pods: Any) -> None:
     """Nothing is learned or lost by looking again."""
     once = slots.reconcile({}, listed, held, pods, NODE)
-    twice = slots.reconcile(once.claims, listed, held, pods, NODE)
-    assert twice.claims == once.claims
+    twice = slots.reconcile(once.owners, listed, held, pods, NODE)
+    assert twice.owners == once.owners
     assert not twice.learned
     assert not twice.orphaned
 
@@ -215,7 +223,7 @@ def test_a_slot_that_no_living_pod_has_is_stuck() -> None:
 
 def test_only_a_directory_that_nobody_has_or_is_about_to_get_is_abandoned() -> None:
     """Neither one that is claimed, nor one that the kubelet tells of, nor one that it gave away just now."""
-    found = Reconciled({A: CLAIM}, told=frozenset({B}))
+    found = Reconciled({A: CLAIM}, reported=frozenset({B}))
     allocated = {"slot-0002": 1000.0, "slot-0003": 1000.0}
     present = [A, B, "slot-0002", "slot-0003", "slot-0004"]
     now = 1000.0 + slots.GRACE
@@ -230,7 +238,7 @@ def test_slots_have_names_that_stay() -> None:
 
 
 def test_the_slot_that_was_used_last_is_taken_last() -> None:
-    """What must be taken is taken first."""
+    """Slots that must be taken come first."""
     used = {A: 200.0, B: 100.0}
     assert slots.prefer([A, B, "slot-0002"], [], 2, (), used) == ("slot-0002", B)
     assert slots.prefer([A, B, "slot-0002"], [], 3, ("slot-0002",), used) == (B, A, "slot-0002")
@@ -274,7 +282,7 @@ def test_the_kubelets_checkpoint_is_read_as_it_is_and_was() -> None:
     """By NUMA node, or a plain list as before Kubernetes 1.20; other resources are left out."""
     assert parse(checkpoint(entry(), entry(ResourceName="example.com/foo")), SLOT) == (HELD,)
     assert parse(checkpoint(entry(DeviceIDs=[A])), SLOT) == (HELD,)
-    assert parse(checkpoint(entry(DeviceIDs={"0": [B], "1": [A]})), SLOT) == (Held("uid-1", "main", (A, B)),)
+    assert parse(checkpoint(entry(DeviceIDs={"0": [B], "1": [A]})), SLOT) == (CheckpointEntry("uid-1", "main", (A, B)),)
     assert parse(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}', SLOT) == ()
 
 
@@ -282,7 +290,7 @@ def test_the_kubelets_checkpoint_is_read_as_it_is_and_was() -> None:
 def test_an_entry_that_makes_no_sense_is_left_out(change: Any) -> None:
     """The others still count."""
     assert parse(checkpoint(entry(**change), "nonsense", entry()), SLOT) == (HELD,)
-    assert parse(checkpoint(entry(DeviceIDs=7)), SLOT) == (Held("uid-1", "main", ()),)
+    assert parse(checkpoint(entry(DeviceIDs=7)), SLOT) == (CheckpointEntry("uid-1", "main", ()),)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"Data": []}', b'{"Data": {"PodDeviceEntries": 7}}', b"\xff"])
@@ -308,6 +316,6 @@ def test_the_devices_of_a_container_are_in_the_kubelets_checkpoint() -> None:
 
 
 def test_a_pod_can_use_what_all_its_containers_have() -> None:
-    """Of those of which it is known."""
+    """Only slots whose devices are known count."""
     assert slots.common([]) is None
     assert slots.common([frozenset("ab"), frozenset("bc")]) == frozenset("b")

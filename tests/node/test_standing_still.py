@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node.agent.pod import MOVING, MOVING_ROUNDS, Member, believed
+from jupyter_gpu_node.agent.pod import MOVING, MOVING_ROUNDS, ManagedPod, proves
 from jupyter_gpu_node.devices import cgroup, guarded_pod
-from jupyter_gpu_node.devices.guarded_pod import Stillness
+from jupyter_gpu_node.devices.guarded_pod import FreezeResult
 from jupyter_gpu_node.holders import scanner
 from tests.cluster.testbed import until
 from tests.node.conftest import DEVICES, Child
@@ -45,7 +45,7 @@ def test_many_processes_stand_still_too(group: Path, spawn: Callable[..., Child]
     def still() -> bool:
         with guarded_pod.frozen(group) as stillness:
             assert len(cgroup.processes(group)) == 401
-            return stillness is Stillness.STILL
+            return stillness is FreezeResult.STILL
 
     try:
         until(still, what="all to stand still")  # on a busy machine they may not have their turns in time
@@ -60,32 +60,32 @@ def test_a_look_tells_who_did_not_stand_still(
     """It has found nothing, and proves nothing; one that may not freeze at all is no reason to wait for ever."""
     child = spawn()
     cgroup.enter(group, child.pid)
-    until(lambda: scanner.look([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
+    until(lambda: scanner.scan_holders([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
     monkeypatch.setattr(guarded_pod, "_stands_still", lambda _: False)
-    assert scanner.look([GPU], {uid: group}, {}).moving == {uid}
+    assert scanner.scan_holders([GPU], {uid: group}, {}).moving == {uid}
     assert child.run("1 + 1") == 2
 
 
 def test_what_moves_is_believed_after_several_looks_over_some_seconds() -> None:
     """Both are wanted; and each release begins anew."""
-    member = Member("u")
-    assert believed(member, False, 0)
-    assert [believed(member, True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
+    pod = ManagedPod("u")
+    assert proves(pod, False, 0)
+    assert [proves(pod, True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
         *[False] * 5,
         True,
         False,
         False,
     ]
-    assert not believed(Member("u", moved=1, moves=1), True, 100)
+    assert not proves(ManagedPod("u", unfrozen_scans=1, unfrozen_since=1), True, 100)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
 def test_never_sooner(looks: list[tuple[bool, float]]) -> None:
     """Since the last look that was believed there were enough others, over enough time."""
-    member, now, begun, count = Member("u"), 0.0, 0.0, 0
+    pod, now, begun, count = ManagedPod("u"), 0.0, 0.0, 0
     for moving, pause in looks:
         now += pause
         begun, count = (now if not count else begun), count + 1
-        if believed(member, moving, now):
+        if proves(pod, moving, now):
             assert not moving or (count >= MOVING_ROUNDS and now - begun >= MOVING)
             count = 0

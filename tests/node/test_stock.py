@@ -1,4 +1,4 @@
-"""What is covered by device rules does not depend on what the driver tells."""
+"""The devices that rules cover do not depend on the answers of the driver."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
-from jupyter_gpu_node.gpus.registry import NVIDIA, Stock
+from jupyter_gpu_node.gpus.registry import NVIDIA, Registry
 from jupyter_gpu_node.settings import Settings, Simulated
 from tests.node.conftest import CLOSED, DEVICES, Child
 
@@ -43,9 +43,9 @@ class Silent:
 
 def test_every_gpu_is_covered_while_the_driver_is_silent() -> None:
     """After a restart nothing was ever seen: what exists could be any of them."""
-    stock = Stock(Silent, managed(Settings()))
-    stock.take()
-    assert stock.devices >= NVIDIA
+    registry = Registry(Silent, managed(Settings()))
+    registry.take()
+    assert registry.devices >= NVIDIA
     assert {Device(195, 0), Device(195, 253)} <= NVIDIA
     assert Device(195, 255) not in NVIDIA, "the driver's own node is everybody's"
 
@@ -55,19 +55,19 @@ def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None
     settings = Settings(simulated=Simulated(3, 40), node="n")
     source = simulated_gpus.SimulatedGpus(tmp_path, 3, first=40, node="n")
     simulated_gpus.unplug(tmp_path, simulated_gpus.uuid_of(2, "n"), node="n")
-    stock = Stock(lambda: source, managed(settings))
-    stock.take()
-    assert len(stock.gpus) == 2
-    assert {Device(4, 40), Device(4, 41), Device(4, 42)} <= stock.devices
-    assert Device(4, 63) in stock.devices, "there may have been more of them when a pod that runs began"
+    registry = Registry(lambda: source, managed(settings))
+    registry.take()
+    assert len(registry.gpus) == 2
+    assert {Device(4, 40), Device(4, 41), Device(4, 42)} <= registry.devices
+    assert Device(4, 63) in registry.devices, "there may have been more of them when a pod that runs began"
 
 
 def test_a_pod_that_has_all_gpus_is_denied_something() -> None:
     """Rules that deny nothing are a mistake elsewhere, so they must never be needed."""
     for settings in (Settings(), Settings(simulated=Simulated(0, 40)), Settings(simulated=Simulated(24, 40))):
-        stock = Stock(Silent, managed(settings))
+        registry = Registry(Silent, managed(settings))
         known = frozenset(simulated_gpus.device_of(index, 40) for index in range(24))
-        assert DeviceRules(stock.devices | known, known).denied
+        assert DeviceRules(registry.devices | known, known).denied
 
 
 @pytest.mark.root
@@ -80,8 +80,8 @@ def test_a_pod_that_is_taken_over_stays_closed_while_the_driver_is_silent(
     cgroup.enter(group, child.pid)
     hold = Pins(None).create(uid, group, compile_rules(CLOSED))  # by an earlier process
     pod = guarded_pod.GuardedPod(hold, None)
-    stock = Stock(Silent, DEVICES)
-    stock.take()
-    assert pod.apply([], stock.seen, stock.devices)
+    registry = Registry(Silent, DEVICES)
+    registry.take()
+    assert pod.apply([], registry.seen, registry.devices)
     assert child.probe(*nodes) == "----"
     pod.close()

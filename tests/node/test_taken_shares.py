@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.agent.sharing.taken_shares import STOPPED, TAKEN, TakenShares
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
@@ -24,7 +24,7 @@ class World:
     """One pod, and what was told of it."""
 
     def __init__(self) -> None:
-        self.member = Member("u")
+        self.member = ManagedPod("u")
         self.told: list[tuple[PodRef, str, str]] = []
         self.taken = TakenShares(lambda: {"u": self.member}, lambda *what: self.told.append(what), Metrics())
 

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.root
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from jupyter_gpu_node.devices.guarded_pod import Stillness, frozen
+from jupyter_gpu_node.devices.guarded_pod import FreezeResult, frozen
 with frozen(Path(sys.argv[1])) as still:
-    print(still is Stillness.STILL, flush=True)
+    print(still is FreezeResult.STILL, flush=True)
     sys.stdin.readline()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -54,11 +54,11 @@ def test_whoever_dies_while_it_holds_a_pod_still_lets_it_go(group: Path) -> None
 
 def test_what_was_released_is_left_alone(group: Path) -> None:
     """Somebody else may hold it by then; and a process that ended is started again."""
-    thawer = unfreeze.Thawer()
+    thawer = unfreeze.Unfreezer()
     thawer.hold(group)
-    assert thawer._deputy._process is not None
-    thawer._deputy._process.kill()
-    thawer._deputy._process.wait()
+    assert thawer._cleanup._process is not None
+    thawer._cleanup._process.kill()
+    thawer._cleanup._process.wait()
     thawer.hold(group)
     thawer.release(group)
     (group / "cgroup.freeze").write_text("1")
@@ -73,12 +73,12 @@ def test_what_was_released_is_left_alone(group: Path) -> None:
 
 def test_what_cannot_be_promised_is_refused() -> None:
     """Without the process nothing is held still; a name that would be two lines is none."""
-    thawer = unfreeze.Thawer()
+    thawer = unfreeze.Unfreezer()
     with pytest.raises(OSError, match="cannot be told of"):
         thawer.hold(Path("a\nb"))
     thawer.close()
-    unable = unfreeze.Thawer("/nowhere/python")
+    unable = unfreeze.Unfreezer("/nowhere/python")
     with pytest.raises(OSError, match="nowhere"):
         unable.hold(Path("/sys"))
-    assert not unable._deputy._held
-    unfreeze.Thawer().release(Path("/sys"))
+    assert not unable._cleanup._held
+    unfreeze.Unfreezer().release(Path("/sys"))

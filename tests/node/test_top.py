@@ -21,7 +21,7 @@ import pytest
 
 from jupyter_gpu.common.screen import ENTER, LEAVE
 from jupyter_gpu_node.kubelet import slot_records
-from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
@@ -71,9 +71,9 @@ def state(tmp_path: Path) -> Path:
     for gpu, pod in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a")):
         write(tmp_path, gpu, pod)
     claims = {
-        f"slot-{number}": Claim(f"slot-{number}", PodRef("a", "team-a", "notebook"), "main") for number in range(2)
+        f"slot-{number}": SlotOwner(f"slot-{number}", PodRef("a", "team-a", "notebook"), "main") for number in range(2)
     }
-    slot_records.save(tmp_path / "slots.json", slot_records.Record(claims, {}))
+    slot_records.save(tmp_path / "slots.json", slot_records.SlotRecord(claims, {}))
     return tmp_path
 
 
@@ -219,7 +219,7 @@ def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
 
 
 class Terminal:
-    """What a person sees of it."""
+    """A terminal, and the text that a person sees on it."""
 
     def __init__(self, fd: int, process: subprocess.Popen[bytes]) -> None:
         self.fd = fd

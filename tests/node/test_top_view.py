@@ -1,4 +1,4 @@
-"""What the table of time shares looks like, and what is told of the time between two looks."""
+"""The table of time shares, and the rates between two readings."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def test_a_wide_terminal() -> None:
 
 
 def test_a_usual_terminal_without_unicode() -> None:
-    """What is least important is left out, and marks are letters."""
+    """The least important columns are left out, and marks are letters."""
     assert screen(Style(80, unicode=False)) == USUAL
 
 
@@ -179,7 +179,7 @@ def test_rates_are_of_the_time_between_two_writings() -> None:
 
 
 def test_after_a_rest_only_what_passed_since_the_last_look_counts() -> None:
-    """A file that nobody had to write for an hour was still so at the last look."""
+    """A file that was not written for an hour was still valid at the last reading."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 3_600_000) is None
     file = later(file, 3_600_800, guaranteed=600_000)  # it began 1.2 seconds before the look at the earliest

@@ -10,7 +10,7 @@ from jupyter_gpu.model.annotations import INVENTORY
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.network import network_of
 from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
-from jupyter_gpu_node.agent.inventory.rules.uplink_rate import Reading
+from jupyter_gpu_node.agent.inventory.rules.uplink_rate import UplinkCounters
 from jupyter_gpu_node.agent.inventory.uplink import Uplink
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -27,7 +27,7 @@ def route(name: str, metric: int, destination: str = "00000000") -> str:
 
 
 def test_the_uplink_is_where_the_default_route_goes() -> None:
-    """Of several the one that the kernel prefers; without one there is none."""
+    """The kernel's preferred route of several; without a route there is none."""
     assert uplink_rate.uplink(HEAD + route("eth1", 200) + route("eth0", 100) + route("lan", 0, "0000000A")) == "eth0"
     assert uplink_rate.uplink(HEAD + route("lan", 0, "0000000A") + "short\n") == ""
 
@@ -46,8 +46,8 @@ def test_the_speed_of_an_interface(text: str, speed: float | None) -> None:
     assert uplink_rate.bytes_a_second(text) == speed
 
 
-def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> Reading:
-    return Reading(name, received, sent, 100.0, time)
+def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> UplinkCounters:
+    return UplinkCounters(name, received, sent, 100.0, time)
 
 
 def test_the_busier_direction_counts() -> None:
@@ -75,7 +75,7 @@ def test_a_load_that_hardly_moves_is_told_once(middle: float, moves: list[float]
 
 
 def test_a_change_is_told_and_what_is_not_known_is_left_out() -> None:
-    """Of a node that told nothing the first number is news."""
+    """The first number of a node that published none is published."""
     assert uplink_rate.told(0.2, 0.4) == 0.4
     assert uplink_rate.told(None, 0.0) == 0.0
     assert uplink_rate.told(0.2, None) is None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.gpus.rules import xids
-from jupyter_gpu_node.gpus.rules.xids import CALM, Ailments
+from jupyter_gpu_node.gpus.rules.xids import CALM, GpuErrors
 
 APPLICATION = (13, 31, 43, 45, 68, 109)
 """What a device plugin has to ignore: faults of programs."""
@@ -25,67 +25,67 @@ def test_the_list_knows_what_programs_do() -> None:
     ("xid", "fatal"), [(13, False), (31, False), (48, True), (79, True), (94, False), (4711, True)]
 )
 def test_errors_of_the_driver(xid: int, fatal: bool) -> None:
-    """What a program did is harmless; what nobody listed is not."""
+    """A fault of a program is harmless; an error that is not listed is not."""
     assert bool(xids.problem_of(xid)) is fatal
 
 
 @given(st.lists(st.one_of(st.tuples(st.sampled_from(GPUS), st.sampled_from(APPLICATION)), looks)))
 def test_what_a_program_does_never_makes_a_gpu_unhealthy(steps: list[tuple[str, int] | dict[str, int | None]]) -> None:
     """However often, in whatever order, and whatever a driver that asks for nothing says meanwhile."""
-    ailments = Ailments()
+    errors = GpuErrors()
     for step in steps:
         if isinstance(step, dict):
-            ailments.looked(step)
+            errors.update(step)
         else:
-            ailments.broke(*step)
-        assert [ailments.problem(uuid) for uuid in GPUS] == ["", ""]
+            errors.broke(*step)
+        assert [errors.problem(uuid) for uuid in GPUS] == ["", ""]
 
 
 @given(numbers.filter(lambda xid: xid not in xids.HARMLESS), st.lists(st.one_of(numbers, looks)))
 def test_a_sick_gpu_heals_only_after_calm_looks(xid: int, steps: list[int | dict[str, int | None]]) -> None:
     """It stays sick until the driver, or a reset, and then enough looks in a row without an error say otherwise."""
-    ailments, calm, away = Ailments(), 0, False
-    ailments.broke("GPU-a", xid)
+    errors, calm, away = GpuErrors(), 0, False
+    errors.broke("GPU-a", xid)
     for step in steps:
         if isinstance(step, int):
-            ailments.broke("GPU-a", step)
+            errors.broke("GPU-a", step)
             if step not in xids.HARMLESS:
                 calm, away = 0, False
         else:
-            ailments.looked(step)
+            errors.update(step)
             away = away or "GPU-a" not in step
             said = "GPU-a" in step and (step["GPU-a"] == 0 or away)
             calm = calm + 1 if said else 0
         if calm > CALM:
-            assert ailments.problem("GPU-a") == ""
+            assert errors.problem("GPU-a") == ""
             return
-        assert ailments.problem("GPU-a")
-        assert not ailments.problem("GPU-b")
+        assert errors.problem("GPU-a")
+        assert not errors.problem("GPU-b")
 
 
 def test_without_a_word_of_the_driver_silence_is_no_reset() -> None:
     """A GPU that was skipped because it hung has not been away."""
-    ailments = Ailments()
-    ailments.broke("GPU-a", 48)
-    ailments.looked({}, unasked=["GPU-a"])
+    errors = GpuErrors()
+    errors.broke("GPU-a", 48)
+    errors.update({}, unasked=["GPU-a"])
     for _ in range(3 * CALM):
-        ailments.looked({"GPU-a": None})
-    assert "Reset the GPU" in ailments.problem("GPU-a")
-    ailments.looked({})
+        errors.update({"GPU-a": None})
+    assert "Reset the GPU" in errors.problem("GPU-a")
+    errors.update({})
     for _ in range(CALM + 1):
-        assert ailments.problem("GPU-a")
-        ailments.looked({"GPU-a": None})
-    assert ailments.problem("GPU-a") == ""
+        assert errors.problem("GPU-a")
+        errors.update({"GPU-a": None})
+    assert errors.problem("GPU-a") == ""
 
 
 def test_what_the_driver_says_that_a_gpu_needs() -> None:
     """It is told beside the error, and alone; a word that is not known is told as its number."""
-    ailments = Ailments()
-    ailments.looked({"GPU-a": 2, "GPU-b": 99})
-    assert ailments.problem("GPU-a") == "The driver says what it needs: Restart the machine."
-    assert "action 99" in ailments.problem("GPU-b")
-    ailments.broke("GPU-a", 62)
-    assert "Xid 62: its internal controller halted. The driver says" in ailments.problem("GPU-a")
+    errors = GpuErrors()
+    errors.update({"GPU-a": 2, "GPU-b": 99})
+    assert errors.problem("GPU-a") == "The driver says what it needs: Restart the machine."
+    assert "action 99" in errors.problem("GPU-b")
+    errors.broke("GPU-a", 62)
+    assert "Xid 62: its internal controller halted. The driver says" in errors.problem("GPU-a")
     for _ in range(2 * CALM):
-        ailments.looked({"GPU-a": 2})
-    assert ailments.problem("GPU-a")
+        errors.update({"GPU-a": 2})
+    assert errors.problem("GPU-a")

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
@@ -92,15 +92,15 @@ def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
         for _ in range(2):
             signals.resume([who])
             await until(lambda: state(one.pid) == "R")
-        assert signals.resting([who]) == frozenset()
+        assert signals.stopped([who]) == frozenset()
         assert signals.stop([who]) == {who}
-        await until(lambda: signals.resting([who]) == {who})
+        await until(lambda: signals.stopped([who]) == {who})
         os.kill(one.pid, signal.SIGTSTP)
         signals.resume([who])
         assert state(one.pid) == "T"
         os.kill(one.pid, signal.SIGCONT)
         await until(lambda: state(one.pid) == "R")
-        assert signals.resting([Process(one.pid, who.started + 1), Process(2**22 + 1, 1)]) == frozenset()
+        assert signals.stopped([ProcessId(one.pid, who.started + 1), ProcessId(2**22 + 1, 1)]) == frozenset()
 
     asyncio.run(check())
 
@@ -111,7 +111,7 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
     async def check() -> None:
         one = running.start(SPIN)
         who = process(one.pid)
-        later, large = Process(one.pid, who.started + 1), Process(2**40, 1)
+        later, large = ProcessId(one.pid, who.started + 1), ProcessId(2**40, 1)
         assert signals.stop([later, large]) == frozenset()
         os.kill(one.pid, signal.SIGSTOP)
         await until(lambda: state(one.pid) == "T")
@@ -132,7 +132,7 @@ def test_what_was_kept_is_found(short: Path) -> None:
     assert stopped_processes.load(path) == {}
     kept = {
         GPU: {
-            "a": ViolationRecord(2.0, 5, stopped=frozenset({Process(7, 70)})),
+            "a": ViolationRecord(2.0, 5, stopped=frozenset({ProcessId(7, 70)})),
             "b": ViolationRecord(taken="Taken away."),
         }
     }
@@ -324,7 +324,7 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
     """Such as the Jupyter server: it loses its share, without having been stopped."""
 
     async def check() -> None:
-        spared: list[Process] = []
+        spared: list[ProcessId] = []
         async with EnforcingServer(short, spare=lambda: spared, penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
@@ -339,7 +339,7 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
 @pytest.mark.parametrize("opens", ["yes", "not known"])
 def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running: Running, opens: str) -> None:
     """A Jupyter server too, and one that cannot be looked into; only a look at the process itself spares it."""
-    spared: list[Process] = []
+    spared: list[ProcessId] = []
 
     def look(pid: int) -> bool:
         if opens == "not known":

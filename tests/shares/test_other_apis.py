@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.processes.rules.process_id import Process
-from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from jupyter_gpu_node.processes.signals import identify
 from jupyter_gpu_node.shares.other_apis import LIBRARIES, apis_of, named
 
 
@@ -45,9 +45,9 @@ def test_processes_are_looked_at(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         assert running.stdout
         assert running.stdout.readline() == b"ready\n"
-        one, ours = identified(running.pid), identified(os.getpid())
+        one, ours = identify(running.pid), identify(os.getpid())
         assert one
         assert ours
-        found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {Process(2**22 + 1, 1)}, "e": set[Process]()}
+        found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {ProcessId(2**22 + 1, 1)}, "e": set[ProcessId]()}
         assert apis_of(found, frozenset()) == {"a": "OpenCL"}
         running.stdin and running.stdin.close()

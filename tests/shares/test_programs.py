@@ -52,16 +52,16 @@ def test_what_is_below_no_server_is_one_program() -> None:
 
 def test_the_parents_of_a_process() -> None:
     """Ours are those of a child, after itself; the list has an end."""
-    ours = proc.line(os.getpid(), proc.process_start_time(os.getpid()) or 0)
+    ours = proc.ancestry(os.getpid(), proc.process_start_time(os.getpid()) or 0)
     assert ours[1][0] == os.getppid()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         start = proc.process_start_time(child.pid) or 0
-        assert proc.line(child.pid, start) == ((child.pid, start), *ours)
-        assert proc.line(child.pid, start, most=2) == ((child.pid, start), ours[0])
-        assert proc.line(child.pid, start - 1) == ((child.pid, start - 1),)
+        assert proc.ancestry(child.pid, start) == ((child.pid, start), *ours)
+        assert proc.ancestry(child.pid, start, most=2) == ((child.pid, start), ours[0])
+        assert proc.ancestry(child.pid, start - 1) == ((child.pid, start - 1),)
         child.kill()
         child.wait()
-        assert proc.line(child.pid, start) == ((child.pid, start),)
+        assert proc.ancestry(child.pid, start) == ((child.pid, start),)
 
 
 def test_a_parent_that_has_ended() -> None:
@@ -73,6 +73,6 @@ def test_a_parent_that_has_ended() -> None:
         try:
             parent.wait()
             start = proc.process_start_time(child) or 0
-            until(lambda: parent.pid not in {pid for pid, _ in proc.line(child, start)})
+            until(lambda: parent.pid not in {pid for pid, _ in proc.ancestry(child, start)})
         finally:
             os.kill(child, 9)

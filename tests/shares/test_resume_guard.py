@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.resume_guard import ResumeGuard
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.enforcing import (
@@ -39,14 +39,14 @@ def resume_guard() -> Iterator[ResumeGuard]:
     found.close()
 
 
-async def spinning(running: Running) -> Process:
+async def spinning(running: Running) -> ProcessId:
     """A program that runs."""
     one = running.start(SPIN)
     assert await line(one) == "has it\n"
     return process(one.pid)
 
 
-async def stopped(resume_guard: ResumeGuard, *processes: Process) -> None:
+async def stopped(resume_guard: ResumeGuard, *processes: ProcessId) -> None:
     """They are, as the kernel shows it."""
     resume_guard.stop(processes)
     await until(lambda: all(state(one.pid) == "T" for one in processes))
@@ -157,7 +157,7 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, resume
         os.kill(other.pid, signal.SIGSTOP)
         await stopped(resume_guard, ours, gone)
         os.kill(gone.pid, signal.SIGKILL)
-        resume_guard.stop([Process(other.pid, other.started + 1), Process(2**40, 1)])
+        resume_guard.stop([ProcessId(other.pid, other.started + 1), ProcessId(2**40, 1)])
         resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         assert state(other.pid) == "T"
@@ -218,7 +218,7 @@ def test_another_one_is_started_at_the_next_stop(running: Running, resume_guard:
         os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGSTOP)
         await until(lambda: state(first) == ("Z" if end == "killed" else "T"))
         if end == "deaf":
-            resume_guard.stop(Process(2**31 - 1 - number, 1) for number in range(10_000))
+            resume_guard.stop(ProcessId(2**31 - 1 - number, 1) for number in range(10_000))
             await until(lambda: not Path(f"/proc/{first}").exists())
         resume_guard.resume([released])
         os.kill(released.pid, signal.SIGSTOP)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .other_pods import Neighbour
 from .pod_processes import Place, members
@@ -29,10 +29,10 @@ class Excuses:
     helpers: frozenset[int] = frozenset()
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
-    def __contains__(self, process: proc.Process) -> bool:
+    def __contains__(self, process: proc.ProcessInfo) -> bool:
         return self.listed(process) or Process.of(process) in self.outside
 
-    def listed(self, process: proc.Process) -> bool:
+    def listed(self, process: proc.ProcessInfo) -> bool:
         """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
         return process.command in self.names or process.pid in self.helpers
 
@@ -48,7 +48,7 @@ class Suspects:
     user: int | None = None
     """Only this user's; ``None``: any user's."""
 
-    def __contains__(self, process: proc.Process) -> bool:
+    def __contains__(self, process: proc.ProcessInfo) -> bool:
         return process.start >= self.server.started and self.user in (None, process.user)
 
 
@@ -59,11 +59,11 @@ class Family:
     server: Process
     user: int
 
-    def has(self, process: proc.Process, *, hidden: bool) -> bool:
+    def has(self, process: proc.ProcessInfo, *, hidden: bool) -> bool:
         """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
-        return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
+        return (self.server.pid, self.server.started) in proc.ancestry(process.pid, process.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     memory ``mappings`` may be left out.
     """
     asked = tuple(gpus)
-    wanted = proc.targets(asked)
+    wanted = device_scan.targets(asked)
     # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
     pod = scope.pod.processes() if proof and wanted else ()
-    seen: proc.Scan[str] = proc.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else proc.Scan({}, ())
+    seen: device_scan.Scan[str] = (
+        device_scan.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else device_scan.Scan({}, ())
+    )
     # Only the driver knows the users of a GPU that has no device.
     bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
     found = {**seen.holders, **bare}
@@ -139,7 +141,7 @@ class _Pods:
         others = {place for places in (*scope.neighbours.values(), scope.pods) for place in places}
         return cls(scope, own, members(others, frozenset(pids) - own))
 
-    def knows(self, process: proc.Process) -> bool:
+    def knows(self, process: proc.ProcessInfo) -> bool:
         """Tell whether a process belongs to any of them."""
         return any(process.pid in pids for pids in (self.own, *self.others.values()))
 
@@ -147,14 +149,14 @@ class _Pods:
         """Return the pids of the other pods that share the GPU."""
         return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
 
-    def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:
+    def guilty(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
         rightful, excuses = self._rightful(uuid), self.scope.excuses
         return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
 
     def beside(
-        self, uuid: str, processes: Iterable[proc.Process], hidden: Iterable[proc.Process]
-    ) -> tuple[proc.Process, ...]:
+        self, uuid: str, processes: Iterable[proc.ProcessInfo], hidden: Iterable[proc.ProcessInfo]
+    ) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
         ours = self.own | self._rightful(uuid)
         told = self.scope.told.get(uuid, frozenset())
@@ -169,10 +171,10 @@ class _Pods:
         )
 
 
-def _described(pids: Iterable[int]) -> tuple[proc.Process, ...]:
+def _described(pids: Iterable[int]) -> tuple[proc.ProcessInfo, ...]:
     return tuple(process for pid in sorted(pids) if (process := proc.describe(pid)))
 
 
-def _holder(process: proc.Process, foreign: bool) -> Holder:
+def _holder(process: proc.ProcessInfo, foreign: bool) -> Holder:
     # Any program chooses its own name, control characters included.
     return Holder(process.pid, strict.printable(process.command, MAX_COMMAND), foreign)

@@ -27,7 +27,7 @@ from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
-from jupyter_gpu_node.gpus.registry import INTERVAL, Stock
+from jupyter_gpu_node.gpus.registry import INTERVAL, Registry
 
 from . import notify, surroundings
 from .guard import Guard
@@ -83,7 +83,7 @@ class Pod:
         self._store = Store(settings.state_dir)
         follows = settings.follow_visible_devices and not settings.simulated_gpus
         self._site = SiteLimit(surroundings.site_limit(os.environ, self._store.pods) if follows else None)
-        self._stock = Stock(
+        self._registry = Registry(
             partial(open_source, settings, self._store, self._move_out, self._unguarded), choose=self._site.choose
         )
         self._guard: Guard | None = None
@@ -142,12 +142,12 @@ class Pod:
                 self._join(session)  # first of all: if we are killed, others know what to look for
             faults.point("start:recorded")
         with self._may_fail():
-            self._stock.open()  # before the group is entered: what asks the driver must see all GPUs
+            self._registry.open()  # before the group is entered: what asks the driver must see all GPUs
             if settings.simulated_gpus:
-                self._stock.take()
+                self._registry.take()
         pid = settings.pid or os.getpid()
         bare = "" if settings.simulated_gpus else surroundings.one_for_all()
-        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
+        self._guard = Guard(self.uid, pid, self._registry.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
             os.environ.update(self.environment)  # what it starts by itself, such as terminals, inherits it
@@ -165,11 +165,11 @@ class Pod:
         if wish.priority is None and self._settings.priority:
             wish = replace(wish, priority=self._settings.priority)
         with plain_errors(self._store):
-            self._stock.take()
+            self._registry.take()
         from jupyter_gpu_scheduler.rules.placement.feasible import refuse  # as in _decision
 
         self._ask_driver()
-        error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
+        error = refuse(wish, limit=self._settings.limit, gpus=self._registry.gpus)
         if error is not None:
             raise error
         self._repairs = self._taken = ()
@@ -184,7 +184,7 @@ class Pod:
     def reconcile(self) -> None:
         """Look again at everything; what fails is told in the view and tried again."""
         with self._may_fail():
-            self._stock.take()
+            self._registry.take()
             self._ask_driver()
             if self._held() and self._strangers.due(self._held(), time.monotonic()):
                 self._survey()
@@ -197,13 +197,13 @@ class Pod:
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
         """Return the load of the pod's GPUs and the use of its shares, after a fresh look at their holders."""
         with self._may_fail():
-            if self._stock.take():
+            if self._registry.take():
                 self._advance(None)
         mine = self._held()
         self._ask_driver()
         self._look_at_mine()
         shares = self._record.attached.shares if self._record.attached else ()
-        return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
+        return self._registry.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
 
     def details(self) -> Mapping[str, GpuDetails]:
         """Return the details of the pod's GPUs beyond their load, for its user; by uuid."""
@@ -212,7 +212,7 @@ class Pod:
         known = {
             uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
         }
-        return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
+        return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._registry.details(self._held()).items()}
 
     def machine(self, shown: Shown) -> Machine:
         """Return all GPUs with their owners and the waiting pods, as far as ``shown`` goes."""
@@ -224,8 +224,8 @@ class Pod:
             with self._store.locked() as session:
                 found = session.read()
             everybody = claims(self._record, survey(found.entries, self.uid))
-            loads = self._stock.loads(frozenset(gpu.uuid for gpu in self._stock.gpus))
-            return overview(self._stock.gpus, everybody, loads, shown)
+            loads = self._registry.loads(frozenset(gpu.uuid for gpu in self._registry.gpus))
+            return overview(self._registry.gpus, everybody, loads, shown)
 
     def _look_at_mine(self) -> Sight:
         self._used = self._look(self._held(), proof=False)
@@ -251,7 +251,7 @@ class Pod:
             self._tell()
         self._follow()
         self._seat.close(left=left)
-        self._stock.close()
+        self._registry.close()
         self._due = None
 
     def _poke_self(self) -> None:
@@ -289,7 +289,15 @@ class Pod:
         troubles = Troubles(
             self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
         )
-        known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
+        known = (
+            self._record,
+            self._registry,
+            self._guard,
+            self._settings,
+            troubles,
+            self._used,
+            self._strangers.told(),
+        )
         view = compose(self.view.version, *known)
         if view != self.view:
             surroundings.warn_of(set(view.conditions) - set(self.view.conditions))
@@ -343,7 +351,7 @@ class Pod:
         requested = self._record.requested
         if wish is not None:
             requested = next_request(requested, wish)
-        if not self._stock.known:
+        if not self._registry.known:
             self._save(session, requested=requested)
             return
         # The wish and its answer in one write: no other server sees one without the other.
@@ -384,7 +392,7 @@ class Pod:
         """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
         decided = self._decision(requested, busy)
         new = {share.uuid for share in decided.shares} - self._held() if decided else set()
-        if not any(not self._stock.seen[uuid].simulated for uuid in new):
+        if not any(not self._registry.seen[uuid].simulated for uuid in new):
             return decided
         self._survey()
         return self._decision(requested, busy)
@@ -397,7 +405,7 @@ class Pod:
             self._record,
             requested,
             busy=busy,
-            gpus=self._stock.gpus,
+            gpus=self._registry.gpus,
             used_outside=self._strangers.used,
             neighbours=(pod for pod in self._world.neighbours if pod.uid not in self._empty),
             unreadable=bool(self._world.unreadable),
@@ -420,15 +428,15 @@ class Pod:
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
         # been ours: what has it open may have it from us.
         added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - self._draining()
-        real = {gpu for gpu in added if not self._stock.seen[gpu].simulated}
+        real = {gpu for gpu in added if not self._registry.seen[gpu].simulated}
         if real:
             if not real <= self._strangers.alone.keys():
                 self._survey()
             known = frozenset(record.outside).union(*(self._strangers.alone.get(gpu, frozenset()) for gpu in real))
             self._save(session, outside=tuple(sorted(filter(alive, known))))
         seen = Observation(self._guard.allowed | unproven, {**self._drained.holders, **sight.holders})
-        after = plan(record.allocated, record.attached, seen, self._stock.unhealthy)
-        if self._guard.allow(after.allowed, self._stock.seen, self._stock.devices):
+        after = plan(record.allocated, record.attached, seen, self._registry.unhealthy)
+        if self._guard.allow(after.allowed, self._registry.seen, self._registry.devices):
             faults.point("rules:applied")
             self._save(session, attached=after.attached)
 
@@ -441,7 +449,7 @@ class Pod:
 
         own = self._guard.place.group if self._guard else None
         gone, left = reap(
-            self._store, dead, self._stock.seen, self._sharing(), self._excuses(), own.parent if own else None
+            self._store, dead, self._registry.seen, self._sharing(), self._excuses(), own.parent if own else None
         )
         self._empty |= gone
         self._remains = frozenset(process for pid in left if (process := identify(pid)))
@@ -465,14 +473,14 @@ class Pod:
             if verdict.key in self._record.judged:
                 continue
             ours = self._guard.place.processes() if self._guard else frozenset()
-            holders = self._look(frozenset({verdict.gpu} & self._stock.seen.keys()), proof=False).processes
+            holders = self._look(frozenset({verdict.gpu} & self._registry.seen.keys()), proof=False).processes
             named = verdict.processes if self._seat.trusted else ()
             guilty = {process for process in {*named, *holders} if process.pid in ours}
             wish = without(self._record, verdict.gpu)
             keep = self._held() - {verdict.gpu}
             self._advance(wish, judged=verdict.key, busy=keep)
             if wish is not None:
-                gpu = self._stock.seen.get(verdict.gpu)
+                gpu = self._registry.seen.get(verdict.gpu)
                 self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
             from jupyter_gpu.backends.local.sharing.ending import end  # needed only where a rule was broken
 
@@ -502,19 +510,19 @@ class Pod:
     def _excuses(self) -> Excuses:
         from .holder_scan import Excuses  # as in _look
 
-        return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
+        return Excuses(commands(self._settings.system_holders), helpers=self._registry.helpers())
 
     def _ask_driver(self) -> None:
         """Ask the driver for users of GPUs that `/proc` does not show us. Its pids are the machine's own."""
         blind = os.geteuid() != 0
-        asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
-        self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
-        bare = [gpu for gpu in self._stock.gpus if not gpu.simulated and gpu.device is None]
+        asked = [gpu.uuid for gpu in self._registry.gpus if not gpu.simulated and (blind or gpu.device is None)]
+        self._told = self._registry.users(asked) if namespace() == FIRST_NAMESPACE else {}
+        bare = [gpu for gpu in self._registry.gpus if not gpu.simulated and gpu.device is None]
         self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
 
     def _survey(self) -> None:
         """Look at the users of all GPUs."""
-        gpus = self._stock.gpus
+        gpus = self._registry.gpus
         real = not all(gpu.simulated for gpu in gpus)
         found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
         self._strangers.survey(found.alone, time.monotonic())
@@ -535,7 +543,7 @@ class Pod:
             excuses=replace(self._excuses(), outside=frozenset(self._record.outside)),
             suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
-        found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
+        found = look((self._registry.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
         self._strangers.note(found.beside, {self.uid, *self._world.unreadable, *(one.uid for one in neighbours)})
         return found._replace(looked=uuids)
 

@@ -32,16 +32,16 @@ class Place(NamedTuple):
         """Return the pids of all processes of the pod that can be found."""
         if self.group is not None:
             return frozenset(cgroup.processes(self.group))
-        return self._marked(proc.marked(MARK, self.uid))
+        return self._marked(proc.with_environment(MARK, self.uid))
 
     def among(self, pids: Iterable[int]) -> frozenset[int]:
         """Return those of ``pids`` that belong to the pod: cheaper than to find all."""
         asked = frozenset(pids)
         if self.group is not None:
             return asked & frozenset(cgroup.processes(self.group))
-        return asked & self._marked(proc.marked(MARK, self.uid, asked))
+        return asked & self._marked(proc.with_environment(MARK, self.uid, asked))
 
-    def _marked(self, found: Iterable[proc.Process]) -> frozenset[int]:
+    def _marked(self, found: Iterable[proc.ProcessInfo]) -> frozenset[int]:
         return frozenset(process.pid for process in found) | ({self.server} if self.server else frozenset())
 
 

@@ -22,7 +22,7 @@ class Process(NamedTuple):
     """Clock ticks after boot (`/proc/<pid>/stat`, field 22): no wall clock, so setting it back changes nothing."""
 
     @classmethod
-    def of(cls, found: proc.Process) -> Process:
+    def of(cls, found: proc.ProcessInfo) -> Process:
         """Identify a process that a look at `/proc` found."""
         return cls(found.pid, found.start)
 

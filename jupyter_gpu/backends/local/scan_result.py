@@ -21,9 +21,9 @@ class Sight(NamedTuple):
     """The same, so that their end can be watched."""
     looked: frozenset[str] = frozenset()
     """The uuids that were looked for: of any other nothing is proven."""
-    beside: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    beside: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
     """By uuid, processes that use it without having been given it."""
-    alone: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    alone: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
     """By uuid, processes of no pod that have it open, listed or not."""
 
     @property

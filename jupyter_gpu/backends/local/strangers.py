@@ -40,13 +40,13 @@ def commands(names: Iterable[str]) -> frozenset[str]:
 _QUIET_DAEMONS, _QUIET_MONITORS = commands(_DAEMONS), commands(_MONITORS)
 
 
-def quiet(process: proc.Process) -> bool:
+def quiet(process: proc.ProcessInfo) -> bool:
     """Tell whether the process is known to compute nothing on the GPUs that it has open."""
     daemon = process.command in _QUIET_DAEMONS and process.user < _FIRST_PERSON
     return daemon or process.command in _QUIET_MONITORS
 
 
-Found = Mapping[str, tuple[proc.Process, ...]]
+Found = Mapping[str, tuple[proc.ProcessInfo, ...]]
 """Processes by uuid."""
 
 
@@ -104,7 +104,7 @@ class Strangers:
         return {uuid: tuple(map(_told, processes)) for uuid, processes in self.found.items() if processes}
 
 
-def _told(process: proc.Process) -> Stranger:
+def _told(process: proc.ProcessInfo) -> Stranger:
     # Any program chooses its own name, control characters included.
     return Stranger(process.pid, strict.printable(process.command, MAX_COMMAND), account_of(process.user))
 

@@ -68,10 +68,10 @@ def _inside(uid: str, pods: Path) -> bool:
             server = Record.decode(file.read(MAX_BYTES)).server
     except (OSError, ValueError):
         return False
-    return started is not None and (server.pid, server.started) in proc.line(os.getpid(), started)[1:]
+    return started is not None and (server.pid, server.started) in proc.ancestry(os.getpid(), started)[1:]
 
 
-def elsewhere(processes: Iterable[proc.Process], known: Collection[str]) -> bool:
+def elsewhere(processes: Iterable[proc.ProcessInfo], known: Collection[str]) -> bool:
     """Tell whether one of them belongs to a pod that is not ``known``: by its control group, or its mark."""
     return any((uid := pod_of(process.pid)) is not None and uid not in known for process in processes)
 

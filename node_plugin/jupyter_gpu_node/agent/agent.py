@@ -1,7 +1,7 @@
 """The agent: from ``allocated`` to device rules to ``attached``, for all pods of this node that have a slot.
 
 Each pod has a task of its own, which goes from what is decided to what is so, again and again, whatever happened
-before. Nothing is remembered that is not on the control group, in the annotations, or to be seen in ``/proc``. While
+before. Nothing is remembered that is not on the control group, in the annotations, or visible in ``/proc``. While
 the API server or the scheduler is away everything stays as it is.
 """
 
@@ -19,32 +19,32 @@ from jupyter_gpu.kube import Change, Kube, KubeError, Reflector
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_node.agent.rules import pod_view
 from jupyter_gpu_node.holders.rules.rights import Rights
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.offer import Topic
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
-from jupyter_gpu_node.processes.proc import Process, alive, describe
-from jupyter_gpu_node.processes.process_ends import Endings
+from jupyter_gpu_node.processes.proc import ProcessInfo, alive, describe
+from jupyter_gpu_node.processes.process_ends import ProcessEnds
 
-from .pod import FIRST_PAUSE, LAST_PAUSE, Member
+from .pod import FIRST_PAUSE, LAST_PAUSE, ManagedPod
 from .steps import Steps, Tools
 
 POINTS = (
-    "agent:closed",  # a new pod is closed, the kubelet does not know
+    "agent:closed",  # a new pod is closed, the kubelet does not know yet
     "agent:seen",  # the decision is read, nothing is done
     "agent:pinned",  # the next rules are pinned, the old ones are in force
     "agent:replaced",  # the next rules are in force, both are pinned
-    "agent:rules",  # the next rules are in force, `attached` tells the old
-    "agent:frozen",  # the pod's processes stand still
-    "agent:looked",  # the look is done, its result is not written
+    "agent:rules",  # the next rules are in force, `attached` has the old state
+    "agent:frozen",  # the pod's processes are frozen
+    "agent:looked",  # the scan is done, its result is not written
     "agent:written",  # `attached` is written, not yet noted here
 )
-"""Places where a test can kill this process (`faults`)."""
+"""Points at which a test can kill this process (`faults`)."""
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
-"""Seconds until something that failed is tried again."""
+"""Seconds until a failed step is tried again."""
 SWEEP = 30.0
-"""Seconds between two looks for programs that no pod has any more."""
+"""Seconds between two searches for programs that no pod has any more."""
 _log = logging.getLogger(__name__)
 
 
@@ -78,11 +78,11 @@ class Agent:
             paths.pods(),
             fields=f"spec.nodeName={node}",
             on_change=self._hear,
-            on_trouble=tools.news.trouble,
+            on_trouble=tools.pod_events.trouble,
             newest=True,
         )
-        self._members: dict[str, Member] = {}
-        self._steps = Steps(tools, self._members, self.rights)
+        self._managed: dict[str, ManagedPod] = {}
+        self._steps = Steps(tools, self._managed, self.rights)
         self._tasks: asyncio.TaskGroup | None = None
         self._strangers: frozenset[str] = frozenset()
         self.ready = asyncio.Event()
@@ -90,7 +90,7 @@ class Agent:
 
     @property
     def pods(self) -> Mapping[str, Mapping[str, Any]]:
-        """All pods of this node by uid, as the API server told them last."""
+        """All pods of this node by uid, as the API server reported them last."""
         return self._reflector.objects
 
     @property
@@ -99,9 +99,9 @@ class Agent:
         return self._reflector.synced
 
     @property
-    def members(self) -> Mapping[str, Member]:
+    def managed(self) -> Mapping[str, ManagedPod]:
         """The pods under our care by uid."""
-        return self._members
+        return self._managed
 
     @property
     def trouble(self) -> str:
@@ -115,7 +115,7 @@ class Agent:
 
     def rights(self) -> Rights:
         """Return the present rights to have GPUs open."""
-        managed = {uid: member.rights for uid, member in self._members.items()}
+        managed = {uid: pod.rights for uid, pod in self._managed.items()}
         trusted = {uid for uid, pod in self.pods.items() if self._trusts(pod)}
         return Rights(managed, trusted - managed.keys(), self._trusted_names)
 
@@ -126,11 +126,11 @@ class Agent:
                 self._tasks = tasks
                 for uid in await self._steps.do(self._tools.pins.uids):
                     self._add(uid)
-                self._tools.inventory.changed = self.look_again
+                self._tools.inventory.changed = self.wake_all
                 self.ready.set()
                 tasks.create_task(self._reflector.run())
                 await self._reflector.synced.wait()
-                self.look_again()
+                self.wake_all()
                 while True:
                     await asyncio.sleep(SWEEP)
                     await self.sweep()
@@ -140,15 +140,15 @@ class Agent:
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
         """Guard the pod: it is closed, or under the rules that it had, on return; raises `CannotGuard`."""
         await self.ready.wait()
-        member = await self._hold(pod.uid)
+        managed = await self._hold(pod.uid)
         try:
             try:
-                member.asked = True
-                await self._steps.enclose(member)
-                await self._steps.joined(member)
+                managed.announced = True
+                await self._steps.guard(managed)
+                await self._steps.joined(managed)
             finally:
-                member.lock.release()
-            if member.guard is None:
+                managed.lock.release()
+            if managed.guard is None:
                 raise CannotGuard(f"The control group of pod {pod} was not found, so its GPUs cannot be guarded.")
             faults.point("agent:closed")
             await self._sockets.serve(slot, pod.uid)
@@ -158,27 +158,27 @@ class Agent:
                 f"The GPUs of pod {pod} cannot be guarded: {error}. So its container {container} is not started."
             ) from None
         finally:
-            member.wake.set()
+            managed.wake.set()
 
     async def sweep(self) -> None:
-        """Take into care what only a pin tells of: the removal of a pod's last traces failed. Seen twice, it is so."""
-        found = await self._steps.do(self._tools.pins.uids) - self._members.keys()
+        """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
+        found = await self._steps.do(self._tools.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
             _log.warning("A program of pod %s is left over, and is looked after.", uid)
             self._add(uid)
         self._strangers = found
 
-    def look_again(self) -> None:
+    def wake_all(self) -> None:
         """Wake all pods, as something changed that any of them may wait for."""
-        for member in self._members.values():
-            member.wake.set()
+        for pod in self._managed.values():
+            pod.wake.set()
 
     def unguarded(self, pod: PodRef, container: str) -> None:
         """Tell, once, that the kubelet started a container without asking us."""
-        member = self._members.get(pod.uid)
-        if member is None or member.told:
+        managed = self._managed.get(pod.uid)
+        if managed is None or managed.warned:
             return
-        member.told = True
+        managed.warned = True
         self._tools.metrics.unguarded.inc()
         self._tools.publisher.about_pod(
             pod,
@@ -191,111 +191,111 @@ class Agent:
 
     def _hear(self, change: Change) -> None:
         uid = objects.uid(change.object)
-        member = self._members.get(uid)
+        pod = self._managed.get(uid)
         if change.kind == "removed":
-            if member:
-                member.view = None
-                member.wake.set()
-                self._tools.news.removed(uid)
+            if pod:
+                pod.view = None
+                pod.wake.set()
+                self._tools.pod_events.removed(uid)
             return
         view = pod_view.read(change.object)
-        if member is None:
+        if pod is None:
             if not view.slots or (view.finished and not pod_view.holds(view.attached)):
                 return
-            member = self._add(uid)
-        before = member.view
-        member.see(view, self._tools.inventory.foreign(pod_view.uuids(view.attached)))
-        changed = before is None or _matters(before) != _matters(view) or view.attached != member.attached
-        if changed or member.guard is None:  # its group may be there by now
-            member.wake.set()
-        self._tools.news.tell(change.object)  # after it: its step comes first
+            pod = self._add(uid)
+        before = pod.view
+        pod.see(view, self._tools.inventory.foreign(pod_view.uuids(view.attached)))
+        changed = before is None or _matters(before) != _matters(view) or view.attached != pod.attached
+        if changed or pod.guard is None:  # its group may be there by now
+            pod.wake.set()
+        self._tools.pod_events.update(change.object)  # after it: its step comes first
 
-    def _add(self, uid: str) -> Member:
-        member = self._members[uid] = Member(uid)
+    def _add(self, uid: str) -> ManagedPod:
+        pod = self._managed[uid] = ManagedPod(uid)
         assert self._tasks is not None
-        self._tasks.create_task(self._follow(member), name=f"pod {uid}")
-        return member
+        self._tasks.create_task(self._follow(pod), name=f"pod {uid}")
+        return pod
 
-    async def _hold(self, uid: str) -> Member:
-        """Return the member, under its lock; not one that was forgotten while we waited for it."""
+    async def _hold(self, uid: str) -> ManagedPod:
+        """Return the pod, under its lock; not one that was forgotten while we waited for it."""
         while True:
-            member = self._members.get(uid) or self._add(uid)
-            await member.lock.acquire()
-            if self._members.get(uid) is member:
-                return member
-            member.lock.release()
+            pod = self._managed.get(uid) or self._add(uid)
+            await pod.lock.acquire()
+            if self._managed.get(uid) is pod:
+                return pod
+            pod.lock.release()
 
-    async def _follow(self, member: Member) -> None:
-        """Follow one pod in its task: a step whenever something happened, or when it is time to look again."""
-        endings: Endings[Process] = Endings(member.wake.set, lambda process: alive(process.pid, process.start))
-        while member.uid in self._members:
-            member.wake.clear()
+    async def _follow(self, pod: ManagedPod) -> None:
+        """Run one pod's task: a step whenever something happened, or when it is time for another scan."""
+        endings: ProcessEnds[ProcessInfo] = ProcessEnds(pod.wake.set, lambda process: alive(process.pid, process.start))
+        while pod.uid in self._managed:
+            pod.wake.clear()
             try:
-                pause = await self._step(member, endings)
-                member.failures = 0
+                pause = await self._step(pod, endings)
+                pod.failures = 0
             except (OSError, ValueError, KubeError) as error:
-                pause = min(FIRST_RETRY * 2 ** min(member.failures, 8), LAST_RETRY)
-                if not member.failures:
-                    _log.warning("Pod %s: %s It is tried again.", member.uid, error)
-                member.failures += 1
+                pause = min(FIRST_RETRY * 2 ** min(pod.failures, 8), LAST_RETRY)
+                if not pod.failures:
+                    _log.warning("Pod %s: %s It is tried again.", pod.uid, error)
+                pod.failures += 1
                 self._tools.metrics.failures.inc()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await member.wake.wait()
+                    await pod.wake.wait()
         endings.set(())
 
-    async def _step(self, member: Member, endings: Endings[Process]) -> float | None:
+    async def _step(self, pod: ManagedPod, endings: ProcessEnds[ProcessInfo]) -> float | None:
         """Take a step; return the seconds until the next one; None: only when something happens."""
-        async with member.lock:
-            before = member.holding
-            if await self._steps.enclose(member):
-                assert member.view is not None
-                self.unguarded(member.view.ref, min(member.view.slots, default="?"))
-            if member.view is None and not self.synced.is_set():
+        async with pod.lock:
+            before = pod.holding
+            if await self._steps.guard(pod):
+                assert pod.view is not None
+                self.unguarded(pod.view.ref, min(pod.view.slots, default="?"))
+            if pod.view is None and not self.synced.is_set():
                 return None  # it keeps what it has until the API server has been heard
-            drained = member.holding.drains
-            sight = await self._steps.settle(member)
-            gone = member.view is None
-        if member.holding.drains != drained:
-            member.pause = FIRST_PAUSE
-        if member.holding != before:
-            self.look_again()
-        endings.set(_waited_for(member, sight))
-        await self._steps.record(member)
-        if gone and not await self._steps.left(member):
-            await self._forget(member)
+            drained = pod.holding.drains
+            scan = await self._steps.settle(pod)
+            gone = pod.view is None
+        if pod.holding.drains != drained:
+            pod.pause = FIRST_PAUSE
+        if pod.holding != before:
+            self.wake_all()
+        endings.set(_waited_for(pod, scan))
+        await self._steps.record(pod)
+        if gone and not await self._steps.left(pod):
+            await self._forget(pod)
             return 0
-        return _pause(member, gone)
+        return _pause(pod, gone)
 
-    async def _forget(self, member: Member) -> None:
-        async with member.lock:  # the kubelet may be asking about it right now
-            if member.view is not None:
+    async def _forget(self, pod: ManagedPod) -> None:
+        async with pod.lock:  # the kubelet may be asking about it right now
+            if pod.view is not None:
                 return
-            del self._members[member.uid]
-            if not member.heard:
+            del self._managed[pod.uid]
+            if not pod.reported:
                 self._tools.metrics.orphans.labels("program").inc()
-            await self._steps.bury(member)
-        await self._sockets.forget(member.uid)
-        self._tools.news.forget(member.uid)
-        self.look_again()
+            await self._steps.forget(pod)
+        await self._sockets.forget(pod.uid)
+        self._tools.pod_events.forget(pod.uid)
+        self.wake_all()
 
 
 def _matters(view: pod_view.PodView) -> pod_view.PodView:
-    """Return a view without the fields that no step reads: wishes, and echoes of our own writes, need no step."""
+    """Return a view without the fields that no step reads: requests, and echoes of our own writes, need no step."""
     return replace(view, version="", attached=None)
 
 
-def _waited_for(member: Member, sight: Sight) -> frozenset[Process]:
-    """Return the processes whose end is a reason to look again."""
-    if not member.drains:
+def _waited_for(pod: ManagedPod, scan: HolderScan) -> frozenset[ProcessInfo]:
+    """Return the processes whose end is a reason for another scan."""
+    if not pod.drains:
         return frozenset()
-    pids = {suspect.pid for suspects in sight.holders.values() for suspect in suspects}
+    pids = {suspect.pid for suspects in scan.holders.values() for suspect in suspects}
     return frozenset(process for pid in pids if (process := describe(pid)))
 
 
-def _pause(member: Member, gone: bool) -> float | None:
-    if not (member.drains or member.waits or member.moved or gone):
-        member.pause = FIRST_PAUSE
+def _pause(pod: ManagedPod, gone: bool) -> float | None:
+    if not (pod.drains or pod.waits or pod.unfrozen_scans or gone):
+        pod.pause = FIRST_PAUSE
         return None
-    pause, member.pause = member.pause, min(member.pause * 1.5, LAST_PAUSE)
+    pause, pod.pause = pod.pause, min(pod.pause * 1.5, LAST_PAUSE)
     return pause

@@ -1,7 +1,7 @@
-"""Looks every few seconds who has GPUs open, and ends whoever was not given them.
+"""The audit: finds the processes that have GPUs open, every few seconds, and ends those that were not given them.
 
 Rules guard ``open()``; a descriptor that is passed over a socket, or a process that left its control group, gets past
-them. Nobody is given a GPU that such a process may still have open.
+them. No pod is given a GPU that such a process may still have open.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
-from jupyter_gpu_node.holders.scanner import Eyes, Sight
+from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 
 from .metrics import Metrics
 from .publisher import INTRUDER, Publisher
 
 MAPPINGS_EVERY = 4
-"""Memory mappings are read in one of so many looks: it takes most of the time, and few programs close what they map."""
+"""Memory mappings are read in one of so many scans: it takes most of the time, and few programs close what they map."""
 INTRUDED = "Process {command} had GPU {uuid} open, which was not given to it. It was told to end."
 TOO_MUCH = (
     "Process {command} belongs to a pod with more processes and open files than can be looked through. "
@@ -32,21 +32,21 @@ TOO_MUCH = (
 HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
 
 Finding = tuple[str, Suspect, Verdict]
-"""A GPU, who has it open, and what that means."""
+"""A GPU, a process that has it open, and the verdict on that."""
 _log = logging.getLogger(__name__)
 
 
 class Audit:
-    """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid.
+    """The audit of one node. ``rights`` returns which GPUs may be open where; ``pod`` finds a pod of this node by uid.
 
-    ``begun``: what must have happened before the first look, so that ``rights`` is complete. ``others``: find
-    out now which GPUs others have given away.
+    ``begun``: events that must have happened before the first scan, so that ``rights`` is complete. ``others``: finds
+    out now which GPUs other plugins have given away.
     """
 
     def __init__(
         self,
         inventory: Inventory,
-        eyes: Eyes,
+        scanner: HolderScanner,
         searches: Searches,
         rights: Callable[[], Rights],
         pod: Callable[[str], PodView | None],
@@ -58,7 +58,7 @@ class Audit:
         others: Callable[[], Awaitable[None]],
     ) -> None:
         self._inventory = inventory
-        self._eyes = eyes
+        self._scanner = scanner
         self._searches = searches
         self._rights = rights
         self._pod = pod
@@ -69,13 +69,13 @@ class Audit:
         self._others = others
         self._told: set[tuple[int, int, str]] = set()
         self._over: dict[str, float] = {}
-        """Pods of which a look could not see all, and when it did not."""
-        self._searched: dict[str, tuple[Sight, list[Finding]]] = {}
-        """By pod what the last search of it saw, and what that means; while any of those processes is there."""
+        """Pods that a scan could not search wholly, by uid, and when."""
+        self._searched: dict[str, tuple[HolderScan, list[Finding]]] = {}
+        """The last search of each pod and its findings, by uid, for as long as any of those processes is there."""
         self._count = 0
 
     async def run(self) -> None:
-        """Until cancelled. Nobody is judged before it is known who has what: every holder would look like a thief."""
+        """Run until cancelled, once all rights are known: before that every holder would look like an intruder."""
         for event in self._begun:
             await event.wait()
         while True:
@@ -84,17 +84,17 @@ class Audit:
                 await self.once()
 
     async def once(self) -> None:
-        """One look, and what follows from it."""
+        """Scan once, and act on the findings."""
         found = self._of_ours(await self._findings())
         if any(verdict is Verdict.INTRUDER and suspect.pod for _, suspect, verdict in found):
-            await self._others()  # it may have been given since we asked last, and then its user is not to be ended
+            await self._others()  # it may have been given away since we asked last; then its users must not be ended
             found = self._of_ours(found)
         if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
             intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
             await asyncio.gather(*(killing.end(suspect) for suspect in {suspect for _, suspect in intruders}))
-            self._report(found)
+            self._publish(found)
             found = self._of_ours(await self._findings(mappings=True))
-        self._report(found)
+        self._publish(found)
         self._inventory.hold_back(
             {
                 uuid: HELD.format(command=suspect.command, pid=suspect.pid)
@@ -105,62 +105,62 @@ class Audit:
         self._told &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
 
     async def _findings(self, *, mappings: bool = False) -> list[Finding]:
-        """Who has what open and should not. A right that there was before or is after the look counts."""
+        """Return which processes have GPUs open without a right. A right that held before or after the scan counts."""
         before = self._rights()
         whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
         ours = {uuid: gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours}
-        sight: Sight = await self._eyes.look(ours, mappings=whole)
+        scan: HolderScan = await self._scanner.scan(ours, mappings=whole)
         after = self._rights()
         self._count += 1
         self._metrics.audits.inc()
         verdicts = [
             (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
-            for uuid, suspects in sight.holders.items()
+            for uuid, suspects in scan.holders.items()
             for suspect in suspects
-            if uuid in ours  # others may have had it looked for at the same time
+            if uuid in ours  # other callers may have had other GPUs scanned for at the same time
         ]
-        self._search(sight)
-        verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
+        self._search(scan)
+        verdicts += (finding for _, some in self._searched.values() for finding in some if _is_alive(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
     def _of_ours(self, found: list[Finding]) -> list[Finding]:
-        """Leave out findings about GPUs that have turned out to have another owner, too."""
+        """Leave out findings about GPUs that have turned out to have a second owner."""
         return [finding for finding in found if finding[0] not in self._inventory.not_ours]
 
-    def _search(self, sight: Sight) -> None:
-        """Pods of which that look did not see all, each by itself: what is found so is judged when it is known."""
+    def _search(self, scan: HolderScan) -> None:
+        """Search each pod that the scan could not search wholly; judge the result as soon as there is one."""
         now, seen = time.monotonic(), self._inventory.seen
-        for uid in sight.over:
+        for uid in scan.over:
             self._over.setdefault(uid, now)
         for uid, since in list(self._over.items()):
             found = self._searches.ask(uid, seen, frozenset(seen), since, lambda: None)
             if found:
                 del self._over[uid]
                 self._searched[uid] = (found, self._judged(uid, found))
-        self._searched = {uid: one for uid, one in self._searched.items() if any(map(_there, one[1]))}
+        self._searched = {uid: one for uid, one in self._searched.items() if any(map(_is_alive, one[1]))}
 
-    def _judged(self, uid: str, sight: Sight) -> list[Finding]:
-        """It may have been long ago that something was seen open: what counts is that it is so still, without a right.
+    def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
+        """Return the findings of a search. It may have taken long: only what is still open, without a right, counts.
 
-        A pod with a slot that has more than a search can read counts as one that has every GPU open.
+        A pod with a slot that has more files open than a search can read counts as having every GPU open.
         """
         ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
-        seen, verdicts = proc.targets(ours), list[Finding]()
-        for uuid, suspects in sight.holders.items():
+        seen, verdicts = device_scan.targets(ours), list[Finding]()
+        for uuid, suspects in scan.holders.items():
             for suspect in suspects:
-                path = sight.evidence.get((uuid, suspect.pid))
-                if uuid in seen and path and proc.shows(path, seen[uuid]):
+                path = scan.evidence.get((uuid, suspect.pid))
+                if uuid in seen and path and device_scan.still_shows(path, seen[uuid]):
                     verdicts.append((uuid, suspect, judge(suspect, uuid, self._rights())))
         rights = self._rights().pods
         if uid in rights:
-            found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in sight.over.get(uid, ()))
+            found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in scan.over.get(uid, ()))
             verdicts += ((uuid, one, Verdict.INTRUDER) for uuid, one in found)
         return verdicts
 
-    def _beyond(self, suspect: Suspect) -> bool:
-        return any(suspect in some for sight, _ in self._searched.values() for some in sight.over.values())
+    def _over_budget(self, suspect: Suspect) -> bool:
+        return any(suspect in some for scan, _ in self._searched.values() for some in scan.over.values())
 
-    def _report(self, found: list[Finding]) -> None:
+    def _publish(self, found: list[Finding]) -> None:
         for uuid, suspect, verdict in found:
             if (suspect.pid, suspect.start, uuid) in self._told:
                 continue
@@ -171,7 +171,7 @@ class Audit:
                 continue
             self._metrics.intruders.inc()
             _log.error("Process %d (%s) had GPU %s open and was told to end.", suspect.pid, suspect.command, uuid)
-            text = (TOO_MUCH if self._beyond(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
+            text = (TOO_MUCH if self._over_budget(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
             view = self._pod(suspect.pod) if suspect.pod else None
             if view:
                 self._publisher.about_pod(view.ref, INTRUDER, text)
@@ -182,7 +182,7 @@ class Audit:
 _ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdict.FINE: 2}
 
 
-def _there(finding: Finding) -> bool:
+def _is_alive(finding: Finding) -> bool:
     return proc.alive(finding[1].pid, finding[1].start)
 
 

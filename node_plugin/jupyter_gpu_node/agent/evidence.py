@@ -1,4 +1,4 @@
-"""Evidence that keeps a pod from releasing a GPU, from one look to the next."""
+"""Evidence that keeps a pod from releasing a GPU, from one scan to the next."""
 
 from __future__ import annotations
 
@@ -7,78 +7,80 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, holders
-from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules.scan_budget import RARELY
 
-from .pod import Member
+from .pod import ManagedPod
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenEvidence:
     """Evidence that every GPU looked for is open in a process that should not have it, and where that is visible.
 
-    As long as one descriptor of each is still there, nothing is to be found by another look: the whole machine is
-    looked at only now and then. The end of those processes is reported by `process_ends`.
+    As long as one descriptor of each is still there, another scan cannot prove anything: the whole machine is scanned
+    only now and then. The end of those processes is reported by `process_ends`.
     """
 
-    sight: Sight
+    scan: HolderScan
     shown: Mapping[str, tuple[Suspect, str]]
     """Suspect and path, by uuid."""
     at: float
 
     @classmethod
-    def of(cls, member: Member, sight: Sight, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> Held | None:
+    def of(
+        cls, pod: ManagedPod, scan: HolderScan, wanted: Mapping[str, Gpu], rights: Rights, now: float
+    ) -> OpenEvidence | None:
         """Return the evidence; None: some GPU has no known holder, so it may be closed at any moment."""
         shown = {}
         for uuid in wanted:
-            for suspect, _ in holders(sight.holders.get(uuid, ()), uuid, member.uid, member.began, rights):
-                if path := sight.evidence.get((uuid, suspect.pid)):
+            for suspect, _ in holders(scan.holders.get(uuid, ()), uuid, pod.uid, pod.began, rights):
+                if path := scan.evidence.get((uuid, suspect.pid)):
                     shown[uuid] = (suspect, path)
-        return cls(replace(sight, looked=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
+        return cls(replace(scan, scanned=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
 
-    def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
+    def stands(self, pod: ManagedPod, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
         """Tell whether the evidence still holds and is recent. Makes some system calls that never wait."""
-        targets = proc.targets(wanted.values())
+        targets = device_scan.targets(wanted.values())
         return (
             now - self.at < RARELY
             and self.shown.keys() == wanted.keys() == targets.keys()
-            and all(holders((one,), uuid, member.uid, member.began, rights) for uuid, (one, _) in self.shown.items())
-            and all(proc.shows(path, targets[uuid]) for uuid, (_, path) in self.shown.items())
+            and all(holders((one,), uuid, pod.uid, pod.began, rights) for uuid, (one, _) in self.shown.items())
+            and all(device_scan.still_shows(path, targets[uuid]) for uuid, (_, path) in self.shown.items())
         )
 
 
 def search_over(
     searches: Searches,
-    member: Member,
-    sight: Sight,
+    pod: ManagedPod,
+    scan: HolderScan,
     wanted: Mapping[str, Gpu],
     gpus: Mapping[str, Gpu],
     rights: Rights,
     now: float,
-) -> tuple[Sight, frozenset[str]]:
-    """Return a sight with the searches' results for pods over their budget, and the uuids it proves anything about.
+) -> tuple[HolderScan, frozenset[str]]:
+    """Return the scan with the searches' results for pods over their budget, and the uuids it proves anything about.
 
-    A pod that has too much even for a search may have every GPU: the process at which it was too much counts as a
-    holder, but of a pod of which nothing is known yet: that stays so.
+    A pod that has too much even for a search may have every GPU: the process at which the budget ended counts as a
+    holder. If nothing is known of that pod yet, it stays unknown.
     """
-    if not sight.over:
-        return sight, frozenset(wanted)
-    found = {uuid: set(sight.holders.get(uuid, ())) for uuid in wanted}
-    evidence, moving, unknown = dict(sight.evidence), set(sight.moving), set[str]()
-    since = max((member.missing[uuid] for uuid in wanted), default=0.0)
+    if not scan.over:
+        return scan, frozenset(wanted)
+    found = {uuid: set(scan.holders.get(uuid, ())) for uuid in wanted}
+    evidence, moving, unknown = dict(scan.evidence), set(scan.moving), set[str]()
+    since = max((pod.missing[uuid] for uuid in wanted), default=0.0)
 
     def guilty(uuid: str, some: Iterable[Suspect]) -> bool:
-        return bool(holders(some, uuid, member.uid, member.began, rights))
+        return bool(holders(some, uuid, pod.uid, pod.began, rights))
 
-    for uid, suspects in sight.over.items():
-        own = uid == member.uid
-        group = member.guard.group if member.guard and own else None
-        seen = searches.ask(uid, gpus, frozenset(wanted), since, member.wake.set, group)
+    for uid, suspects in scan.over.items():
+        own = uid == pod.uid
+        group = pod.guard.group if pod.guard and own else None
+        seen = searches.ask(uid, gpus, frozenset(wanted), since, pod.wake.set, group)
         if seen is None or uid in seen.over:
             unknown.add(uid)
-        if member.settled or not own:
+        if pod.settled or not own:
             over = seen.over.get(uid, ()) if seen else suspects if own else ()
             for uuid in wanted:
                 found[uuid].update(over)
@@ -89,13 +91,13 @@ def search_over(
         for uuid in wanted:
             found[uuid].update(seen.holders.get(uuid, ()))
             if uid in seen.over or guilty(uuid, seen.holders.get(uuid, ())):
-                member.missing[uuid] = now  # what was seen open is to be seen closed by another search
+                pod.missing[uuid] = now  # it must be seen closed by another search
     held = frozenset(uuid for uuid, some in found.items() if guilty(uuid, some))
     whole = replace(
-        sight,
+        scan,
         holders={uuid: tuple(sorted(some, key=lambda one: one.pid)) for uuid, some in found.items()},
         evidence=evidence,
-        over={uid: some for uid, some in sight.over.items() if uid in unknown},
+        over={uid: some for uid, some in scan.over.items() if uid in unknown},
         moving=frozenset(moving),
     )
     return whole, held if unknown else frozenset(wanted)

@@ -1,7 +1,7 @@
-"""The open GPUs of each pod: looked at now and then, so that a shrink takes one that rests.
+"""The open GPUs of each pod, checked now and then, so that a shrink takes a GPU that is not in use.
 
-Written in ``attached``, and only when it changed and two looks in a row found it: a program that opens and closes a GPU
-again and again causes no writes. It proves nothing; a release has a look of its own.
+Written in ``attached``, and only when it changed and two scans in a row agree: a program that opens and closes a GPU
+again and again causes no writes. It proves nothing; a release has a scan of its own.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from pathlib import Path
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
-from .pod import Member
+from .pod import ManagedPod
 
 
-class Openness:
-    """The looks at the open GPUs of all pods of a node. ``seconds`` between two looks; 0: never."""
+class OpenGpus:
+    """The repeated check of which GPUs the pods of a node have open. ``seconds`` between two checks; 0: never."""
 
-    def __init__(self, members: Mapping[str, Member], inventory: Inventory, seconds: float) -> None:
-        self._members = members
+    def __init__(self, pods: Mapping[str, ManagedPod], inventory: Inventory, seconds: float) -> None:
+        self._pods = pods
         self._inventory = inventory
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Look repeatedly until cancelled."""
+        """Check repeatedly until cancelled."""
         while True:
             await asyncio.sleep(self._seconds or 3600)
             if self._seconds:
                 await self.once()
 
     async def once(self) -> None:
-        """Look once at every pod that has something; a pod with news to publish takes a step."""
-        members = dict(self._members)
-        asked = {uid: (member.guard.group, self._gpus(member)) for uid, member in members.items() if member.guard}
+        """Check every pod that has something once; a pod with a change to publish takes a step."""
+        pods = dict(self._pods)
+        asked = {uid: (pod.guard.group, self._gpus(pod)) for uid, pod in pods.items() if pod.guard}
         found = await asyncio.to_thread(_open_of_each, asked)
-        for uid, member in members.items():
-            if member.glimpsed(found.get(uid, frozenset())):
-                member.wake.set()
+        for uid, pod in pods.items():
+            if pod.observe_open(found.get(uid, frozenset())):
+                pod.wake.set()
 
-    def _gpus(self, member: Member) -> list[Gpu]:
+    def _gpus(self, pod: ManagedPod) -> list[Gpu]:
         known = self._inventory.seen
-        shares = member.attached.shares if member.attached else ()
+        shares = pod.attached.shares if pod.attached else ()
         return [known[share.uuid] for share in shares if share.uuid in known]
 
 
@@ -57,8 +57,10 @@ def _open_of_each(pods: Mapping[str, tuple[Path, Sequence[Gpu]]]) -> dict[str, f
 def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
     """Return the uuids that a process of the group has open, by descriptors alone: few programs close what they map.
 
-    Of a pod with more descriptors than a look may read, what is left unread counts as not open.
+    If the pod has more descriptors than a scan may read, what is left unread counts as not open.
     """
     budget = Budget(EACH)
-    seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget)
+    seen = device_scan.scan(
+        device_scan.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget
+    )
     return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

@@ -15,30 +15,30 @@ from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_node.agent.rules.pod_view import PodView, without
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.holders.rules.rights import Rights, holders
-from jupyter_gpu_node.holders.scanner import Sight, inner_pid
+from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
-"""Seconds between two looks at a device that should be closed: few at first, backing off."""
+"""Seconds between two scans for a device that should be closed: few at first, backing off."""
 NEWS = 5.0
 """Seconds between two writes of which only the second names other holders."""
 MOVING, MOVING_ROUNDS = 5.0, 3
-"""Seconds and looks after which a pod that never stood still is believed to have nothing of what it does not show."""
+"""Seconds and scans after which a pod that could never be frozen is believed to have open only what it shows."""
 _NOTHING = Attached(0)
 
 
-class Held(Protocol):
-    """The result of a look, for as long as it holds (`evidence`)."""
+class Evidence(Protocol):
+    """The result of a scan, for as long as it holds (`agent.evidence`)."""
 
     @property
-    def sight(self) -> Sight:
+    def scan(self) -> HolderScan:
         """The result itself."""
 
-    def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
+    def stands(self, pod: ManagedPod, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
         """Tell whether it still holds."""
 
 
 @dataclass(slots=True)
-class Member:
+class ManagedPod:
     """The state of one pod. Only its own task and, under `lock`, the kubelet's call change it."""
 
     uid: str
@@ -55,33 +55,33 @@ class Member:
     granted: dict[str, int] = field(default_factory=dict)
     """Milli by uuid that the rules in force are for."""
     settled: bool = False
-    """Whether its holdings are known: once enclosed, or after the first look if it was not enclosed by this process."""
-    loose: bool = False
+    """Whether its holdings are known: once guarded, or after the first scan if this process did not guard it anew."""
+    unclosed: bool = False
     """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
     """Whether a grant waits for another pod."""
-    asked: bool = False
+    announced: bool = False
     """Whether the kubelet announced one of its containers."""
-    heard: bool = False
+    reported: bool = False
     """Whether the API server ever reported it; else only an earlier process knew it."""
-    told: bool = False
+    warned: bool = False
     """Whether an Event said that it ran unguarded."""
     open: frozenset[str] | None = None
-    """UUIDs that its processes have open, as two looks in a row found; None: not known yet."""
-    glimpse: frozenset[str] | None = None
-    """UUIDs that the last look found open."""
+    """UUIDs that its processes have open, as two scans in a row found; None: not known yet."""
+    last_open: frozenset[str] | None = None
+    """UUIDs that the last scan found open."""
     lacks: frozenset[str] = frozenset()
     """UUIDs of GPUs whose devices its containers were created without."""
     began: int = 0
     """Start of its first process, in clock ticks after boot, or the earliest possible one; 0 where it is unknown."""
-    moved: int = 0
-    """Looks in a row during which it did not stand still."""
-    moves: float = 0
+    unfrozen_scans: int = 0
+    """Scans in a row during which it could not be frozen."""
+    unfrozen_since: float = 0
     """Time of the first of these, on the clock of `time.monotonic`."""
     missing: dict[str, float] = field(default_factory=dict)
     """Time, by uuid, since when it is denied and not known to be closed, on the clock of `time.monotonic`."""
-    held: Held | None = None
-    """GPUs that should be closed but that the last look found open."""
+    evidence: Evidence | None = None
+    """Evidence of GPUs that should be closed but that the last scan found open."""
     pause: float = FIRST_PAUSE
     failures: int = 0
     written: float = 0
@@ -96,7 +96,7 @@ class Member:
         shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
         allowed = self.guard.allowed if self.guard else frozenset[str]()
-        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.loose, allowed)
+        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.unclosed, allowed)
 
     @property
     def rights(self) -> frozenset[str] | None:
@@ -111,9 +111,9 @@ class Member:
         """Whether something is not proven closed."""
         return bool(self.attached and self.attached.draining)
 
-    def glimpsed(self, found: frozenset[str]) -> bool:
-        """Record the GPUs that a look found open, and tell whether that is news: two looks in a row must agree."""
-        confirmed, self.glimpse = found == self.glimpse, found
+    def observe_open(self, found: frozenset[str]) -> bool:
+        """Record the GPUs that a scan found open, and tell whether that is a change: two scans in a row must agree."""
+        confirmed, self.last_open = found == self.last_open, found
         news = confirmed and found != self.open
         if news:
             self.open = found
@@ -128,76 +128,76 @@ class Member:
             self.attached, self.recorded = without(view.attached, foreign), view.attached
         elif not self.version or _newer(view.version, self.version):
             self.recorded = view.attached
-        self.view, self.heard = view, True
+        self.view, self.reported = view, True
 
 
-def wanted(member: Member) -> Allocated | None:
+def wanted(pod: ManagedPod) -> Allocated | None:
     """Return what the pod should have: the decision; nothing once it is finished or gone; as it is if unreadable."""
-    view = member.view
+    view = pod.view
     if view is None or view.finished:
         return None
     if view.problem:
-        known = member.attached or _NOTHING
-        granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(member.granted.items()))
-        shares = granted if member.settled else known.shares
+        known = pod.attached or _NOTHING
+        granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(pod.granted.items()))
+        shares = granted if pod.settled else known.shares
         return Allocated(known.observed_generation, shares, revision=known.revision)
     return view.allocated
 
 
-def believed(member: Member, moving: bool, now: float) -> bool:
-    """Tell whether a look just now proves anything, although the pod may have been ``moving``; counts such looks.
+def proves(pod: ManagedPod, moving: bool, now: float) -> bool:
+    """Tell whether a scan just now proves anything, although the pod may have been ``moving``; counts such scans.
 
-    A descriptor that is passed around at the right moment escapes one look, not several over some seconds.
+    A descriptor that is passed around at the right moment escapes one scan, not several over some seconds.
     """
     if not moving:
-        member.moved = 0
+        pod.unfrozen_scans = 0
         return True
-    if not member.moved:
-        member.moves = now
-    member.moved += 1
-    if member.moved < MOVING_ROUNDS or now - member.moves < MOVING:
+    if not pod.unfrozen_scans:
+        pod.unfrozen_since = now
+    pod.unfrozen_scans += 1
+    if pod.unfrozen_scans < MOVING_ROUNDS or now - pod.unfrozen_since < MOVING:
         return False
-    member.moved = 0
+    pod.unfrozen_scans = 0
     return True
 
 
-def suspicious(member: Member, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
-    """Return the uuids that must be looked for: everything that the pod may have had and has no more."""
-    known = member.attached or _NOTHING
-    had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | member.granted.keys()
-    return frozenset(had if member.settled else had | set(inventory)) - frozenset(allowed)
+def to_look_for(pod: ManagedPod, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
+    """Return the uuids to scan for: everything that the pod may have had and has no more."""
+    known = pod.attached or _NOTHING
+    had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | pod.granted.keys()
+    return frozenset(had if pod.settled else had | set(inventory)) - frozenset(allowed)
 
 
 def advance(
-    member: Member,
+    pod: ManagedPod,
     shares: tuple[GpuShare, ...],
-    sight: Sight,
+    scan: HolderScan,
     rights: Rights,
     *,
     claimed: Collection[str] = (),
     unhealthy: frozenset[str] = frozenset(),
 ) -> Attached | None:
-    """Return what is attached and draining after a look found ``sight``, with rules in force that allow ``shares``.
+    """Return what is attached and draining after a scan found ``scan``, with rules in force that allow ``shares``.
 
     ``claimed``: uuids that other pods have. None: there is nothing to say about this pod.
     """
-    allocated = wanted(member)
-    found = found_holders(member, sight, rights)
+    allocated = wanted(pod)
+    found = found_holders(pod, scan, rights)
     allowed = frozenset(share.uuid for share in shares)
-    known = member.attached if member.settled else _with_unrecorded(member, found, allowed | set(claimed))
-    if allocated is None and known is None and not member.lacks:
+    known = pod.attached if pod.settled else _with_unrecorded(pod, found, allowed | set(claimed))
+    if allocated is None and known is None and not pod.lacks:
         return None
     held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
-    held |= member.granted.keys()
+    held |= pod.granted.keys()
     after = plan(
         replace(allocated, shares=shares) if allocated else None,
         known,
-        Observation(allowed | (held - sight.looked), found),
+        Observation(allowed | (held - scan.scanned), found),
         unhealthy,
     ).attached
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
-    after = replace(after, open=_told_open(member, shares), lacks=tuple(sorted(member.lacks)))
+    after = replace(after, open=_told_open(pod, shares), lacks=tuple(sorted(pod.lacks)))
     return after if known or after.shares or after.draining or after.revision or after.lacks else None
 
 
@@ -208,17 +208,17 @@ def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[s
     return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
 
 
-def _told_open(member: Member, shares: Iterable[GpuShare]) -> tuple[str, ...]:
+def _told_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ...]:
     """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
-    told = member.open if member.open is not None else (member.attached or _NOTHING).open
+    told = pod.open if pod.open is not None else (pod.attached or _NOTHING).open
     return tuple(sorted({share.uuid for share in shares} & set(told)))
 
 
 def _with_unrecorded(
-    member: Member, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
+    pod: ManagedPod, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
 ) -> Attached | None:
     """Return the record, with what the pod's own processes have open and no record names: a step was cut off."""
-    known = member.attached
+    known = pod.attached
     names = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} if known else set()
     own = (uuid for uuid, some in sorted(found.items()) if any(not holder.foreign for holder in some))
     more = tuple(DrainingShare(uuid, MILLI_PER_GPU) for uuid in own if uuid not in names and uuid not in rightful)
@@ -227,27 +227,27 @@ def _with_unrecorded(
     return replace(known or _NOTHING, draining=((known or _NOTHING).draining + more))
 
 
-def found_holders(member: Member, sight: Sight, rights: Rights) -> dict[str, tuple[Holder, ...]]:
+def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str, tuple[Holder, ...]]:
     """Return, by uuid, the processes that keep the pod from releasing it."""
-    hidden = holders((one for one in sight.hidden if one.start >= member.began), "", member.uid, member.began, Rights())
+    hidden = holders((one for one in scan.hidden if one.start >= pod.began), "", pod.uid, pod.began, Rights())
     found = {}
-    for uuid in sight.looked & sight.holders.keys():
-        suspects = sight.holders[uuid]
-        guilty = (*holders(suspects, uuid, member.uid, member.began, rights), *hidden)
+    for uuid in scan.scanned & scan.holders.keys():
+        suspects = scan.holders[uuid]
+        guilty = (*holders(suspects, uuid, pod.uid, pod.began, rights), *hidden)
         found[uuid] = tuple(
             Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in guilty
         )
     return found
 
 
-def worth_writing(member: Member, now: float) -> bool:
-    """Tell whether the API server should be told. A change of holders' names alone waits."""
-    attached, recorded = member.attached, member.recorded
+def worth_writing(pod: ManagedPod, now: float) -> bool:
+    """Tell whether to write to the API server. A change of holders' names alone waits."""
+    attached, recorded = pod.attached, pod.recorded
     if attached is None or attached == recorded:
         return False
     if recorded is None or _plain(attached) != _plain(recorded):
         return True
-    return now - member.written >= NEWS
+    return now - pod.written >= NEWS
 
 
 def _plain(attached: Attached) -> Attached:

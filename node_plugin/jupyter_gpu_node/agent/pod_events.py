@@ -15,29 +15,29 @@ from jupyter_gpu.model.annotations import PREFIX
 
 
 @dataclass(slots=True)
-class _Known:
+class _PodState:
     pod: Mapping[str, Any] | None = None
     gone: bool = False
     followers: set[asyncio.Event] = field(default_factory=set)
 
 
-class PodNews:
+class PodEvents:
     """The states of pods by uid; the newest of each, whether it came by a watch or as the answer to a write."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _PodState] = {}
         self._trouble = ""
 
-    def tell(self, pod: Mapping[str, Any]) -> None:
+    def update(self, pod: Mapping[str, Any]) -> None:
         """Take over a pod's state; one older than the known state is no news."""
-        known = self._known.setdefault(objects.uid(pod), _Known())
+        known = self._known.setdefault(objects.uid(pod), _PodState())
         if known.pod is None or objects.newer(pod, known.pod):
             known.pod = summary(pod)
             _wake(known)
 
     def removed(self, uid: str) -> None:
         """Note that the API server knows the pod no more."""
-        known = self._known.setdefault(uid, _Known())
+        known = self._known.setdefault(uid, _PodState())
         known.gone = True
         _wake(known)
 
@@ -57,7 +57,7 @@ class PodNews:
 
     async def follow(self, uid: str) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the state of the pod, now and whenever it changes; without end."""
-        known = self._known.setdefault(uid, _Known())
+        known = self._known.setdefault(uid, _PodState())
         wake = asyncio.Event()
         known.followers.add(wake)
         last: Mapping[str, Any] | None = None
@@ -91,6 +91,6 @@ def summary(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": told}
 
 
-def _wake(known: _Known) -> None:
+def _wake(known: _PodState) -> None:
     for event in known.followers:
         event.set()

@@ -16,10 +16,10 @@ from jupyter_gpu_node.agent.rules import node_totals
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.gpus import simulated_load
 from jupyter_gpu_node.holders.scanner import inner_pid
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
-from .pod import Member
+from .pod import ManagedPod
 
 FRESH = {"sample": 0.5, "details": 2.0, "totals": 2.0}
 """Seconds for which an answer is good: a pod that asks without pause costs no more than one that asks so often."""
@@ -32,18 +32,18 @@ class Samples:
         self,
         node: str,
         inventory: Inventory,
-        members: Mapping[str, Member],
+        pods: Mapping[str, ManagedPod],
         shares: Callable[[str], Awaitable[Mapping[str, Any]]],
         *,
         simulated: bool,
     ) -> None:
         self._node = node
         self._inventory = inventory
-        self._members = members
+        self._pods = pods
         self._shares = shares
         self._simulated = simulated
         self._kept: dict[tuple[str, str], tuple[float, Mapping[str, Any]]] = {}
-        self._before: dict[str, simulated_load.Reading] = {}
+        self._before: dict[str, simulated_load.LoadReading] = {}
 
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
         """Answer a pod's question. ``node``: this node, its GPUs, the pod's shares.
@@ -62,64 +62,64 @@ class Samples:
         return self._kept[uid, what][1]
 
     async def _take(self, uid: str, what: str) -> Mapping[str, Any]:
-        member = self._members.get(uid)
+        pod = self._pods.get(uid)
         if what == "details":
-            return await self._details(member)
+            return await self._details(pod)
         if what == "totals":
-            return node_totals.totals(self._inventory.gpus, self._members.values()).to_json()
-        return await self._sample(member)
+            return node_totals.totals(self._inventory.gpus, self._pods.values()).to_json()
+        return await self._sample(pod)
 
-    async def _sample(self, member: Member | None) -> Mapping[str, Any]:
-        if member is None:
+    async def _sample(self, pod: ManagedPod | None) -> Mapping[str, Any]:
+        if pod is None:
             return {"loads": {}, "holders": {}}
-        mine, seen = await self._look(member)
-        holders = {uuid: tuple(_told(one) for one in some) for uuid, some in seen.items()}
-        for item in member.attached.draining if member.attached else ():  # of other pods only what was found already
+        mine, seen = await self._look(pod)
+        holders = {uuid: tuple(_holder(one) for one in some) for uuid, some in seen.items()}
+        for item in pod.attached.draining if pod.attached else ():  # of other pods only what was found already
             foreign = tuple(holder for holder in item.holders if holder.foreign)
             holders[item.uuid] = (*holders.get(item.uuid, ()), *foreign)
-        loads = await self._pretended(member, mine, seen) if self._simulated else await self._inventory.loads(mine)
+        loads = await self._simulated_loads(pod, mine, seen) if self._simulated else await self._inventory.loads(mine)
         return {
             "loads": {uuid: load.to_json() for uuid, load in loads.items()},
             "holders": {uuid: [holder.to_json() for holder in some] for uuid, some in holders.items()},
         }
 
-    async def _details(self, member: Member | None) -> Mapping[str, Any]:
-        if member is None:
+    async def _details(self, pod: ManagedPod | None) -> Mapping[str, Any]:
+        if pod is None:
             return {"gpus": {}}
-        mine, seen = await self._look(member)
-        readings = (
-            await self._pretended_details(member, seen) if self._simulated else await self._inventory.details(mine)
-        )
-        told = {uuid: {one.pid: _told(one) for one in seen.get(uuid, ())} for uuid in mine}
+        mine, seen = await self._look(pod)
+        readings = await self._simulated_details(pod, seen) if self._simulated else await self._inventory.details(mine)
+        told = {uuid: {one.pid: _holder(one) for one in seen.get(uuid, ())} for uuid in mine}
         return {"gpus": {uuid: named(readings[uuid], told[uuid]).to_json() for uuid in sorted(mine & readings.keys())}}
 
-    async def _look(self, member: Member) -> tuple[frozenset[str], Mapping[str, tuple[proc.Process, ...]]]:
+    async def _look(self, pod: ManagedPod) -> tuple[frozenset[str], Mapping[str, tuple[proc.ProcessInfo, ...]]]:
         """Return the uuids of the GPUs that the pod has or gives back, and its processes that have them open."""
-        mine = frozenset(member.holding.has) | frozenset(member.holding.drains)
+        mine = frozenset(pod.holding.has) | frozenset(pod.holding.drains)
         gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
-        return mine, await asyncio.to_thread(_seen, gpus, member.guard) if member.guard and gpus else {}
+        return mine, await asyncio.to_thread(_seen, gpus, pod.guard) if pod.guard and gpus else {}
 
-    async def _pretended_details(
-        self, member: Member, seen: Mapping[str, tuple[proc.Process, ...]]
+    async def _simulated_details(
+        self, pod: ManagedPod, seen: Mapping[str, tuple[proc.ProcessInfo, ...]]
     ) -> Mapping[str, Reading]:
-        sample = await self.answer(member.uid, "sample")
+        sample = await self.answer(pod.uid, "sample")
         loads = {uuid: GpuLoad.from_json(load) for uuid, load in sample["loads"].items()}
         now = await asyncio.to_thread(simulated_load.read, {one for some in seen.values() for one in some})
         return simulated_load.details(seen, loads, now)
 
-    async def _pretended(
-        self, member: Member, mine: frozenset[str], seen: Mapping[str, Iterable[proc.Process]]
+    async def _simulated_loads(
+        self, pod: ManagedPod, mine: frozenset[str], seen: Mapping[str, Iterable[proc.ProcessInfo]]
     ) -> Mapping[str, GpuLoad]:
         now = await asyncio.to_thread(simulated_load.read, {one for some in seen.values() for one in some})
-        self._before = {uid: reading for uid, reading in self._before.items() if uid in self._members}
-        before, self._before[member.uid] = self._before.get(member.uid), now
+        self._before = {uid: reading for uid, reading in self._before.items() if uid in self._pods}
+        before, self._before[pod.uid] = self._before.get(pod.uid), now
         return simulated_load.loads({uuid: seen.get(uuid, ()) for uuid in mine}, before, now)
 
 
-def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.Process, ...]]:
+def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
     budget = Budget(EACH)
-    return proc.scan(proc.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget).holders
+    return device_scan.scan(
+        device_scan.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget
+    ).holders
 
 
-def _told(process: proc.Process) -> Holder:
+def _holder(process: proc.ProcessInfo) -> Holder:
     return Holder(inner_pid(process.pid), strict.printable(process.command, 256))

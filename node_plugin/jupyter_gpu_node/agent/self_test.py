@@ -18,7 +18,7 @@ from pathlib import Path
 from jupyter_gpu_node.devices import bpf, cgroup
 from jupyter_gpu_node.devices.enforcement import PROGRAM
 from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.gpus.registry import NVIDIA
@@ -32,7 +32,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _log = logging.getLogger(__name__)
 
 
-class Guarding:
+class SelfTest:
     """The repeated self-test. ``attempt`` raises `OSError` where it fails.
 
     ``told`` gets each change: what is wrong, in plain words, or nothing. It returns whether that was published; if
@@ -52,7 +52,7 @@ class Guarding:
         self._doubts.set()
 
     async def once(self) -> None:
-        """Try, and tell."""
+        """Test once, and report the result."""
         try:
             await asyncio.to_thread(self._attempt)
         except OSError as error:
@@ -77,13 +77,13 @@ class Guarding:
             await self.once()
 
 
-def attempt(pins: Pins, places: Places) -> None:
+def attempt(pins: Pins, cgroups: PodCgroups) -> None:
     """Load a program, pin it, and put it on a control group of its own. Raises `OSError`.
 
     Where no group can be made (the hierarchy is read-only here, which is enough to guard pods) it is only asked
     whether the kernel tells what is on the top group.
     """
-    root = places.root
+    root = cgroups.root
     _remove_old(root)
     program = bpf.load(compile_rules(DeviceRules.closed(NVIDIA)), PROGRAM)
     try:

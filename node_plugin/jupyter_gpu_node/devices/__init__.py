@@ -1,1 +1,1 @@
-"""Which devices a pod may open: rules, their BPF program, control groups, and what enforces them."""
+"""Device access of pods: rules, their BPF program, control groups, and the enforcement."""

@@ -177,7 +177,7 @@ class SoftEnforcement:
     def processes(self) -> tuple[int, ...]:
         """Return the server, and the processes that were started with the pod's mark."""
         server = {self._server} if proc.alive(self._server, self._start) else set()
-        return tuple(sorted(server | {process.pid for process in proc.marked(MARK, self._uid)}))
+        return tuple(sorted(server | {process.pid for process in proc.with_environment(MARK, self._uid)}))
 
     def leave(self, pid: int) -> None:
         """Do nothing: there is no group to leave."""

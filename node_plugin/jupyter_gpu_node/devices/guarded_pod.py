@@ -1,4 +1,4 @@
-"""One pod's device rules: taken over or closed, changed, and its processes held still for the last look.
+"""One pod's device rules: taken over or closed, changed, and its processes frozen for the last scan.
 
 Plain calls that take milliseconds at most; the caller ensures that no two run at once for the same pod.
 """
@@ -17,20 +17,20 @@ from jupyter_gpu_node.devices.rules.device_program import compile as compile_rul
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from . import cgroup
-from .pins import Hold, Pins
-from .pod_cgroups import Places
-from .unfreeze import Thawer
+from .pins import PinnedProgram, Pins
+from .pod_cgroups import PodCgroups
+from .unfreeze import Unfreezer
 
 FREEZE, FREEZE_EACH, FREEZE_MOST = 0.05, 0.0002, 0.5
-"""Seconds that processes get to stand still, for each of them more; one that waits for a disk may take longer."""
+"""Seconds until the processes must be frozen, with more for each; one that waits for a disk may take longer."""
 
-_thawer = Thawer()
+_unfreezer = Unfreezer()
 
 
 class GuardedPod:
     """The rules in force on the group of one pod."""
 
-    def __init__(self, hold: Hold, rules: DeviceRules | None, allowed: frozenset[str] = frozenset()) -> None:
+    def __init__(self, hold: PinnedProgram, rules: DeviceRules | None, allowed: frozenset[str] = frozenset()) -> None:
         self._hold = hold
         self._rules = rules
         self.group = hold.group
@@ -63,30 +63,30 @@ class GuardedPod:
         return cgroup.processes(self.group)
 
     def close(self) -> None:
-        """Let go; the rules stay in force."""
+        """Close the program; the rules stay in force."""
         self._hold.close()
 
 
-def enclose(
-    pins: Pins, places: Places, uid: str, managed: Collection[Device], gpus: Iterable[Gpu] = ()
+def guard_pod(
+    pins: Pins, cgroups: PodCgroups, uid: str, managed: Collection[Device], gpus: Iterable[Gpu] = ()
 ) -> tuple[GuardedPod, bool] | None:
     """Guard the pod: what an earlier process has in force stays as it is, else everything is closed.
 
     ``gpus``: those that the rules of an earlier process are asked for, whether they allow them. The second of the two
     is whether it was closed just now. None: the pod has no group. Raises `OSError`.
     """
-    group = places.find(uid)
+    group = cgroups.find(uid)
     if group is None:
         return None
     hold = pins.adopt(uid, group)
     if hold is not None:
-        thaw(group)  # the earlier process may have been killed in the middle of a look
+        unfreeze(group)  # the earlier process may have been killed in the middle of a scan
         return GuardedPod(hold, None, _open(hold, gpus)), False
     rules = DeviceRules.closed(managed)
     return GuardedPod(pins.create(uid, group, compile_rules(rules)), rules), True
 
 
-def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
+def _open(hold: PinnedProgram, gpus: Iterable[Gpu]) -> frozenset[str]:
     """Return the uuids of ``gpus`` that the rules in force allow; none if the rules can't be read back."""
     try:
         program = program_reader.parse(hold.code())
@@ -95,8 +95,8 @@ def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
         return frozenset()
 
 
-class Stillness(enum.Enum):
-    """The answer to whether the processes of a group stand still."""
+class FreezeResult(enum.Enum):
+    """Whether the processes of a group are frozen."""
 
     STILL = enum.auto()
     MOVING = enum.auto()
@@ -106,26 +106,26 @@ class Stillness(enum.Enum):
 
 
 @contextlib.contextmanager
-def frozen(group: Path) -> Iterator[Stillness]:
-    """Hold all processes of the group still for as long as the block runs; whether they are.
+def frozen(group: Path) -> Iterator[FreezeResult]:
+    """Freeze all processes of the group while the block runs; yield whether they are.
 
-    If this process dies meanwhile, they run again (`unfreeze`).
+    If this process dies meanwhile, they are unfrozen (`Unfreezer`).
     """
     try:
-        _thawer.hold(group)
+        _unfreezer.hold(group)
         (group / "cgroup.freeze").write_text("1")
     except OSError:
-        yield Stillness.IMPOSSIBLE
+        yield FreezeResult.IMPOSSIBLE
         return
     try:
-        yield Stillness.STILL if _stands_still(group) else Stillness.MOVING
+        yield FreezeResult.STILL if _stands_still(group) else FreezeResult.MOVING
     finally:
-        thaw(group)
-        _thawer.release(group)
+        unfreeze(group)
+        _unfreezer.release(group)
 
 
-def thaw(group: Path) -> None:
-    """Let the pod's processes run; no harm if they do, or are gone."""
+def unfreeze(group: Path) -> None:
+    """Unfreeze the pod's processes; harmless if they run, or are gone."""
     with contextlib.suppress(OSError):
         if (group / "cgroup.freeze").read_text().strip() != "0":
             (group / "cgroup.freeze").write_text("0")

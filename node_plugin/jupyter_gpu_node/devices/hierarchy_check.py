@@ -14,20 +14,20 @@ from pathlib import Path
 from jupyter_gpu_node.devices.rules import pod_cgroup
 
 from . import cgroup
-from .pod_cgroups import Places
+from .pod_cgroups import PodCgroups
 
 
-class Joining:
+class HierarchyCheck:
     """The check of one node that pods' processes join the v2 tree.
 
     ``legacy``: top of the v1 tree of the ``devices`` controller; None: there is none, so no process can be astray.
     """
 
     def __init__(self, legacy: Path | None) -> None:
-        self._legacy = Places(legacy) if legacy else None
+        self._legacy = PodCgroups(legacy) if legacy else None
 
     @classmethod
-    def of_this_machine(cls, mount: Path | None = None) -> Joining:
+    def of_this_machine(cls, mount: Path | None = None) -> HierarchyCheck:
         """Return the check for this machine. ``mount``: the host's ``/sys/fs/cgroup``, if not where the kernel says."""
         if mount and (mount / "devices" / "cgroup.procs").exists():
             return cls(mount / "devices")
@@ -35,7 +35,7 @@ class Joining:
         return cls(Path(devices.mount) if devices else None)
 
     def check(self, uids: Iterable[str]) -> None:
-        """Check this process, and all of these pods. Raises `OSError` in words."""
+        """Check this process, and all of these pods. Raises `OSError` with a text for people."""
         if pod_cgroup.astray(cgroup.membership()):
             raise _apart("the node plugin's own pod")
         for uid in uids:

@@ -1,4 +1,4 @@
-"""Programs on pods' control groups that a later process gets hold of again: pinned in a bpffs.
+"""Programs on pods' control groups, pinned in a bpffs so that a later process can open them again.
 
 A program stays on its group whatever happens to its pin, so an unlinked pin opens nothing. What a pin gives is a
 descriptor after a restart, without CAP_SYS_ADMIN. A change is three steps that can each be the last: pin the new one
@@ -23,7 +23,7 @@ from .enforcement import PROGRAM
 _NAME = re.compile(r"(?P<uid>[A-Za-z0-9][A-Za-z0-9-]{0,99})_(?P<generation>\d{1,12})")
 
 
-class Hold:
+class PinnedProgram:
     """The program in force on one pod's group, and the means to replace it."""
 
     def __init__(self, pins: Pins, uid: str, group: Path, program: bpf.Program, generation: int) -> None:
@@ -55,14 +55,14 @@ class Hold:
         return bpf.code(self._program)
 
     def in_force(self) -> bool:
-        """Tell whether it is still on the group: one that was removed and made again has nothing."""
+        """Tell whether it is still on the group: a group that was removed and made again has no program."""
         try:
             return bpf.identifier(self._program) in bpf.attached(self.group)
         except FileNotFoundError:
             return False
 
     def close(self) -> None:
-        """Let go of it; pin and program stay."""
+        """Close the descriptor; pin and program stay."""
         self._program.close()
 
 
@@ -102,23 +102,23 @@ class Pins:
             return True
         return uid in self.uids() or pin_evidence.identity(self.directory) != self._identity
 
-    def adopt(self, uid: str, group: Path) -> Hold | None:
-        """Return the hold of an earlier process that is in force on ``group``; None if it left nothing there."""
+    def adopt(self, uid: str, group: Path) -> PinnedProgram | None:
+        """Return the program of an earlier process that is in force on ``group``; None if it left nothing there."""
         there = set(bpf.attached(group))
         if self.directory is None:
             program = bpf.find(group, PROGRAM) if there else None
-            return Hold(self, uid, group, program, 0) if program else None
-        found: Hold | None = None
+            return PinnedProgram(self, uid, group, program, 0) if program else None
+        found: PinnedProgram | None = None
         for generation in sorted((number for owner, number in self._all() if owner == uid), reverse=True):
             program = bpf.pinned(self._path(uid, generation))
             if found is None and bpf.identifier(program) in there:
-                found = Hold(self, uid, group, program, generation)
+                found = PinnedProgram(self, uid, group, program, generation)
             else:  # pinned and not yet attached, or replaced and not yet removed
                 program.close()
                 self.drop(uid, generation)
         return found
 
-    def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> Hold:
+    def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> PinnedProgram:
         """Put ``code`` on a group that has no program of ours yet. Raises `OSError`."""
         self._make_directory()
         self.discard(uid)
@@ -130,7 +130,7 @@ class Pins:
             program.close()
             self.drop(uid, 1)
             raise
-        return Hold(self, uid, group, program, 1)
+        return PinnedProgram(self, uid, group, program, 1)
 
     def discard(self, uid: str) -> None:
         """Remove all pins of the pod. What is attached stays attached."""

@@ -1,4 +1,4 @@
-"""Places of pods' control groups on this machine, whichever way its kubelet names them."""
+"""Control groups of the pods on this machine, whichever way its kubelet names them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_DEPTH = 3
 """Depth below the root to which the kubelet's top directory is sought: ``--cgroup-root`` has few parts."""
 
 
-class NoHierarchy(OSError):
+class NoCgroupTree(OSError):
     """The machine has no cgroup v2 tree, or it is not mounted here."""
 
 
-class Places:
+class PodCgroups:
     """The groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
 
     def __init__(self, root: Path | None, mount: Path | None = None) -> None:
@@ -28,8 +28,8 @@ class Places:
         self._tops: list[Path] = []
 
     @classmethod
-    def of_this_machine(cls, mount: Path | None = None) -> Places:
-        """Return the places in the tree as it is mounted here, which is looked for when it is needed.
+    def of_this_machine(cls, mount: Path | None = None) -> PodCgroups:
+        """Return the groups in the tree as it is mounted here, which is found when first needed.
 
         ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
         """
@@ -37,7 +37,7 @@ class Places:
 
     @property
     def root(self) -> Path:
-        """Top of the tree; raises `NoHierarchy`."""
+        """Top of the tree; raises `NoCgroupTree`."""
         if self._root is None:
             self._root = _mounted(self._mount)
         return self._root
@@ -46,7 +46,7 @@ class Places:
         """Return the pod's group; None if there is none now. Of several the one with processes, else the newest.
 
         A kubelet whose cgroup driver was changed leaves empty groups at the old place. Raises `ValueError` for
-        what is no uid of a pod, `NoHierarchy`, and `OSError` where the pod runs in two of them.
+        what is no uid of a pod, `NoCgroupTree`, and `OSError` where the pod runs in two of them.
         """
         found = self._among(self._tops, uid)
         if len(found) != 1 or not cgroup.populated(found[0]):
@@ -83,7 +83,7 @@ class Places:
 
 
 def _number(group: Path) -> int:
-    """Return a group's number, which the kernel gives in order of creation; its times tell nothing. 0 if it is gone."""
+    """Return a group's number, which the kernel gives in order of creation; its times say nothing. 0 if it is gone."""
     try:
         return group.stat().st_ino
     except OSError:
@@ -96,7 +96,7 @@ def _mounted(mount: Path | None) -> Path:
             return root
     unified = cgroup.mounts().unified
     if unified is None:
-        raise NoHierarchy(
+        raise NoCgroupTree(
             "This machine has no cgroup v2 hierarchy, or it is not mounted here. A node needs one, hybrid or pure, "
             "and the host's /sys/fs/cgroup mounted at the same path in the node plugin."
         )

@@ -1,8 +1,7 @@
-"""Thawing of frozen pods: none stands still for longer than the look at it, even if this process dies in the middle.
+"""Unfreezing of pods: no pod stays frozen for longer than its scan, even if this process dies in the middle.
 
-Its `Deputy` learns each group before it is frozen, and lets all of them run then. A container whose
-every process is killed at once loses it as well: then the next node plugin is the one that does
-(`enclose`).
+A `CleanupProcess` learns each group before it is frozen, and unfreezes them all when this process dies. If all
+processes of the container are killed at once, it dies as well: then the next node plugin unfreezes them (`guard_pod`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu_node.processes.cleanup_process import Deputy
+from jupyter_gpu_node.processes.cleanup_process import CleanupProcess
 
 _ACT = """
 def act(group):
@@ -22,29 +21,29 @@ def act(group):
 """
 
 
-class Thawer:
-    """The link to the deputy. Pods are held still side by side, in threads."""
+class Unfreezer:
+    """The link to the clean-up process. Pods are frozen concurrently, in threads."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self._deputy = Deputy(_ACT, python)
+        self._cleanup = CleanupProcess(_ACT, python)
         self._one = threading.Lock()
         atexit.register(self.close)
 
     def hold(self, group: Path) -> None:
-        """Have ``group`` run again if this process dies. Raises `OSError` if that cannot be promised."""
+        """Have ``group`` unfrozen if this process dies. Raises `OSError` if that cannot be guaranteed."""
         with self._one:
             try:
-                self._deputy.hold(os.fsencode(group))
+                self._cleanup.hold(os.fsencode(group))
             except OSError:
-                self._deputy.release(os.fsencode(group))
+                self._cleanup.release(os.fsencode(group))
                 raise
 
     def release(self, group: Path) -> None:
         """Note that ``group`` runs again."""
         with self._one:
-            self._deputy.release(os.fsencode(group))
+            self._cleanup.release(os.fsencode(group))
 
     def close(self) -> None:
-        """End the deputy; it lets run what it was told of."""
+        """End the clean-up process; it unfreezes the groups that are still held."""
         with self._one:
-            self._deputy.close()
+            self._cleanup.close()

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
-from jupyter_gpu_node.gpus.rules.instances import Told
-from jupyter_gpu_node.gpus.rules.xids import Ailments
+from jupyter_gpu_node.gpus.rules.instances import InstancesByGpu
+from jupyter_gpu_node.gpus.rules.xids import GpuErrors
 from jupyter_gpu_node.processes import proc
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
 
 MARK = "JUPYTER_GPU_NVML_HELPER"
@@ -47,7 +47,7 @@ _read_pids = strict.list_of(strict.integer(1, 2**31 - 1), 65536)
 class HelperError(Exception):
     """The helper hung, ended or could ask nothing; ``index`` is the GPU that it was at, if any.
 
-    ``chance``: it ended at no GPU, killed by somebody perhaps, so that another one may do better at once.
+    ``chance``: it ended at no GPU, perhaps killed from outside, so that another one may do better at once.
     """
 
     def __init__(self, message: str, index: int | None = None, *, chance: bool = False) -> None:
@@ -87,9 +87,9 @@ class NvmlSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, Gpu] = {}
-        self._instances: Told = {}
+        self._instances: InstancesByGpu = {}
         self._suspects: dict[int, tuple[float, str]] = {}
-        self._ailments = Ailments()
+        self._gpu_errors = GpuErrors()
         self._silent_until = 0.0
         self._closed = False
         self._helper: Helper | None = None
@@ -97,7 +97,7 @@ class NvmlSource:
             self._helper = Helper(self._environment)
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """All GPUs by index; one that does not answer stays as it was, unhealthy."""
+        """Return all GPUs by index; one that does not answer stays as it was, unhealthy."""
         with self._lock:
             answer = self._ask({"do": "inventory", "bare": self._bare()})
             self._instances = answer.instances if answer else {}
@@ -106,12 +106,12 @@ class NvmlSource:
             gpus = [self._judged(gpu, silent=answer is None) for gpu in self._known.values()]
             return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
-    def instances(self) -> Told:
-        """Return what the driver told at the last `inventory`; nothing of GPUs that did not answer then."""
+    def instances(self) -> InstancesByGpu:
+        """Return the instances as of the last `inventory`; none of GPUs that did not answer then."""
         return self._instances
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """Of those that answer."""
+        """Return the load of those that answer."""
         with self._lock:
             answer = self._ask({"do": "loads", "uuids": sorted(uuids)}) if uuids else None
         found = {}
@@ -121,7 +121,7 @@ class NvmlSource:
         return found
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """Of those that were asked for before, some seconds old at most; see `nvml_details`."""
+        """Return the readings of those that were asked for before, some seconds old at most; see `nvml_details`."""
         from jupyter_gpu.model.details import Reading
 
         with self._lock:
@@ -133,7 +133,7 @@ class NvmlSource:
         return found
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
-        """Pids of the programs that compute on them, other users' too; without those of which the driver tells none."""
+        """Return pids of the programs that compute on them, of all users, for GPUs of which the driver tells."""
         with self._lock:
             answer = self._ask({"do": "users", "uuids": sorted(uuids)}) if uuids else None
         found = {}
@@ -143,8 +143,8 @@ class NvmlSource:
         return found
 
     def processes(self) -> frozenset[int]:
-        """Pids of the helpers of all servers of this machine."""
-        return frozenset(process.pid for process in proc.marked(MARK, "1"))
+        """Return pids of the helpers of all servers of this machine."""
+        return frozenset(process.pid for process in proc.with_environment(MARK, "1"))
 
     def close(self) -> None:
         """End the helper."""
@@ -153,7 +153,7 @@ class NvmlSource:
             self._drop()
 
     def _ask(self, question: dict[str, Any]) -> Answer | None:
-        """The answer; None: nobody answers now. A GPU that hangs costs one deadline, then it is skipped."""
+        """Return the answer; None: there is none now. A GPU that hangs costs one deadline, then it is skipped."""
         chances = 1
         while not self._closed and self._clock() >= self._silent_until:
             skip = [index for index, (until, _) in self._suspects.items() if self._clock() < until]
@@ -186,7 +186,7 @@ class NvmlSource:
             return self._helper.ask(question, later if self._helper.answered else first)
         finally:  # also where a GPU hung after it
             for uuid, xid in self._helper.errors:
-                self._ailments.broke(uuid, xid)
+                self._gpu_errors.broke(uuid, xid)
             self._helper.errors.clear()
 
     def _drop(self) -> None:
@@ -208,16 +208,16 @@ class NvmlSource:
             if index in self._known:
                 seen.setdefault(index, self._known[index])
         unasked = [self._known[index].uuid for index in self._suspects if index in self._known]
-        self._ailments.looked(answer.actions, unasked)
+        self._gpu_errors.update(answer.actions, unasked)
         self._known = seen
 
     def _failed(self, index: int, error: object) -> Gpu:
-        """A GPU that answered with an error, as it was: without that there is no identity to report."""
+        """Return a GPU that answered with an error as it was before: without that there is no identity to report."""
         return replace(self._known[index], healthy=False, health=str(error)[:500])
 
     def _judged(self, gpu: Gpu, *, silent: bool) -> Gpu:
         problem = self.note if silent else self._suspects.get(gpu.index, (0, ""))[1]
-        problem = " ".join(filter(None, (problem, self._ailments.problem(gpu.uuid))))
+        problem = " ".join(filter(None, (problem, self._gpu_errors.problem(gpu.uuid))))
         return replace(gpu, healthy=False, health=problem[:500]) if problem else gpu
 
 
@@ -234,7 +234,7 @@ def _read_load(item: Mapping[str, Any]) -> GpuLoad:
 
 
 def _or_none(item: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> T | None:
-    """A broken sensor says nothing; the rest of the GPU's answer is good."""
+    """Read a value, or None: a broken sensor does not spoil the rest of the GPU's answer."""
     with contextlib.suppress(strict.FieldError):
         return strict.optional(item, key, read)
     return None
@@ -249,7 +249,7 @@ def _read_answer(body: Mapping[str, Any]) -> Answer:
     )
 
 
-def _read_told(body: Mapping[str, Any]) -> Told:
+def _read_told(body: Mapping[str, Any]) -> InstancesByGpu:
     """Read the instances; what cannot be read is not known."""
     told: dict[str, frozenset[str] | None] = {}
     for uuid, names in body.items():
@@ -260,12 +260,12 @@ def _read_told(body: Mapping[str, Any]) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of the helper."""
+    """An answer of the helper."""
 
     gpus: Sequence[Mapping[str, Any]]
     actions: Mapping[str, int | None] = field(default_factory=dict)
-    """By uuid what the driver says that a GPU needs."""
-    instances: Told = field(default_factory=dict)
+    """The recovery action that the driver reports, by uuid."""
+    instances: InstancesByGpu = field(default_factory=dict)
 
 
 class Helper:
@@ -274,7 +274,7 @@ class Helper:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.answered = False
         self.errors: list[tuple[str, int]] = []
-        """Uuid and Xid of what the driver reported; whoever reads it clears it."""
+        """Uuid and Xid of the errors that the driver reported; the reader clears it."""
         self._unread = b""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -291,11 +291,11 @@ class Helper:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Pid of the process."""
         return self._process.pid
 
     def ask(self, question: Mapping[str, Any], deadline: float) -> Answer:
-        """The answer; `HelperError` if there is none within ``deadline`` seconds."""
+        """Return the answer; raises `HelperError` if there is none within ``deadline`` seconds."""
         end = time.monotonic() + deadline
         index: int | None = None
         assert self._process.stdin is not None

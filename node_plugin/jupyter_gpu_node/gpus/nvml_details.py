@@ -1,7 +1,7 @@
-"""A closer look at GPUs: what takes the driver long, measured in a thread of the helper (`nvml_helper`).
+"""Details of GPUs that take the driver long to measure: read in a thread of the helper (`nvml_helper`).
 
-To measure PCIe alone takes the driver 20 ms for each direction. So nothing here is asked while somebody waits: a
-question is answered with what was measured last, and keeps the measuring going. Without questions nothing is measured.
+PCIe alone takes the driver 20 ms for each direction. So nothing is measured while a caller waits: a question is
+answered with the last measurement, and keeps the measuring going. Without questions nothing is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL_LINKS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that went over NVLink since the driver counts, and when."""
+    """Bytes sent over NVLink since the driver began to count, at one time."""
 
     time: float
     received: int
@@ -33,7 +33,7 @@ class Traffic:
 
 
 def rates(before: Traffic | None, now: Traffic | None) -> Rates | None:
-    """From two counts; None where one is missing, or the driver began anew."""
+    """Return the rates between two counts; None where one is missing, or the driver began anew."""
     if before is None or now is None or now.time <= before.time:
         return None
     received, sent = now.received - before.received, now.sent - before.sent
@@ -42,21 +42,21 @@ def rates(before: Traffic | None, now: Traffic | None) -> Rates | None:
     return Rates(round(received / (now.time - before.time)), round(sent / (now.time - before.time)))
 
 
-class Closer:
-    """Readings of the GPUs that somebody asked for lately. ``api``: the module ``pynvml``, initialised."""
+class DetailsReader:
+    """Readings of the GPUs that were asked for lately. ``api``: the module ``pynvml``, initialised."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
         self._changed = threading.Condition()
         self._wanted: dict[str, float] = {}
-        """By uuid until when."""
+        """Time, by uuid, until which it is measured."""
         self._skip: frozenset[int] = frozenset()
         self._found: dict[str, tuple[float, Reading]] = {}
         self._traffic: dict[str, Traffic] = {}
         self._thread: threading.Thread | None = None
 
     def answer(self, uuids: Iterable[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """What was measured last of ``uuids``, and go on measuring it. Never asks the driver itself."""
+        """Return the last measurements of ``uuids``, and keep measuring them. Never asks the driver itself."""
         now = time.monotonic()
         with self._changed:
             self._skip = frozenset(skip)
@@ -89,7 +89,7 @@ class Closer:
         return tuple(self._wanted)
 
     def _read(self, uuid: str, skip: Collection[int]) -> Reading | None:
-        """None for a GPU that is not there, or is to be left alone."""
+        """Read one GPU; None if it is not there, or is to be skipped."""
         api = self._api
         try:
             handle = api.nvmlDeviceGetHandleByUUID(uuid.encode())
@@ -106,7 +106,7 @@ class Closer:
         return Reading(slowdown, limit, self._pcie(handle), self._nvlink(uuid, handle), self._processes(handle))
 
     def _pcie(self, handle: Any) -> Rates | None:
-        """Over the last 20 ms."""
+        """Measure PCIe over 20 ms."""
         api = self._api
         try:
             received = api.nvmlDeviceGetPcieThroughput(handle, api.NVML_PCIE_UTIL_RX_BYTES)
@@ -116,7 +116,7 @@ class Closer:
         return Rates(1000 * int(received), 1000 * int(sent))  # kilobytes a second
 
     def _nvlink(self, uuid: str, handle: Any) -> Rates | None:
-        """Of all links together, since the last round."""
+        """Return the rates of all links together since the last round."""
         before, now = self._traffic.pop(uuid, None), self._count(handle)
         if now is not None:
             self._traffic[uuid] = now
@@ -135,7 +135,7 @@ class Closer:
         return Traffic(time.monotonic(), received, sent)
 
     def _processes(self, handle: Any) -> tuple[ProcessUse, ...] | None:
-        """Those that compute and those that draw; None where the driver tells of neither."""
+        """Return the processes that compute or draw; None where the driver reports neither."""
         api = self._api
         found: dict[int, int | None] = {}
         told = False

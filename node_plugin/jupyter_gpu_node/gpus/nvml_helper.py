@@ -12,8 +12,8 @@ that is not in MIG mode. An item of ``loads`` is ``{"uuid", "utilisation", "memo
 ``details`` a `Reading` with ``uuid``, as measured last (`nvml_details`), one of
 ``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 
-NVML is loaded at the first question and let go of when the input ends. Instances are not managed: a GPU in MIG mode is
-reported as unusable, because it cannot be used as a whole. Its instances are told, so that they are recognised when
+NVML is loaded at the first question and released when the input ends. Instances are not managed: a GPU in MIG mode is
+reported as unusable, because it cannot be used as a whole. Its instances are reported, so that they are recognised when
 others give them away. The driver shows them to programs with ``CAP_SYS_ADMIN``, and may hide them from this one.
 """
 
@@ -34,10 +34,10 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.gpus.rules.instances import MIG_MODE
 
 DXG = "/dev/dxg"
-"""What stands for all GPUs in WSL 2."""
+"""The device that stands for all GPUs in WSL 2."""
 
 if TYPE_CHECKING:
-    from .nvml_details import Closer
+    from .nvml_details import DetailsReader
 
 
 class Nvml:
@@ -54,10 +54,10 @@ class Nvml:
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
-        self.closer: Closer | None = None
+        self.reader: DetailsReader | None = None
 
     def inventory(self, skip: Collection[int], *, bare: bool = False) -> list[dict[str, Any]]:
-        """Every GPU but those to skip; ``bare``: those without a device of their own are not refused."""
+        """Return every GPU but those to skip; ``bare``: those without a device of their own are not refused."""
         self.read_events()
         self.actions, self.instances = {}, {}
         items: dict[int, dict[str, Any]] = {}
@@ -72,7 +72,7 @@ class Nvml:
             except (self.api.NVMLError, OSError, ValueError) as error:
                 items[index] = {"index": index, "error": _sentence(error)}
         present = frozenset(handles)
-        if present not in self.neighbours:  # asked once: nobody moves a GPU to another slot meanwhile
+        if present not in self.neighbours:  # asked once: GPUs do not move to another slot meanwhile
             words = {"island": self.group(handles, self.linked), "switch": self.group(handles, self.switched)}
             self.neighbours = {present: words}
             self.watch(handles.values())
@@ -83,7 +83,7 @@ class Nvml:
         return [items[index] for index in sorted(items)]
 
     def describe(self, index: int, handle: Any, *, bare: bool) -> dict[str, Any]:
-        """One GPU without its neighbours."""
+        """Return one GPU without its neighbours."""
         uuid = _text(self.api.nvmlDeviceGetUUID(handle))
         number = self.number(handle)
         if number is None and not bare:
@@ -108,7 +108,7 @@ class Nvml:
         return found
 
     def number(self, handle: Any) -> str | None:
-        """Of its device node; None for a GPU that has none, as in WSL 2."""
+        """Return the number of its device node; None for a GPU that has none, as in WSL 2."""
         try:
             return str(self.api.nvmlDeviceGetMinorNumber(handle))
         except self.api.NVMLError as error:
@@ -117,7 +117,7 @@ class Nvml:
             return None
 
     def health(self, handle: Any) -> str:
-        """What is wrong with the GPU, as far as a few cheap questions tell."""
+        """Return what is wrong with the GPU, as far as a few cheap questions tell; empty: nothing."""
         with contextlib.suppress(self.api.NVMLError):  # older GPUs have no such memory
             if self.api.nvmlDeviceGetRemappedRows(handle)[3]:
                 return "Its memory is worn out: a broken row could not be replaced."
@@ -144,7 +144,7 @@ class Nvml:
         return found
 
     def action(self, handle: Any) -> int | None:
-        """What the driver says that the GPU needs, 0 for nothing; None for a driver that does not tell."""
+        """Return the recovery action that the driver reports, 0: none; None for a driver that does not tell."""
         field = getattr(self.api, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
         if field is None:
             return None
@@ -155,7 +155,7 @@ class Nvml:
         return int(value.value.uiVal) if value.nvmlReturn == 0 else None
 
     def watch(self, handles: Iterable[Any]) -> None:
-        """Ask the driver to tell of errors, of each GPU that can: one that fails otherwise is still noticed."""
+        """Subscribe to the errors of each GPU that reports them; a failure of another kind is noticed all the same."""
         if self.events is not None:
             with contextlib.suppress(self.api.NVMLError):
                 self.api.nvmlEventSetFree(self.events)
@@ -167,7 +167,7 @@ class Nvml:
                     self.api.nvmlDeviceRegisterEvents(handle, self.api.nvmlEventTypeXidCriticalError, self.events)
 
     def read_events(self) -> None:
-        """Tell of errors since the last time, at once: a GPU that hangs in the next question must not hide them."""
+        """Report errors since the last call, at once: a GPU that hangs in the next question must not hide them."""
         while self.events is not None:
             try:
                 event = self.api.nvmlEventSetWait(self.events, 0)
@@ -179,7 +179,7 @@ class Nvml:
                 self.say({"uuid": uuid, "xid": int(event.eventData)})
 
     def group(self, handles: dict[int, Any], joined: Callable[[Any, Any], bool]) -> dict[int, str]:
-        """Which GPUs are joined, directly or through others: a word for each that has a neighbour."""
+        """Return the group of each GPU that is joined with others, directly or through other GPUs."""
         leader = {index: index for index in handles}
         for (first, one), (second, other) in combinations(sorted(handles.items()), 2):
             new, old = sorted((leader[first], leader[second]))
@@ -189,7 +189,7 @@ class Nvml:
         return {index: f"group-{top}" for index, top in leader.items() if sizes.count(top) > 1}
 
     def linked(self, first: Any, second: Any) -> bool:
-        """Whether two GPUs reach each other over NVLink."""
+        """Tell whether two GPUs reach each other over NVLink."""
         try:
             status = self.api.nvmlDeviceGetP2PStatus(first, second, self.api.NVML_P2P_CAPS_INDEX_NVLINK)
         except self.api.NVMLError:
@@ -197,7 +197,7 @@ class Nvml:
         return bool(status == self.api.NVML_P2P_STATUS_OK)
 
     def switched(self, first: Any, second: Any) -> bool:
-        """Whether two GPUs are on one PCIe switch."""
+        """Tell whether two GPUs are on one PCIe switch."""
         try:
             level = self.api.nvmlDeviceGetTopologyCommonAncestor(first, second)
         except self.api.NVMLError:
@@ -205,7 +205,7 @@ class Nvml:
         return bool(level <= self.api.NVML_TOPOLOGY_SINGLE)
 
     def loads(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """Per cent, bytes, °C and watts; None where the GPU does not tell."""
+        """Return per cent, bytes, °C and watts; None where the GPU does not tell."""
         found = []
         for uuid in uuids:
             try:
@@ -230,7 +230,7 @@ class Nvml:
         return found
 
     def users(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """Which programs compute on them, of all users of the machine."""
+        """Return the programs that compute on them, of all users of the machine."""
         found = []
         for uuid in uuids:
             with contextlib.suppress(self.api.NVMLError):
@@ -242,23 +242,23 @@ class Nvml:
         return found
 
     def programs(self, handle: Any) -> list[int] | None:
-        """Pids; None for a driver that does not tell."""
+        """Return pids; None for a driver that does not tell."""
         try:
             return sorted({int(process.pid) for process in self.api.nvmlDeviceGetComputeRunningProcesses(handle)})
         except self.api.NVMLError:
             return None
 
-    def look_closer(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """What was measured last; the first question begins it."""
-        if self.closer is None:
-            from .nvml_details import Closer  # needed only while somebody looks
+    def details(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+        """Return the last measurements; the first question begins them."""
+        if self.reader is None:
+            from .nvml_details import DetailsReader  # needed only while details are shown
 
-            self.closer = Closer(self.api)
-        return self.closer.answer(uuids, skip)
+            self.reader = DetailsReader(self.api)
+        return self.reader.answer(uuids, skip)
 
 
 def _address(handle: Any) -> int | None:
-    """What makes two handles of one GPU equal: they are pointers."""
+    """Return the address in a handle, by which two handles of one GPU are equal."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
@@ -305,7 +305,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             if question["do"] == "loads":
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             elif question["do"] == "details":
-                say({"gpus": nvml.look_closer(question["uuids"], question["skip"])})
+                say({"gpus": nvml.details(question["uuids"], question["skip"])})
             elif question["do"] == "users":
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:

@@ -16,9 +16,9 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
-from .source import Dividing, GpuSource
+from .source import GpuSource, HasInstances
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
 
 INTERVAL = 10.0
@@ -30,19 +30,19 @@ NO_ANSWER = "The driver does not answer."
 
 
 @runtime_checkable
-class Helped(Protocol):
-    """A source that has processes of its own."""
+class HasHelpers(Protocol):
+    """A source that has helper processes."""
 
     def processes(self) -> frozenset[int]:
-        """Their pids, and those of other servers' sources."""
+        """Return their pids, and those of other servers' sources."""
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """A source that knows who uses its GPUs."""
+class ReportsUsers(Protocol):
+    """A source that knows the users of its GPUs."""
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
-        """Pids by uuid; without those GPUs of which it is not known."""
+        """Return pids by uuid; a GPU whose users are not known is missing."""
 
 
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
@@ -52,8 +52,8 @@ A MIG instance is used through the node of its GPU, so it is covered by that.
 """
 
 
-class Stock:
-    """Asks a `GpuSource`, and stays calm when it fails."""
+class Registry:
+    """The GPUs of a `GpuSource`; a failure of the source takes nothing away."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Stock:
         self._source: GpuSource | None = None
         self._asked: float | None = None
         self.gpus: tuple[Gpu, ...] = ()
-        """Those that can be decided about."""
+        """The GPUs that can be decided about."""
         self.all: tuple[Gpu, ...] = ()
-        """Those that there are."""
+        """All GPUs that are there."""
         self.seen: dict[str, Gpu] = {}
         """Every GPU that was ever there, by uuid."""
         self.instances = Instances()
@@ -80,12 +80,12 @@ class Stock:
 
     @property
     def known(self) -> bool:
-        """Whether the first look is done."""
+        """Whether the source has been asked."""
         return self._asked is not None
 
     @property
     def note(self) -> str:
-        """What the source found wrong, in plain words."""
+        """Problem that the source found, in plain words."""
         return self._source.note if self._source else ""
 
     @property
@@ -95,10 +95,10 @@ class Stock:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML.
+        """All that device rules must cover, also before the source is asked: GPUs have their nodes earlier than NVML.
 
         ``always`` are those that are covered whatever the source finds: a driver that does not answer after a restart
-        must not open what it tells nothing of.
+        must not open the devices that it does not report.
         """
         return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes() | self._always
 
@@ -108,14 +108,16 @@ class Stock:
             self._source = self._open()
 
     def take(self, *, now: bool = False) -> bool:
-        """Look at the GPUs; whether anything changed. Real ones are asked again after `INTERVAL`, or ``now``."""
+        """Ask the source; return whether anything changed. Real GPUs are asked again after `INTERVAL`, or ``now``."""
         self.open()
         assert self._source is not None
         fresh = self._asked is not None and time.monotonic() - self._asked < INTERVAL
         if fresh and not now and not self._source.simulated:
             return False
         found = self._source.inventory()
-        self.instances = self.instances.learn(self._source.instances() if isinstance(self._source, Dividing) else {})
+        self.instances = self.instances.learn(
+            self._source.instances() if isinstance(self._source, HasInstances) else {}
+        )
         self._asked = time.monotonic()
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
         self.failed = not found and bool(self.all)
@@ -131,29 +133,29 @@ class Stock:
         return changed
 
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
-        """Of those GPUs, now."""
+        """Return the present load of those GPUs."""
         return self._source.loads(uuids) if self._source and uuids else {}
 
     def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
-        """What is known of those GPUs beside their load."""
+        """Return what is known of those GPUs beside their load."""
         return self._source.details(uuids) if self._source and uuids else {}
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
-        """Pids of the programs that the driver says use those GPUs; without those of which it does not tell."""
-        return self._source.users(uuids) if uuids and isinstance(self._source, Telling) else {}
+        """Return pids of the programs that use those GPUs; a GPU for which the driver tells none is missing."""
+        return self._source.users(uuids) if uuids and isinstance(self._source, ReportsUsers) else {}
 
     def helpers(self) -> frozenset[int]:
-        """Pids of the processes that ask the driver, for all servers of the machine."""
-        return self._source.processes() if isinstance(self._source, Helped) else frozenset()
+        """Return pids of the processes that ask the driver, for all servers of the machine."""
+        return self._source.processes() if isinstance(self._source, HasHelpers) else frozenset()
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the source."""
         if self._source is not None:
             self._source.close()
 
 
 def _nodes() -> frozenset[Device]:
-    """Device nodes of NVIDIA GPUs, found without their driver."""
+    """Find the device nodes of NVIDIA GPUs without their driver."""
     found = set()
     with contextlib.suppress(OSError):
         for entry in os.scandir("/dev"):

@@ -1,7 +1,8 @@
 """Simulated GPUs, for machines that have none: everything but the hardware is real.
 
 Each is a character device that really opens or really fails to. Root makes nodes of the virtual consoles 4:40 … 4:63,
-which nobody uses; anybody else, and a root that may not, makes plain files, which no device rule can guard (soft mode).
+which are otherwise unused; other users, and a root that may not, make plain files, which no device rule can guard (soft
+mode).
 
     <directory>/gpu0 …         nodes or files; nodes lie in /dev/jupyter-gpu where the directory's mount forbids devices
     <directory>/load/          what programs say they do (`simulated_programs`)
@@ -25,19 +26,19 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus.rules.instances import MIG_MODE, Told
+from jupyter_gpu_node.gpus.rules.instances import MIG_MODE, InstancesByGpu
 from jupyter_gpu_node.processes import trusted_file
 
 from . import simulated_instances
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import ProcessUse, Reading
 
 MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
 MODEL = "Simulated GPU"
 DEVICES = frozenset(Device(MAJOR, minor) for minor in range(FIRST_MINOR, MINORS_END))
-"""All that can ever stand for a simulated GPU."""
+"""All devices that can ever stand for a simulated GPU."""
 VARIABLE = "JUPYTER_GPU_SIMULATED"
 """Environment variable of kernels with the directory, for where the nodes have to lie elsewhere."""
 DEVICE_DIRECTORY = Path("/dev/jupyter-gpu")
@@ -73,7 +74,7 @@ class SimulatedGpus:
         self.count = count
         self._node = node
         self._devices = devices
-        self._instances: Told = {}
+        self._instances: InstancesByGpu = {}
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
         for name in ("", "load", "health", simulated_instances.FOLDER):
             _shared_directory(self.directory / name)
@@ -84,7 +85,7 @@ class SimulatedGpus:
                 _make_node(devices / f"gpu{index}", device_of(index, self._first), must_open=False)
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """All that are plugged in."""
+        """Return all GPUs that are plugged in."""
         names = (uuid_of(index, self._node) for index in range(self.count))
         divided = {uuid: simulated_instances.read(self.directory, uuid) for uuid in names}
         seen = (self._gpu(index, divided=parts is not None) for index, parts in enumerate(divided.values()))
@@ -92,12 +93,12 @@ class SimulatedGpus:
         self._instances = {gpu.uuid: divided[gpu.uuid] for gpu in found}
         return found
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         """Return the instances of the GPUs that were plugged in at the last `inventory`."""
         return self._instances
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """What the living programs on them say they do, together."""
+        """Return the sum of the loads that the living programs on them report."""
         from jupyter_gpu_node.gpus.rules import simulated_sensors
 
         from . import simulated_programs
@@ -112,7 +113,7 @@ class SimulatedGpus:
         return {uuid: simulated_sensors.load(min(1.0, busy[uuid]), min(MEMORY, memory[uuid])) for uuid in busy}
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """Which of the living programs has how much memory; what the sensors say of their load."""
+        """Return the memory of each living program, and sensor readings that match the load."""
         from jupyter_gpu.model.details import ProcessUse
         from jupyter_gpu_node.gpus.rules import simulated_sensors
 
@@ -130,11 +131,11 @@ class SimulatedGpus:
         }
 
     def processes(self) -> frozenset[int]:
-        """None: a look needs no helper."""
+        """Return none: simulated GPUs need no helper."""
         return frozenset()
 
     def close(self) -> None:
-        """Nothing to let go of: nodes stay for the other servers."""
+        """Do nothing: nodes stay for the other servers."""
 
     def _gpu(self, index: int, *, divided: bool) -> Gpu:
         uuid = uuid_of(index, self._node)
@@ -158,7 +159,7 @@ class SimulatedGpus:
 
 
 def uuid_of(index: int, node: str = "") -> str:
-    """The same for every user of this machine, another on each; in a cluster, by the ``node`` alone.
+    """Return the uuid: the same for every user of this machine, another on each; in a cluster, by the ``node`` alone.
 
     A container knows its machine only by its own name, which another plugin's pod of the same node does not share.
     """
@@ -169,19 +170,19 @@ def uuid_of(index: int, node: str = "") -> str:
 
 
 def device_of(index: int, first: int | None = None) -> Device:
-    """The character device behind simulated GPU ``index`` where there is one."""
+    """Return the character device behind simulated GPU ``index`` where there is one."""
     return Device(MAJOR, (FIRST_MINOR if first is None else first) + index)
 
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
-    """Say that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until it says else or ends."""
+    """Report that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until its next report or end."""
     from . import simulated_programs
 
     simulated_programs.write(Path(directory) / "load", uuid, busy, memory)
 
 
 def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
-    """Say that this process does nothing on ``uuid`` any more."""
+    """Report that this process no longer uses ``uuid``."""
     from . import simulated_programs
 
     simulated_programs.clear(Path(directory) / "load", uuid)
@@ -210,7 +211,10 @@ def _checked(uuid: str, node: str) -> str:
 
 
 def _health(directory: Path, uuid: str) -> str:
-    """Only root and the owner of the directory can make a GPU sick: any other user could harm all with it."""
+    """Return why the GPU is unhealthy; empty if it is not.
+
+    Only root and the owner of the directory may say so: any other user could harm all with it.
+    """
     text = trusted_file.read_text(directory / "health" / uuid, directory, 500)
     return "" if text is None else text or "It is out of order."
 
@@ -225,7 +229,7 @@ def _machine() -> str:
 
 
 def _shared_directory(path: Path) -> None:
-    """A directory in which everybody may make files and nobody may touch those of others."""
+    """Make a directory in which all users may make files, and none may touch those of others."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(parents=True)
         path.chmod(0o1777)  # mkdir's mode is cut by the umask
@@ -238,7 +242,7 @@ def _shared_directory(path: Path) -> None:
 
 
 def _path(directory: Path, index: int) -> Path:
-    """Where simulated GPU ``index`` is: a node in /dev where the directory's own mount cannot have devices."""
+    """Return the path of simulated GPU ``index``: in /dev where the directory's own mount cannot have devices."""
     elsewhere = DEVICE_DIRECTORY / f"gpu{index}"
     if os.statvfs(directory).f_flag & os.ST_NODEV and _is_node(elsewhere, device_of(index)):
         return elsewhere
@@ -255,7 +259,7 @@ def _is_node(path: Path, device: Device) -> bool:
 
 
 def _look(path: Path, device: Device) -> tuple[Device | None, str]:
-    """What stands at ``path`` now: its device if it is one, and what is wrong with it."""
+    """Return the device at ``path``, None if it is none, and what is wrong with it."""
     if _is_node(path, device):
         return device, ""
     try:
@@ -283,7 +287,7 @@ def _provide(directory: Path, index: int) -> None:
 
 
 def _make_node(path: Path, device: Device, *, must_open: bool) -> bool:
-    """Whether there is such a node now. A container's own rules may forbid to make it, or to open it here."""
+    """Make the node; return whether it is there. A container's own rules may forbid to make it, or to open it here."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)

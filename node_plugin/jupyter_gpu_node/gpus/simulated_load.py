@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model import details as model
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules import simulated_sensors
-from jupyter_gpu_node.processes.proc import Process
+from jupyter_gpu_node.processes.proc import ProcessInfo
 
 from .simulated import MEMORY
 
@@ -24,7 +25,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProcessCost:
     """The resource use of one process."""
 
     seconds: float
@@ -34,22 +35,22 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LoadReading:
     """The use of all processes that have a GPU open, at one time."""
 
     time: float
-    uses: Mapping[Process, Use]
+    uses: Mapping[ProcessInfo, ProcessCost]
 
 
-def use_of(stat: str) -> Use | None:
+def use_of(stat: str) -> ProcessCost | None:
     """Parse ``/proc/<pid>/stat`` (proc_pid_stat(5)); None for what is no such text."""
-    fields = stat.rpartition(")")[2].split()
+    fields = proc_stat.parse(stat.encode()).fields
     if len(fields) < 22 or not all(field.isdigit() for field in (fields[11], fields[12], fields[21])):
         return None
-    return Use((int(fields[11]) + int(fields[12])) / _TICK, int(fields[21]) * os.sysconf("SC_PAGESIZE"))
+    return ProcessCost((int(fields[11]) + int(fields[12])) / _TICK, int(fields[21]) * os.sysconf("SC_PAGESIZE"))
 
 
-def read(processes: Iterable[Process]) -> Reading:
+def read(processes: Iterable[ProcessInfo]) -> LoadReading:
     """Read the use of those that live."""
     uses = {}
     for process in processes:
@@ -59,10 +60,12 @@ def read(processes: Iterable[Process]) -> Reading:
             continue
         if found:
             uses[process] = found
-    return Reading(time.monotonic(), uses)
+    return LoadReading(time.monotonic(), uses)
 
 
-def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now: Reading) -> dict[str, GpuLoad]:
+def loads(
+    holders: Mapping[str, Iterable[ProcessInfo]], before: LoadReading | None, now: LoadReading
+) -> dict[str, GpuLoad]:
     """Return the load of each GPU of ``holders``. A process that was not there before has no measurable load yet."""
     passed = now.time - before.time if before else 0.0
     users = {uuid: tuple(process for process in some if process in now.uses) for uuid, some in holders.items()}
@@ -79,7 +82,7 @@ def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now:
 
 
 def details(
-    holders: Mapping[str, Iterable[Process]], found: Mapping[str, GpuLoad], now: Reading
+    holders: Mapping[str, Iterable[ProcessInfo]], found: Mapping[str, GpuLoad], now: LoadReading
 ) -> dict[str, model.Reading]:
     """Return the details of each GPU of ``holders`` whose load was ``found``."""
     opened = {process: sum(process in some for some in holders.values()) for process in now.uses}

@@ -23,7 +23,7 @@ MAX_MEMORY = 2**53 - 1
 _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})\.(?P<uuid>GPU-[0-9a-f-]{36})")
 
 
-class Load(NamedTuple):
+class ProgramLoad(NamedTuple):
     """The load of one process on one simulated GPU."""
 
     pid: int
@@ -58,7 +58,7 @@ def clear(directory: Path, uuid: str, pid: int | None = None) -> None:
     _path(directory, pid or os.getpid(), uuid).unlink(missing_ok=True)
 
 
-def read(directory: Path) -> tuple[Load, ...]:
+def read(directory: Path) -> tuple[ProgramLoad, ...]:
     """Return the loads of all living processes."""
     return tuple(sorted(_read_all(directory), key=lambda load: (load.pid, load.uuid)))
 
@@ -70,7 +70,7 @@ def _path(directory: Path, pid: int, uuid: str) -> Path:
     return directory / name
 
 
-def _read_all(directory: Path) -> Iterator[Load]:
+def _read_all(directory: Path) -> Iterator[ProgramLoad]:
     try:
         names = [path.name for path in directory.iterdir()]
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def _read_all(directory: Path) -> Iterator[Load]:
                 path.unlink()
 
 
-def _read(path: Path, pid: int, uuid: str) -> Load | None:
+def _read(path: Path, pid: int, uuid: str) -> ProgramLoad | None:
     found = trusted_file.read(path, MAX_BYTES + 1)
     process = proc.describe(pid)
     if found is None or process is None or found[0] not in (0, process.user):
@@ -98,7 +98,7 @@ def _read(path: Path, pid: int, uuid: str) -> Load | None:
         if strict.required(body, "start", strict.integer(0, strict.MAX_GENERATION)) != process.start:
             return None
         memory = strict.required(body, "memory", strict.integer(0, MAX_MEMORY))
-        return Load(pid, uuid, strict.required(body, "busy", _fraction), memory)
+        return ProgramLoad(pid, uuid, strict.required(body, "busy", _fraction), memory)
     except strict.FieldError:
         return None
 

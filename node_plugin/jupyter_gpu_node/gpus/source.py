@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus.rules.instances import Told
+from jupyter_gpu_node.gpus.rules.instances import InstancesByGpu
 
 if TYPE_CHECKING:  # loaded already where a choice is set; on one machine none is
     from jupyter_gpu_node.gpus.rules.managed import Choice
@@ -29,7 +29,7 @@ class GpuSource(Protocol):
         """Return all GPUs by index, healthy or not; one that is gone is missing."""
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """Load of those of the named GPUs that exist."""
+        """Return the load of those of the named GPUs that exist."""
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Return figures of the named GPUs beside their load, some seconds old at most.
@@ -48,10 +48,10 @@ class GpuSource(Protocol):
 
 
 @runtime_checkable
-class Dividing(Protocol):
+class HasInstances(Protocol):
     """A source that knows which of its GPUs are divided into instances (MIG)."""
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         """Return the instances as of the last `GpuSource.inventory`."""
 
 
@@ -72,9 +72,9 @@ class OurGpus:
         """Return our GPUs, by index."""
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
 
-    def instances(self) -> Told:
+    def instances(self) -> InstancesByGpu:
         """Return the instances from the source, also those of GPUs that are not ours."""
-        return self._source.instances() if isinstance(self._source, Dividing) else {}
+        return self._source.instances() if isinstance(self._source, HasInstances) else {}
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Return the loads from the source."""

@@ -1,1 +1,1 @@
-"""Which processes of which pod have a GPU open: the proof before a GPU is released."""
+"""Holders: the processes that have a GPU open, by pod. The proof before a GPU is released."""

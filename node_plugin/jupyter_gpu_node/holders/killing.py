@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 async def end(suspect: Suspect) -> None:
     """Send SIGKILL, which ends stopped processes too; nothing if another process has its pid by now."""
     try:
-        with proc.meant(suspect.pid, suspect.start) as descriptor:
+        with proc.open_pidfd(suspect.pid, suspect.start) as descriptor:
             if descriptor is not None:
                 await _killed(descriptor)
     except OSError as error:

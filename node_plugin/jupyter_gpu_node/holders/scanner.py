@@ -1,6 +1,6 @@
-"""Looks for the processes that have GPUs open, by pod. One runs at a time; callers meanwhile share the next.
+"""Scans for the processes that have GPUs open, by pod. One scan runs at a time; callers meanwhile share the next.
 
-Of each pod a look reads only so much (`scan_budget`); one that has more is searched by itself, beside the looks.
+A scan reads only a limited amount of each pod (`scan_budget`); a pod with more is searched by itself, beside the scans.
 """
 
 from __future__ import annotations
@@ -16,66 +16,66 @@ from pathlib import Path
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.devices.guarded_pod import Stillness, frozen
+from jupyter_gpu_node.devices.guarded_pod import FreezeResult, frozen
 from jupyter_gpu_node.devices.pod_cgroups import pod_of
 from jupyter_gpu_node.holders.rules.rights import Suspect
-from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budget, Budgets
 
 KTHREADD = 2
-"""The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
+"""The parent of the kernel's threads is in the machine's first namespaces, and may always be inspected."""
 SIDE_BY_SIDE = 4
-"""Pods that are looked at by themselves at one time."""
+"""Pods that are scanned by themselves at one time."""
 MEMBERS = 2000
 """Processes of each pod whose namespaces are read."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """The result of a look."""
+class HolderScan:
+    """The result of a scan."""
 
     holders: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
     """Holders by uuid."""
     hidden: tuple[Suspect, ...] = ()
     """Processes that could not be inspected: each may have any of the GPUs open."""
-    looked: frozenset[str] = frozenset()
-    """UUIDs that were looked for: nothing is proven of any other."""
+    scanned: frozenset[str] = frozenset()
+    """UUIDs that were scanned for: nothing is proven of any other."""
     moving: frozenset[str] = frozenset()
-    """UIDs of pods that were to stand still for the look, and did not in time."""
+    """UIDs of pods that were to be frozen for the scan, and were not in time."""
     over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """Pods, by uid, that were not looked at wholly, with the processes at which the budget ended: none is proven to
-    have nothing."""
+    """Pods, by uid, that were not scanned wholly, with the processes at which the budget ended: nothing is proven of
+    them."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Descriptor, by uuid and pid, that shows it (`shows`)."""
+    """Descriptor, by uuid and pid, that shows it (`still_shows`)."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The callers that wait for the next look."""
+    """The callers that wait for the next scan."""
 
     gpus: dict[str, Gpu] = field(default_factory=dict)
     pods: dict[str, Path] = field(default_factory=dict)
     mappings: bool = False
-    task: asyncio.Task[Sight] | None = None
+    task: asyncio.Task[HolderScan] | None = None
 
 
-class Eyes:
-    """The only one that walks ``/proc``. ``helpers`` tells pids of our own processes that ask the driver."""
+class HolderScanner:
+    """The only part that walks ``/proc``. ``helpers`` returns pids of our own processes that ask the driver."""
 
     def __init__(self, helpers: Callable[[], Collection[int]] = tuple) -> None:
         self._helpers = helpers
         self.groups: Mapping[str, Path] = {}
-        """Groups of the managed pods by uid: whose namespaces an escaped process gives itself away by."""
+        """Groups of the managed pods by uid: an escaped process is recognised by their namespaces."""
         self._next: _Batch | None = None
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
         self._searching = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="search")
 
-    async def look(
+    async def scan(
         self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
-    ) -> Sight:
-        """Take a look that begins after this call. ``pods`` are searched for hidden descriptors, held still for it."""
+    ) -> HolderScan:
+        """Run a scan that begins after this call. ``pods`` are frozen for it and searched for hidden descriptors."""
         batch = self._next
         if batch is None:
             batch = self._next = _Batch()
@@ -86,46 +86,46 @@ class Eyes:
         assert batch.task is not None
         return await asyncio.shield(batch.task)
 
-    async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> Sight:
-        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
-        work = functools.partial(search, uid, gpus.values(), group, self.groups, self._helpers())
+    async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> HolderScan:
+        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be frozen for it."""
+        work = functools.partial(search_pod, uid, gpus.values(), group, self.groups, self._helpers())
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
 
-    async def _run(self, batch: _Batch) -> Sight:
+    async def _run(self, batch: _Batch) -> HolderScan:
         async with self._one:
             self._next = None
             work = functools.partial(self._look, batch, self.groups)
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _look(self, batch: _Batch, groups: Mapping[str, Path]) -> Sight:
-        return look(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
+    def _look(self, batch: _Batch, groups: Mapping[str, Path]) -> HolderScan:
+        return scan_holders(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop scanning."""
         for threads in (self._thread, self._searching):
             threads.shutdown(wait=False, cancel_futures=True)
 
 
-def look(
+def scan_holders(
     gpus: Iterable[Gpu],
     pods: Mapping[str, Path],
     groups: Mapping[str, Path],
     helpers: Collection[int] = (),
     mappings: bool = True,
-) -> Sight:
+) -> HolderScan:
     """Find the processes that have any of ``gpus`` open, on this machine.
 
-    Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
-    descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
-    read than `scan_budget` allows.
+    Each of ``pods`` is scanned three times: as it runs; if nothing is found, while it is frozen, so that no descriptor
+    is passed around meanwhile; and with all others, for what it passed on before. No more of a pod is read than
+    `scan_budget` allows.
     """
-    seeing = _Seeing.of(gpus, groups, helpers)
-    if not seeing.wanted:
-        return Sight(looked=seeing.looked)
+    builder = _ScanBuilder.of(gpus, groups, helpers)
+    if not builder.wanted:
+        return HolderScan(scanned=builder.scanned)
     with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(pods)) or 1) as threads:
-        each = threads.map(lambda group: _within(seeing.wanted, group, EACH * HIDDEN), pods.values())
+        each = threads.map(lambda group: _scan_pod(builder.wanted, group, EACH * HIDDEN), pods.values())
         for uid, within in zip(pods, each, strict=True):
-            seeing.add_within(uid, within)
+            builder.add_within(uid, within)
     inside = frozenset(pid for group in pods.values() for pid in cgroup.processes(group))
     budgets = Budgets()
 
@@ -133,71 +133,71 @@ def look(
         uid = pod_of(pid)
         return budgets.of(uid) if uid else None
 
-    seeing.add(proc.scan(seeing.wanted, mappings=mappings, pod=inside, budgets=budget))
-    seeing.over |= {uid: seeing.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
-    return seeing.sight()
+    builder.add(device_scan.scan(builder.wanted, mappings=mappings, pod=inside, budgets=budget))
+    builder.over |= {uid: builder.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
+    return builder.result()
 
 
-def search(
+def search_pod(
     uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
-) -> Sight:
-    """Search all processes of one pod that has too many for a look: what is beyond `MOST` is over."""
-    seeing = _Seeing.of(gpus, groups, helpers)
+) -> HolderScan:
+    """Search all processes of one pod that has too many for a scan: what is beyond `MOST` is over."""
+    builder = _ScanBuilder.of(gpus, groups, helpers)
     if group is not None:
-        seeing.add_within(uid, _within(seeing.wanted, group, MOST * HIDDEN))
-        return seeing.sight()
+        builder.add_within(uid, _scan_pod(builder.wanted, group, MOST * HIDDEN))
+        return builder.result()
     budget, others = Budget(MOST), Budget(-1)
-    seen = proc.scan(seeing.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
-    seeing.add_within(uid, _Within(seen, budget.over))
-    return seeing.sight()
+    seen = device_scan.scan(builder.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
+    builder.add_within(uid, _PodScan(seen, budget.over))
+    return builder.result()
 
 
 @dataclass(frozen=True, slots=True)
-class _Within:
-    """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
+class _PodScan:
+    """The result for one pod: what its processes hold, whether it is over its budget, and whether it was frozen."""
 
-    seen: proc.Scan[str]
+    seen: device_scan.Scan[str]
     over: bool
-    stillness: Stillness = Stillness.STILL
+    stillness: FreezeResult = FreezeResult.STILL
 
 
-def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Within:
-    """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
+def _scan_pod(wanted: Mapping[str, device_scan.Target], group: Path, most: float) -> _PodScan:
+    """Scan a pod as it runs, and if nothing is found, while it is frozen: each scan may cost ``most``."""
     budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
-    first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
+    first = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
     if any(first.holders.values()) or budget.over or not pids:
-        return _Within(first, budget.over)
+        return _PodScan(first, budget.over)
     with frozen(group) as stillness:
         faults.point("agent:frozen")
-        if stillness is Stillness.IMPOSSIBLE:
-            return _Within(first, over=False, stillness=stillness)
+        if stillness is FreezeResult.IMPOSSIBLE:
+            return _PodScan(first, over=False, stillness=stillness)
         pids = cgroup.processes(group)
-        seen = proc.scan(wanted, pids, pod=pids, budgets=lambda _: again)
-        return _Within(seen, again.over, stillness)
+        seen = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: again)
+        return _PodScan(seen, again.over, stillness)
 
 
 @dataclass(slots=True)
-class _Seeing:
-    """The findings of a look so far."""
+class _ScanBuilder:
+    """The findings of a scan so far."""
 
-    wanted: Mapping[str, proc.Target]
-    looked: frozenset[str]
-    describe: Callable[[proc.Process], Suspect]
-    found: dict[str, set[proc.Process]]
-    hidden: set[proc.Process] = field(default_factory=set)
+    wanted: Mapping[str, device_scan.Target]
+    scanned: frozenset[str]
+    describe: Callable[[proc.ProcessInfo], Suspect]
+    found: dict[str, set[proc.ProcessInfo]]
+    hidden: set[proc.ProcessInfo] = field(default_factory=set)
     moving: set[str] = field(default_factory=set)
-    over: dict[str, set[proc.Process]] = field(default_factory=dict)
+    over: dict[str, set[proc.ProcessInfo]] = field(default_factory=dict)
     evidence: dict[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, gpus: Iterable[Gpu], groups: Mapping[str, Path], helpers: Collection[int]) -> _Seeing:
+    def of(cls, gpus: Iterable[Gpu], groups: Mapping[str, Path], helpers: Collection[int]) -> _ScanBuilder:
         asked = tuple(gpus)
-        wanted = proc.targets(asked)
+        wanted = device_scan.targets(asked)
         describe = functools.cache(functools.partial(_suspect, namespaces=_Namespaces(groups), helpers=helpers))
         return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
 
-    def add(self, seen: proc.Scan[str]) -> None:
+    def add(self, seen: device_scan.Scan[str]) -> None:
         """Add the result of one scan of all processes."""
         self._add(seen)
         self.hidden.update(seen.uninspectable)
@@ -205,31 +205,31 @@ class _Seeing:
             if uid := pod_of(process.pid):
                 self.over.setdefault(uid, set()).add(process)
 
-    def add_within(self, uid: str, within: _Within) -> None:
+    def add_within(self, uid: str, within: _PodScan) -> None:
         """Add the result for one pod."""
         self._add(within.seen)
         if within.over:
             self.over.setdefault(uid, set()).update(within.seen.over)
-        if within.stillness is Stillness.MOVING:
+        if within.stillness is FreezeResult.MOVING:
             self.moving.add(uid)
 
-    def _add(self, seen: proc.Scan[str]) -> None:
+    def _add(self, seen: device_scan.Scan[str]) -> None:
         for uuid, processes in seen.holders.items():
             self.found[uuid].update(processes)
         self.evidence.update(seen.evidence)
 
-    def sight(self) -> Sight:
+    def result(self) -> HolderScan:
         """Return all findings."""
-        return Sight(
+        return HolderScan(
             {uuid: self._described(some) for uuid, some in self.found.items()},
             self._described(self.hidden),
-            self.looked,
+            self.scanned,
             frozenset(self.moving),
             {uid: self._described(some) for uid, some in self.over.items()},
             self.evidence,
         )
 
-    def _described(self, processes: Iterable[proc.Process]) -> tuple[Suspect, ...]:
+    def _described(self, processes: Iterable[proc.ProcessInfo]) -> tuple[Suspect, ...]:
         return tuple(self.describe(process) for process in sorted(processes))
 
 
@@ -255,11 +255,11 @@ class _Namespaces:
         )
 
 
-def _suspect(process: proc.Process, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
+def _suspect(process: proc.ProcessInfo, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
     pod = pod_of(process.pid)
-    ours = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
-    escaped = pod is None and not ours and _escaped(process.pid, namespaces)
-    return Suspect(process.pid, process.start, process.command, pod, ours, escaped)
+    own_helper = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
+    escaped = pod is None and not own_helper and _escaped(process.pid, namespaces)
+    return Suspect(process.pid, process.start, process.command, pod, own_helper, escaped)
 
 
 def _beside_us(pid: int) -> bool:

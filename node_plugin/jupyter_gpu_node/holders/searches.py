@@ -1,4 +1,4 @@
-"""Searches of pods that have too many files open for a look: each by itself, beside all looks, and not all the time."""
+"""Searches of pods that have too many files open for a scan: each by itself, beside the scans, with pauses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.processes.rules.scan_budget import LEAST_REST, Search
 
-from .scanner import Eyes, Sight
+from .scanner import HolderScan, HolderScanner
 
 KEPT = 600.0
 """Seconds for which what a search found is kept."""
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Pod:
-    """The search of one pod, held still for it or not."""
+    """The search of one pod, frozen for it or not."""
 
     search: Search | None = None
-    sight: Sight = field(default_factory=Sight)
+    scan: HolderScan = field(default_factory=HolderScan)
     task: asyncio.Task[None] | None = None
     wake: set[Callable[[], None]] = field(default_factory=set)
     """Callbacks that wait for the next search."""
@@ -33,8 +33,8 @@ class _Pod:
 class Searches:
     """The searches of one node. No call waits: the caller is called back when there is an answer, and asks again."""
 
-    def __init__(self, eyes: Eyes, clock: Callable[[], float] = time.monotonic) -> None:
-        self._eyes = eyes
+    def __init__(self, scanner: HolderScanner, clock: Callable[[], float] = time.monotonic) -> None:
+        self._scanner = scanner
         self._clock = clock
         self._pods: dict[tuple[str, bool], _Pod] = {}
 
@@ -46,16 +46,16 @@ class Searches:
         since: float,
         wake: Callable[[], None],
         group: Path | None = None,
-    ) -> Sight | None:
+    ) -> HolderScan | None:
         """Return the result of a search for ``uuids`` begun at ``since`` or later; None: ``wake`` will be called.
 
         The next one is for all ``gpus``, so that it is an answer for others as well. ``group``: that of the pod, if it
-        is to be held still; then it is searched for hidden descriptors, too.
+        is to be frozen; then it is searched for hidden descriptors, too.
         """
         self._tidy()
         pod = self._pods.setdefault((uid, group is not None), _Pod())
         if pod.search and pod.search.proves(uuids, since):
-            return pod.sight
+            return pod.scan
         pod.wake.add(wake)
         if pod.task is None:
             pod.task = asyncio.create_task(self._search(uid, dict(gpus), group), name=f"search of pod {uid}")
@@ -80,8 +80,8 @@ class Searches:
             if pod.search:
                 await asyncio.sleep(max(0.0, pod.search.next - self._clock()))
             began = self._clock()
-            pod.sight = await self._eyes.search(uid, gpus, group)
-            pod.search = Search(began, self._clock(), pod.sight.looked)
+            pod.scan = await self._scanner.search(uid, gpus, group)
+            pod.search = Search(began, self._clock(), pod.scan.scanned)
             _log.info("Pod %s has very many files open: to search it took %.1f s.", uid, self._clock() - began)
         except OSError as error:  # the waiting callers ask again
             _log.warning("Pod %s cannot be searched: %s", uid, error)

@@ -21,8 +21,8 @@ class Topic(Enum):
         self.relief = relief
 
     @property
-    def ours(self) -> bool:
-        """Whether the plugin cannot do its work while that is so; a node without GPUs is no fault of its plugin."""
+    def own_fault(self) -> bool:
+        """Whether the plugin is unable to do its work then; a node without GPUs is no fault of its plugin."""
         return self is not Topic.GPUS
 
 
@@ -46,7 +46,7 @@ class Offer:
     @property
     def fault(self) -> str:
         """The same, but for what the plugin can do nothing about (readiness)."""
-        return self._words(topic for topic in Topic if topic.ours)
+        return self._words(topic for topic in Topic if topic.own_fault)
 
     def say(self, topic: Topic, problem: str) -> bool:
         """Record the problem of a topic, or none; return whether it was published. To be called again until it was."""

@@ -21,7 +21,7 @@ import grpc
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
-from jupyter_gpu_node.processes.folder_watch import Changes
+from jupyter_gpu_node.processes.folder_watch import FolderWatch
 from jupyter_gpu_node.settings import Settings
 
 from .gate_mount import Gate
@@ -29,7 +29,7 @@ from .pod_resources import OPTIONS
 from .registration import NotRegistered, register
 from .service import NAME as SERVICE
 from .service import PodGuard, Service
-from .slot_owners import Claims
+from .slot_owners import SlotOwners
 
 __all__ = ["DevicePlugin", "PodGuard"]
 
@@ -54,11 +54,11 @@ class DevicePlugin:
         settings: Settings,
         gpus: Callable[[], tuple[Gpu, ...]],
         guard: PodGuard,
-        claims: Claims,
+        owners: SlotOwners,
         gate: Gate | None = None,
     ) -> None:
         self._settings = settings
-        self._service = Service(settings, gpus, guard, claims, gate)
+        self._service = Service(settings, gpus, guard, owners, gate)
         self._why = "It has not started yet."
 
     async def run(self) -> None:
@@ -68,8 +68,8 @@ class DevicePlugin:
 
     async def serve(self) -> None:
         """Run as `run` does, for a caller that has the lock already."""
-        changes = Changes(self._settings.plugins)
-        self._service.on_stream = changes.poke
+        changes = FolderWatch(self._settings.plugins)
+        self._service.on_stream = changes.notify
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve_always(changes))
@@ -86,7 +86,7 @@ class DevicePlugin:
         """Offer no slots, for a reason in plain words, or offer them again (empty). Pods that run are not touched."""
         self._service.set_problem(problem)
 
-    async def _serve_always(self, changes: Changes) -> None:
+    async def _serve_always(self, changes: FolderWatch) -> None:
         pause = FIRST_PAUSE
         while True:
             kubelet = _Socket.at(self._settings.kubelet_socket)
@@ -103,12 +103,12 @@ class DevicePlugin:
             _log.warning("The plugin is registered again: %s", self._why)
             await self._pause(changes, kubelet, max(SETTLE_SECONDS, pause))
 
-    async def _session(self, changes: Changes, kubelet: _Socket, own: _Socket) -> bool:
+    async def _session(self, changes: FolderWatch, kubelet: _Socket, own: _Socket) -> bool:
         """Register, and stay until the kubelet does not listen any more; whether it ever did."""
         registering = asyncio.create_task(
             register(self._settings.kubelet_socket, self._settings.plugin_socket.name, self._settings.resource)
         )
-        registering.add_done_callback(lambda _: changes.poke())
+        registering.add_done_callback(lambda _: changes.notify())
         ever, registered = False, 0.0
         try:
             while True:
@@ -137,7 +137,7 @@ class DevicePlugin:
             return f"The kubelet does not listen after {LISTEN_SECONDS:g} seconds."
         return ""
 
-    async def _pause(self, changes: Changes, kubelet: _Socket, seconds: float) -> None:
+    async def _pause(self, changes: FolderWatch, kubelet: _Socket, seconds: float) -> None:
         """Wait so long, unless the kubelet comes anew: a new one knows nothing of what was before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -10,7 +10,7 @@ import grpc
 
 from jupyter_gpu_node.gpus.rules.managed import Given
 from jupyter_gpu_node.kubelet.protos import podresources_v1_pb2 as api
-from jupyter_gpu_node.kubelet.rules.slots import Listed
+from jupyter_gpu_node.kubelet.rules.slots import ListedContainer
 
 METHOD = "/v1.PodResourcesLister/List"
 OPTIONS = (
@@ -32,7 +32,7 @@ class PodResources:
         self._socket = socket
         self._timeout = timeout
 
-    async def list(self, resource: str) -> tuple[Listed, ...]:
+    async def list(self, resource: str) -> tuple[ListedContainer, ...]:
         """Return all containers that have devices of ``resource``; raises `PodResourcesError`."""
         return listed(await self._answer(), resource)
 
@@ -73,10 +73,10 @@ class PodResources:
             return answer
 
 
-def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Listed, ...]:
+def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[ListedContainer, ...]:
     """Return the parts of an answer that are about ``resource``."""
     return tuple(
-        Listed(pod.namespace, pod.name, container.name, ids)
+        ListedContainer(pod.namespace, pod.name, container.name, ids)
         for pod in answer.pod_resources
         for container in pod.containers
         if (ids := _ids(container.devices, resource))
@@ -97,8 +97,8 @@ def others(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Given, 
     drivers = [
         Given(pod, part.driver_name, (part.device_name,))
         for pod, container in containers
-        for claim in container.dynamic_resources
-        for part in claim.claim_resources
+        for owner in container.dynamic_resources
+        for part in owner.claim_resources
     ]
     return (*plugins, *drivers)
 

@@ -23,7 +23,7 @@ from jupyter_gpu_node.settings import Settings
 from . import device_nodes, driver_files
 from .gate_mount import Gate
 from .registration import options
-from .slot_owners import Claims
+from .slot_owners import SlotOwners
 
 NAME = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -56,14 +56,14 @@ class Service:
         settings: Settings,
         gpus: Callable[[], tuple[Gpu, ...]],
         guard: PodGuard,
-        claims: Claims,
+        owners: SlotOwners,
         gate: Gate | None = None,
     ) -> None:
         self._settings = settings
         self._gate = gate
         self._gpus = gpus
         self._guard = guard
-        self._claims = claims
+        self._owners = owners
         self._problem = ""
         self._changed = asyncio.Event()
         self._ending = False
@@ -129,7 +129,7 @@ class Service:
 
     async def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:
         """Answer which of the free slots to take."""
-        known, used = self._claims.known, self._claims.allocated
+        known, used = self._owners.known, self._owners.allocated
         chosen = [
             slots.prefer(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size, known, used)
             for asked in request.container_requests
@@ -152,8 +152,8 @@ class Service:
         for slot in wanted:
             made = allocation.prepare(slot, gpus, present, driver, self._settings)
             paths = frozenset(node.container for node in made.devices) - frozenset(allocation.CONTROL_DEVICES)
-            await self._claims.given(slot, gated=allocation.has_gate(driver), devices=paths)
-            await self._claims.directory(slot)
+            await self._owners.given(slot, gated=allocation.has_gate(driver), devices=paths)
+            await self._owners.directory(slot)
             answers.append(_message(made))
         return api.AllocateResponse(container_responses=answers)
 
@@ -162,13 +162,13 @@ class Service:
         slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
         if missing := await asyncio.to_thread(self._absent, slot):
             raise Refused(missing)
-        pod, container = await self._claims.resolve(slot)
-        await self._claims.directory(slot)
+        pod, container = await self._owners.resolve(slot)
+        await self._owners.directory(slot)
         await self._guard.before_start(pod, container, slot)
         return api.PreStartContainerResponse()
 
     def _absent(self, slot: str) -> str:
-        devices = self._claims.devices.get(slot, frozenset())
+        devices = self._owners.devices.get(slot, frozenset())
         return allocation.absent(devices, lambda host: device_nodes.exists(host, self._settings.driver), self._settings)
 
     def _tell(self) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jupyter_gpu_node.kubelet.rules import allocation, internal_checkpoint, slots
-from jupyter_gpu_node.kubelet.rules.slots import Claim, Held, Lead, PodRef, Reconciled, Unresolved
+from jupyter_gpu_node.kubelet.rules.slots import CheckpointEntry, Lead, PodRef, Reconciled, SlotOwner, Unresolved
 from jupyter_gpu_node.settings import Settings
 
 from . import pod_socket, slot_records, slot_shares
 from .pod_resources import PodResources, PodResourcesError
 
 Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""Pods of this node by uid as the API server told them last: ``lambda: reflector.objects``."""
+"""Pods of this node by uid as the API server reported them last: ``lambda: reflector.objects``."""
 Fetch = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 """The pod of that namespace and name, asked from the API server now; None if there is none. May raise."""
 
@@ -27,7 +27,7 @@ FETCH_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Claims:
+class SlotOwners:
     """The slots of this node and their owners."""
 
     def __init__(self, settings: Settings, pods: Pods, fetch: Fetch) -> None:
@@ -39,9 +39,9 @@ class Claims:
         self._writing = asyncio.Lock()
 
     @property
-    def known(self) -> Mapping[str, Claim]:
-        """The known claims by slot, as far as this node plugin knows; kept over restarts."""
-        return self._record.claims
+    def known(self) -> Mapping[str, SlotOwner]:
+        """The known owners by slot; kept over restarts."""
+        return self._record.owners
 
     @property
     def allocated(self) -> Mapping[str, float]:
@@ -60,7 +60,7 @@ class Claims:
 
     def created_with(self, uid: str) -> frozenset[str] | None:
         """Return the GPU paths that all containers of that pod with a slot were created with; None: not known."""
-        own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
+        own = [slot for slot, owner in self.known.items() if owner.pod.uid == uid]
         return slots.common([self.devices[slot] for slot in own if slot in self.devices])
 
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
@@ -71,14 +71,14 @@ class Claims:
         """
         try:
             listed, held = await asyncio.gather(
-                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._held)
+                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._checkpoint)
             )
         except PodResourcesError as error:
             raise Unresolved(str(error)) from None
         found = slots.lead(slot, listed, held, self._pods())
-        claim = await self._confirmed(found)
-        await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
-        return claim.pod, claim.container
+        owner = await self._confirmed(found)
+        await self._remember(lambda old: replace(old, owners={**old.owners, slot: owner}))
+        return owner.pod, owner.container
 
     async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
         """Record that the kubelet gives ``slot`` away now. The pod is not known before the container starts.
@@ -88,17 +88,17 @@ class Claims:
         Raises `Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
         forgotten that, and the two would share a directory.
         """
-        if claim := slots.in_use(slot, self.known, self._pods()):
+        if owner := slots.in_use(slot, self.known, self._pods()):
             raise Unresolved(
-                f"The kubelet gives {slot} away, which the pod {claim.pod} still has. Create the pod anew."
+                f"The kubelet gives {slot} away, which the pod {owner.pod} still has. Create the pod anew."
             )
         now = time.time()
 
-        def change(old: slot_records.Record) -> slot_records.Record:
-            claims = {name: claim for name, claim in old.claims.items() if name != slot}
+        def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
+            owners = {name: owner for name, owner in old.owners.items() if name != slot}
             gates = old.gated | {slot} if gated else old.gated - {slot}
             made = {**old.devices, slot: devices}
-            return slot_records.Record(claims, {**old.allocated, slot: now}, gates, made)
+            return slot_records.SlotRecord(owners, {**old.allocated, slot: now}, gates, made)
 
         await self._remember(change)
 
@@ -111,32 +111,31 @@ class Claims:
     async def reconcile(self) -> Reconciled:
         """Compare all sources, and repair the record. Raises `Unresolved` if the kubelet is away.
 
-        The pods must be known: one that is not is taken for gone if the kubelet does not tell of it either.
+        The pods must be known: an unknown one counts as gone if the kubelet does not report it either.
         """
         before = self.known
         try:
             listed = await self._pod_resources.list(self._settings.resource)
         except PodResourcesError as error:
             raise Unresolved(str(error)) from None
-        held = await asyncio.to_thread(self._held)
+        held = await asyncio.to_thread(self._checkpoint)
         result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
-        result = replace(result, devices=slots.unrecorded(result.claims, self.devices, held))
+        result = replace(result, devices=slots.unrecorded(result.owners, self.devices, held))
         if result.learned or result.orphaned or result.devices:
             merge = (before, result.orphaned, result.learned)
 
-            def change(old: slot_records.Record) -> slot_records.Record:
+            def change(old: slot_records.SlotRecord) -> slot_records.SlotRecord:
                 devices = {**result.devices, **old.devices}
-                return replace(old, claims=_merged(old.claims, *merge), devices=devices)
+                return replace(old, owners=_merged(old.owners, *merge), devices=devices)
 
             await self._remember(change)
-        await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
+        await asyncio.to_thread(self._tidy, replace(result, owners={**result.owners, **self.known}))
         return result
 
     async def watch(self, report: Callable[[Reconciled], Awaitable[None] | None]) -> None:
-        """Reconcile again and again until cancelled; ``report`` is called with each result.
-        To be begun once the pods are known.
+        """Reconcile repeatedly until cancelled; call ``report`` with each result. Begin once the pods are known.
 
-        A container counts as unguarded when it was found so twice: once it may have started in between.
+        A container counts as unguarded if two comparisons in a row say so: one may fall in the middle of its start.
         """
         before: frozenset[tuple[PodRef, str]] = frozenset()
         while True:
@@ -165,7 +164,7 @@ class Claims:
                 _remove_directory(path)
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
-    def _held(self) -> tuple[Held, ...] | None:
+    def _checkpoint(self) -> tuple[CheckpointEntry, ...] | None:
         """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
         try:
             with self._settings.kubelet_checkpoint.open("rb") as file:
@@ -174,7 +173,7 @@ class Claims:
             return None
         return internal_checkpoint.parse(text, self._settings.resource)
 
-    async def _confirmed(self, found: Lead) -> Claim:
+    async def _confirmed(self, found: Lead) -> SlotOwner:
         pods = self._pods()
         if found.uid in pods:
             return slots.confirm(found, pods[found.uid], self._settings.node)
@@ -184,15 +183,15 @@ class Claims:
             async with asyncio.timeout(FETCH_SECONDS):
                 pod = await self._fetch(found.namespace, found.name)
         except Exception as error:
-            if slots.agrees(claim := self.known.get(found.slot), found):
-                assert claim is not None
-                return claim
+            if slots.agrees(owner := self.known.get(found.slot), found):
+                assert owner is not None
+                return owner
             raise Unresolved(
                 f"The API server could not be asked about the pod that has {found.slot}: {str(error) or 'no answer'}."
             ) from None
         return slots.confirm(found, pod, self._settings.node)
 
-    async def _remember(self, change: Callable[[slot_records.Record], slot_records.Record]) -> None:
+    async def _remember(self, change: Callable[[slot_records.SlotRecord], slot_records.SlotRecord]) -> None:
         """Change the record, and write it if it changed. A full disk must not keep containers from starting."""
         async with self._writing:
             new = change(self._record)
@@ -206,12 +205,15 @@ class Claims:
 
 
 def _merged(
-    claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
-) -> Mapping[str, Claim]:
+    owners: Mapping[str, SlotOwner],
+    before: Mapping[str, SlotOwner],
+    gone: Collection[SlotOwner],
+    learned: Collection[SlotOwner],
+) -> Mapping[str, SlotOwner]:
     """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
-    same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
-    kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
-    return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
+    same = {slot for slot in {*owners, *before} if owners.get(slot) == before.get(slot)}
+    kept = {slot: owner for slot, owner in owners.items() if owner not in gone}
+    return {**kept, **{owner.slot: owner for owner in learned if owner.slot in same or owner.slot not in owners}}
 
 
 def _make_directory(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS
-from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 
 MAX_BYTES = 4 * 2**20
 _log = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ _text = strict.text(256)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SlotRecord:
     """The contents of the checkpoint."""
 
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims by slot."""
+    owners: Mapping[str, SlotOwner] = field(default_factory=dict)
+    """Owners by slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
     """Time, by slot, when the kubelet last gave it away, in seconds since 1970."""
     gated: frozenset[str] = frozenset()
@@ -37,21 +37,21 @@ class Record:
     """Paths of GPUs, by slot, that its container was created with; no entry: not known."""
 
 
-def load(path: Path) -> Record:
+def load(path: Path) -> SlotRecord:
     """Load the record; an empty one where there is none, or none that can be read."""
     try:
         with path.open("rb") as file:
             return parse(file.read(MAX_BYTES + 1))
     except FileNotFoundError:
-        return Record()
+        return SlotRecord()
     except (OSError, strict.FieldError) as error:
         _log.warning("The record of slots in %s can't be used and starts anew: %s", path, error)
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".broken"))
-        return Record()
+        return SlotRecord()
 
 
-def save(path: Path, record: Record) -> None:
+def save(path: Path, record: SlotRecord) -> None:
     """Replace the record; either the old or the new one is there whatever happens meanwhile."""
     draft = path.with_suffix(f".{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,58 +62,58 @@ def save(path: Path, record: Record) -> None:
     draft.replace(path)
 
 
-def parse(text: bytes) -> Record:
+def parse(text: bytes) -> SlotRecord:
     """Parse the text of the file; raises `FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "the record")
     strict.required(body, "version", strict.integer(1, 1))
     items = strict.required(body, "slots", strict.list_of(_entry, 4096))
-    return Record(
-        {item.claim.slot: item.claim for item in items if item.claim is not None},
+    return SlotRecord(
+        {item.owner.slot: item.owner for item in items if item.owner is not None},
         {item.slot: item.when for item in items},
         frozenset(item.slot for item in items if item.gated),
         {item.slot: item.devices for item in items if item.devices is not None},
     )
 
 
-def serialize(record: Record) -> bytes:
+def serialize(record: SlotRecord) -> bytes:
     """Return the text of the file."""
-    slots = sorted({*record.claims, *record.allocated, *record.gated, *record.devices})
+    slots = sorted({*record.owners, *record.allocated, *record.gated, *record.devices})
     return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
 
 
-def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
+def _items(record: SlotRecord, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
     for slot in slots:
         item: dict[str, Any] = {"slot": slot, "allocated": int(record.allocated.get(slot, 0))}
         if slot in record.gated:
             item["gated"] = True
         if (devices := record.devices.get(slot)) is not None:
             item["devices"] = sorted(devices)
-        if claim := record.claims.get(slot):
-            pod = {"uid": claim.pod.uid, "namespace": claim.pod.namespace, "name": claim.pod.name}
-            item |= {"pod": pod, "container": claim.container}
+        if owner := record.owners.get(slot):
+            pod = {"uid": owner.pod.uid, "namespace": owner.pod.namespace, "name": owner.pod.name}
+            item |= {"pod": pod, "container": owner.container}
         yield item
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _SlotEntry:
     """The checkpoint's entry for one slot."""
 
     slot: str
     when: float
     gated: bool
     devices: frozenset[str] | None
-    claim: Claim | None
+    owner: SlotOwner | None
 
 
-def _entry(value: Any, key: str) -> _Entry:
+def _entry(value: Any, key: str) -> _SlotEntry:
     body = strict.an_object(value, key)
     slot = strict.required(body, "slot", _text)
     when = strict.required(body, "allocated", strict.integer(0, 2**53 - 1))
     gated = strict.optional(body, "gated", strict.boolean) or False
     devices = strict.optional(body, "devices", strict.list_of(strict.text(512), MAX_GPUS))
     pod = strict.optional(body, "pod", strict.an_object)
-    claim = None
+    owner = None
     if pod is not None:
         ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
-        claim = Claim(slot, ref, strict.required(body, "container", _text))
-    return _Entry(slot, when, gated, None if devices is None else frozenset(devices), claim)
+        owner = SlotOwner(slot, ref, strict.required(body, "container", _text))
+    return _SlotEntry(slot, when, gated, None if devices is None else frozenset(devices), owner)

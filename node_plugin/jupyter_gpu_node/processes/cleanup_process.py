@@ -1,11 +1,11 @@
-"""Clean-up when this process dies, however it dies: by a small process of its own that knows the work before.
+"""A small process that cleans up when this one dies, however it dies: it learns the work beforehand.
 
-It acts when the pipe to it ends, on everything that was announced to it and not released. An orderly end is one before
-which everything was released: so nothing but the pipe has to distinguish the two.
+It acts when the pipe to it ends, on everything that was announced and not released. Before an orderly end everything is
+released, so no other signal is needed to tell the two apart.
 
-It waits for no successor. One would have to begin by doing the same, and what a successor does later must not be undone
-by a late deputy. And a container whose first process was killed is killed wholly soon after: a deputy that waits in it
-never acts.
+It does not wait for a successor of this process. A successor would have to begin with the same work, and a late
+clean-up must not undo what it does afterwards. Besides, a container whose first process was killed is soon killed
+wholly: a clean-up process that waits in it never acts.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import sys
 from collections.abc import Iterable
 
 PATIENCE = 1.0
-"""Seconds that it gets to read, before another one takes its place."""
+"""Seconds that it gets to read, before another one replaces it."""
 _CODE = """
 import sys
 {act}
 held = set()
 for line in sys.stdin.buffer:
-    if line.endswith(b"\\n"):  # else whoever wrote it died in the middle
+    if line.endswith(b"\\n"):  # else its writer died in the middle
         (held.add if line[:1] == b"+" else held.discard)(line[1:-1])
 for name in held:
     try:
         act(name)
-    except Exception:  # such as one that is gone
+    except Exception:  # such as for one that is gone
         pass
 """
 
 
-class Deputy:
-    """The process and the pipe to it; started when it is needed first, and anew if it ended. For one thread at a time.
+class CleanupProcess:
+    """The process and the pipe to it; started when first needed, and again if it ended. For one thread at a time.
 
     ``act``: the source of a function of that name, with one argument, and of its imports from the standard library.
     """
@@ -53,7 +53,7 @@ class Deputy:
     def hold(self, *names: bytes) -> None:
         """Have ``act`` called for them if this process dies from now on.
 
-        Raises `OSError` if that cannot be promised; the next call tries it again, unless they are released.
+        Raises `OSError` if that cannot be guaranteed; the next call tries again, unless they are released.
         """
         if any(b"\n" in name for name in names):
             raise OSError(f"{names!r} cannot be told of.")
@@ -62,17 +62,17 @@ class Deputy:
             self._start()
 
     def release(self, *names: bytes) -> None:
-        """Release them: ``act`` is not to be called for them any more."""
+        """Release them: ``act`` is no longer called for them."""
         if known := self._held.intersection(names):
             self._held -= known
             self._tell(b"-", known)
 
     def close(self) -> None:
-        """End the process; it acts on what is held still."""
+        """End the process; it acts on what is still held."""
         if self._process is None:
             return
         assert self._process.stdin is not None
-        if not self._held:  # nothing is to be waited for, least of all one that does not read
+        if not self._held:  # there is nothing to wait for, least of all a process that does not read
             self._process.kill()
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -88,13 +88,13 @@ class Deputy:
             stderr=subprocess.DEVNULL,
             cwd="/",
             bufsize=0,
-            start_new_session=True,  # what ends this process by its group or a terminal is not for it
+            start_new_session=True,  # a signal to our group or terminal must not reach it
         )
         if not self._tell(b"+", self._held):
             raise OSError("The process that is to act for this one ended at once, or does not listen.")
 
     def _tell(self, sign: bytes, names: Iterable[bytes]) -> bool:
-        """Send names to the deputy, and tell whether it got them; if not, it never acts: what it knows is outdated."""
+        """Send names, and tell whether they arrived; if not, kill the process: what it knows is outdated."""
         if self._process is None or self._process.poll() is not None:
             return False
         assert self._process.stdin is not None
@@ -102,7 +102,7 @@ class Deputy:
         room = select.poll()
         room.register(pipe, select.POLLOUT)
         try:
-            for name in names:  # each at once or not at all: it is shorter than a pipe's atomic size
+            for name in names:  # each wholly or not at all: shorter than a pipe's atomic size
                 if not room.poll(PATIENCE * 1000):
                     raise TimeoutError
                 os.write(pipe, sign + name + b"\n")

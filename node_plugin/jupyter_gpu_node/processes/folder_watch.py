@@ -1,26 +1,25 @@
-"""A watch for files of a directory that come or go, such as the kubelet's socket: at once, within a second at worst.
+"""A watch for files that come to or leave a folder, such as the kubelet's socket: at once, within a second at worst.
 
-inotify(7) is asked where there is one. It is only a hint to look: the caller compares what is there with what was.
+inotify(7) is used where it is available. It is only a hint: the caller compares what is there with what was there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 from pathlib import Path
 
+from . import inotify
+
 POLL_SECONDS = 1.0
-_IN_CREATE, _IN_DELETE, _IN_MOVED_TO, _IN_MOVED_FROM = 0x100, 0x200, 0x80, 0x40
-_CHANGES = _IN_CREATE | _IN_DELETE | _IN_MOVED_TO | _IN_MOVED_FROM
-_libc = ctypes.CDLL(None, use_errno=True)
+_CHANGES = inotify.CREATE | inotify.DELETE | inotify.MOVED_TO | inotify.MOVED_FROM
 _log = logging.getLogger(__name__)
 
 
-class Changes:
-    """Changes of one directory; to be closed."""
+class FolderWatch:
+    """A watch for changes of one folder; close it after use."""
 
     def __init__(self, directory: Path, *, poll: float = POLL_SECONDS) -> None:
         self._poll = poll
@@ -38,12 +37,12 @@ class Changes:
                 await self._changed.wait()
         self._changed.clear()
 
-    def poke(self) -> None:
-        """Have `wait` return: something else changed that its caller looks at."""
+    def notify(self) -> None:
+        """Wake `wait`: something else changed that its caller checks."""
         self._changed.set()
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         if self._descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -51,16 +50,13 @@ class Changes:
 
     def _read(self) -> None:
         assert self._descriptor is not None
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._descriptor, 65536)
+        inotify.drain(self._descriptor)
         self._changed.set()
 
 
 def _watch(directory: Path) -> int | None:
-    descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:
-        return None
-    if _libc.inotify_add_watch(descriptor, os.fsencode(directory), _CHANGES) < 0:
+    descriptor = inotify.open_queue()
+    if descriptor is not None and not inotify.add_watch(descriptor, directory, _CHANGES):
         os.close(descriptor)
         return None
     return descriptor

@@ -1,54 +1,27 @@
-"""Processes that have a GPU open: the proof of a release, read from ``/proc``.
-
-A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
-Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
-passed over a socket. Threads that stopped sharing their descriptors are looked at one by one. A process can also put a
-descriptor where ``/proc`` shows no file: into a socket that no process reads, or into io_uring. A pod that was granted
-a GPU is searched for these too, by the names of such places.
-
-A look is no instant. Processes born meanwhile are looked at as well; a descriptor that is passed on between two running
-processes at the right microsecond is missed, unless the pod is frozen.
-
-Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
-simulated GPUs where there is no root, are recognised by file system and inode.
-"""
-# ruff: noqa: PTH115, PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
+"""Facts about a process from ``/proc``: its identity, whether it still runs, its ancestors, its environment."""
+# ruff: noqa: PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
 
 from __future__ import annotations
 
 import os
-import re
 import signal
-import stat
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, MAPPING, PROCESS, THREAD, Budget, OverBudget
+from jupyter_gpu.common.rules import proc_stat
+from jupyter_gpu.common.rules.proc_stat import ProcStat
 
-from . import syscalls
-
-K = TypeVar("K")
-Identity = tuple[int, int]
-"""Identity of a plain file: ``st_dev`` and ``st_ino``."""
-
-ROUNDS = 100
-"""Rounds in which a look turns to processes that were born during it."""
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _EXITING = 0x00000004  # PF_EXITING
 _STOPS = sum(1 << number - 1 for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
-_GONE = (FileNotFoundError, ProcessLookupError)
-_IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
-_REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
-_MAPPING = re.compile(rb"^(\S+) \S+ \S+ (\S+) ([1-9]\d*) *(.*)$", re.MULTILINE)  # proc_pid_maps(5)
+GONE = (FileNotFoundError, ProcessLookupError)
+"""Errors of `/proc` for a process that ended."""
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     """A process that cannot be mistaken for a later one with the same number."""
 
     pid: int
@@ -60,292 +33,20 @@ class Process(NamedTuple):
     """User id that it runs as; -1 if it ended meanwhile."""
 
 
-class Target(NamedTuple):
-    """The object of a search: a character device, or a plain file."""
-
-    device: Device | None = None
-    file: Identity | None = None
-
-
-class Scan(NamedTuple, Generic[K]):
-    """The result of one look."""
-
-    holders: Mapping[K, tuple[Process, ...]]
-    """Holders of each target, by pid."""
-    uninspectable: tuple[Process, ...]
-    """Processes that we may not look into: each could hold anything. None of them for a capable root."""
-    over: tuple[Process, ...] = ()
-    """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
-    evidence: Mapping[tuple[K, int], str] = MappingProxyType({})
-    """Descriptor or mapping by target and pid, as a path below ``/proc``; see `shows`."""
-
-
-def target(gpu: Gpu) -> Target | None:
-    """Return what identifies ``gpu``; None if it has no device and its file is gone, so that no process can hold it."""
-    if gpu.device is not None:
-        return Target(device=gpu.device)
-    try:
-        found = os.lstat(gpu.path)
-    except (OSError, ValueError):
-        return None
-    return Target(file=(found.st_dev, found.st_ino)) if stat.S_ISREG(found.st_mode) else None
-
-
-def targets(gpus: Iterable[Gpu]) -> dict[str, Target]:
-    """Return the targets by uuid of those of ``gpus`` that a process could hold."""
-    return {gpu.uuid: found for gpu in gpus if (found := target(gpu)) is not None}
-
-
-def scan(
-    wanted: Mapping[K, Target],
-    pids: Iterable[int] | None = None,
-    *,
-    mappings: bool = True,
-    pod: Collection[int] = (),
-    budgets: Callable[[int], Budget | None] = lambda _: None,
-) -> Scan[K]:
-    """Look at all processes, or only at ``pids``.
-
-    ``mappings=False`` leaves out memory mappings: enough to show the users of a GPU, never enough to release one.
-    ``pod``: pids that are searched for hidden descriptors as well; what may be any file counts as every target.
-    ``budgets``: what may be read of a process and all others with the same budget; None: everything. A process that
-    ends during the look holds nothing.
-    """
-    look = _Look(wanted)
-    holders: dict[K, list[Process]] = {key: [] for key in wanted}
-    closed: list[Process] = []
-    over: list[Process] = []
-    for pid, budget in _processes(pids, budgets):
-        look.budget = budget or Budget(float("inf"))
-        try:
-            held = look.process(pid, mappings=mappings, hidden=pid in pod) if wanted else set()
-        except OverBudget:
-            if process := describe(pid):
-                over.append(process)
-            continue
-        except _GONE:
-            continue
-        except PermissionError:
-            if process := _hidden(pid):
-                closed.append(process)
-            continue
-        if held and (process := describe(pid)):
-            for key in held:
-                holders[key].append(process)
-    return Scan(
-        {key: tuple(sorted(found)) for key, found in holders.items()},
-        tuple(sorted(closed)),
-        tuple(over),
-        look.evidence,
-    )
-
-
-def opens(pid: int, devices: Iterable[Device]) -> bool:
-    """Tell whether ``pid`` has any of ``devices`` open, or can't be inspected, or not within a budget."""
-    budget = Budget(EACH)
-    seen = scan({device: Target(device=device) for device in devices}, (pid,), budgets=lambda _: budget)
-    return any(seen.holders.values()) or bool(seen.uninspectable or seen.over)
-
-
-def shows(path: str, wanted: Target) -> bool:
-    """Tell whether ``path`` of `Scan.evidence` still leads to that file; False also if it may not be followed."""
-    try:
-        found = syscalls.status_at(syscalls.AT_FDCWD, path.encode())
-    except PermissionError:
-        return False
-    return bool(found and _Look({0: wanted}).match(found))
-
-
-def _processes(
-    pids: Iterable[int] | None, budgets: Callable[[int], Budget | None]
-) -> Iterator[tuple[int, Budget | None]]:
-    """Yield the processes to look at, each with its budget; none whose budget is spent."""
-    if pids is not None:
-        for pid in sorted(set(pids)):
-            budget = budgets(pid)
-            if not budget or not budget.over:
-                yield pid, budget
-        return
-    every = _every_pid()
-    looked: bool | None = None
-    with suppress(StopIteration):
-        while True:
-            pid = every.send(looked) if looked is not None else next(every)
-            budget = budgets(pid)
-            looked = _exists(pid) and not (budget and budget.over)
-            if looked:
-                yield pid, budget
-
-
-def _every_pid() -> Generator[int, bool | None, None]:
-    """Yield all processes, and those born during the look: one may have inherited what its parent closed.
-
-    Ends when there are no new ones. It is sent whether a process was worth it: of those that a pod makes without end
-    all are beyond its budget at last, and what has ended by now may go on for ever, so these are not waited for.
-    """
-    seen: set[int] = set()
-    for _ in range(ROUNDS):
-        fresh = False
-        for pid in sorted(set(all_pids()) - seen):
-            seen.add(pid)
-            fresh = (yield pid) is not False or fresh
-        if not fresh:
-            return
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.stat(f"/proc/{pid}")
-    except OSError:
-        return False
-    return True
-
-
-class _Look(Generic[K]):
-    """One pass over the processes; remembers the identity of each mapped file."""
-
-    def __init__(self, wanted: Mapping[K, Target]) -> None:
-        self.devices: dict[Device, list[K]] = {}
-        self.files: dict[Identity, list[K]] = {}
-        for key, what in wanted.items():
-            if what.device is not None:
-                self.devices.setdefault(what.device, []).append(key)
-            if what.file is not None:
-                self.files.setdefault(what.file, []).append(key)
-        self.mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = {}
-        self.evidence: dict[tuple[K, int], str] = {}
-        self.budget = Budget(float("inf"))
-        """Budget of the process that is looked at."""
-
-    def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
-        """Return what the process has open; raises if it may not be inspected or is gone, and `OverBudget`."""
-        self.budget.spend(PROCESS)
-        held = self.task(pid, f"/proc/{pid}", mappings=mappings, hidden=hidden)
-        for thread in self.separate_threads(pid):
-            try:
-                held |= self.task(pid, f"/proc/{pid}/task/{thread}", mappings=mappings, hidden=hidden)
-            except _GONE:
-                continue
-        return held
-
-    def task(self, pid: int, directory: str, *, mappings: bool, hidden: bool) -> set[K]:
-        held = self.descriptors(pid, f"{directory}/fd")
-        if mappings:
-            held |= self.mappings(pid, f"{directory}/maps")
-        if hidden:
-            held |= self.stashed(directory)
-        return held
-
-    def descriptors(self, pid: int, directory: str) -> set[K]:
-        held: set[K] = set()
-        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # since Linux 6.2 this is their number, so that of far too many none is read
-            known = os.fstat(opened).st_size
-            self.budget.spend(known)
-            for number, name in enumerate(_names(opened), start=1):
-                if number > known:
-                    self.budget.spend(1)
-                if (found := syscalls.status_at(opened, name.encode())) and (keys := self.match(found)):
-                    held.update(keys)
-                    self.evidence.update({(key, pid): f"{directory}/{name}" for key in keys})
-        finally:
-            os.close(opened)
-        return held
-
-    def separate_threads(self, pid: int) -> Iterator[int]:
-        """Yield threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
-        for name in _names(f"/proc/{pid}/task"):
-            self.budget.spend(THREAD)
-            thread = int(name)
-            if thread != pid and not syscalls.same_files(pid, thread):
-                yield thread
-
-    def stashed(self, directory: str) -> set[K]:
-        """Return targets that may be in flight in a socket, which may be any, or among io_uring files, which are named.
-
-        In another mount namespace a name says nothing here: there any file of io_uring may be anything.
-        """
-        held: set[K] = set()
-        elsewhere = os.stat(f"{directory}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino
-        for name in _names(f"{directory}/fd"):
-            self.budget.spend(1)
-            try:
-                kind = os.readlink(f"{directory}/fd/{name}")
-                if not kind.startswith(("socket:", "anon_inode:[io_uring]")):
-                    continue
-                with open(f"{directory}/fdinfo/{name}", "rb") as file:
-                    text = file.read()
-            except _GONE:
-                continue
-            if _IN_FLIGHT.search(text):
-                held.update(*self.devices.values(), *self.files.values())
-            for path in _REGISTERED.findall(text):
-                held.update(self.registered(path, elsewhere=elsewhere))
-        return held
-
-    def registered(self, path: bytes, *, elsewhere: bool) -> Iterable[K]:
-        """Return the targets of an io_uring file, by its name; one whose name leads nowhere here may be any of them."""
-        if not path.startswith(b"/"):  # a socket or pipe
-            return ()
-        found = None if elsewhere else syscalls.status_at(syscalls.AT_FDCWD, path)
-        return self.match(found) if found else (*chain(*self.devices.values(), *self.files.values()),)
-
-    def mappings(self, pid: int, path: str) -> set[K]:
-        parts = []
-        with open(path, "rb") as file:
-            while more := file.read(2**16):
-                self.budget.spend(MAPPING * more.count(b"\n"))
-                parts.append(more)
-        held: set[K] = set()
-        lines = _MAPPING.findall(b"".join(parts))
-        found = {(device, inode): (where, name) for where, device, inode, name in lines}
-        for identity, line in found.items():
-            if identity not in self.mapped:
-                self.mapped[identity] = self.mapping(pid, *identity, *line)
-            held.update(self.mapped[identity])
-            for key in self.mapped[identity]:
-                self.evidence.setdefault((key, pid), f"/proc/{pid}/map_files/{line[0].decode()}")
-        return held
-
-    def mapping(self, pid: int, device: bytes, inode: bytes, where: bytes, path: bytes) -> tuple[K, ...]:
-        """Return the targets that a mapped file matches.
-
-        ``maps`` has the node's inode, not its numbers: these need a look at the file.
-        """
-        found = None
-        with suppress(PermissionError):  # that link is for root, and only while the first thread lives
-            found = syscalls.status_at(syscalls.AT_FDCWD, b"/proc/%d/map_files/%b" % (pid, where))
-        if found is None:  # take the path's word
-            with suppress(PermissionError):
-                found = syscalls.status_at(syscalls.AT_FDCWD, path)
-        if found and (keys := self.match(found)):
-            return keys
-        major, _, minor = device.partition(b":")
-        return tuple(self.files.get((os.makedev(int(major, 16), int(minor, 16)), int(inode)), ()))
-
-    def match(self, found: syscalls.Status) -> tuple[K, ...]:
-        if stat.S_ISCHR(found.mode):
-            return tuple(self.devices.get(Device(*found.rdev), ()))
-        if stat.S_ISREG(found.mode):
-            return tuple(self.files.get((os.makedev(*found.dev), found.inode), ()))
-        return ()
-
-
-def _names(directory: str | int) -> Iterator[str]:
+def names(directory: str | int) -> Iterator[str]:
     """Yield the names in a directory, some at a time: there may be a million."""
     with os.scandir(directory) as entries:
         for entry in entries:
             yield entry.name
 
 
-def _hidden(pid: int) -> Process | None:
+def possible_holder(pid: int) -> ProcessInfo | None:
     """Return a process that we may not inspect; None if it can hold nothing: a thread of the kernel, or a zombie."""
     try:
-        fields = _stat_fields(pid)
+        found = read_stat(pid)
     except OSError:
         return None
-    if int(fields[6]) & _KERNEL_THREAD or (fields[0] in "ZX" and _threads(pid) <= 1):
+    if found.flags & _KERNEL_THREAD or (found.state in "ZX" and _threads(pid) <= 1):
         return None
     return describe(pid)
 
@@ -355,22 +56,20 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def describe(pid: int) -> Process | None:
+def describe(pid: int) -> ProcessInfo | None:
     """Return the process ``pid``; None if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read().decode(errors="replace")
+        found = read_stat(pid)
         user = os.stat(f"/proc/{pid}").st_uid
-    except (*_GONE, PermissionError):
+    except (*GONE, PermissionError):
         return None
-    before, _, after = text.rpartition(")")
-    return Process(pid, int(after.split()[19]), before.partition("(")[2] or "?", user)
+    return ProcessInfo(pid, found.start, found.command or "?", user)
 
 
-def _stat_fields(pid: int | str) -> list[str]:
-    """Return the fields of ``/proc/<pid>/stat`` from the state on; the name before it may hold blanks and brackets."""
+def read_stat(pid: int | str) -> ProcStat:
+    """Read ``/proc/<pid>/stat`` of a process, or of a thread (``<pid>/task/<thread>``)."""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].decode().split()
+        return proc_stat.parse(file.read())
 
 
 def _threads(pid: int) -> int:
@@ -383,21 +82,21 @@ def _threads(pid: int) -> int:
 def process_start_time(pid: int) -> int | None:
     """Return the clock ticks after boot at which ``pid`` started; None if there is no such process."""
     try:
-        return int(_stat_fields(pid)[19])
-    except (*_GONE, PermissionError):
+        return read_stat(pid).start
+    except (*GONE, PermissionError):
         return None
 
 
-def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
-    """Return that process, its parent and so on, ``most`` in all: pid and start of each that is there and visible."""
+def ancestry(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
+    """Return that process, its parent and so on, at most ``most``: pid and start of each that exists and is visible."""
     found = [(pid, start)]
     while len(found) < most:
         child, born = found[-1]
         try:
-            fields = _stat_fields(child)
-            parent = int(fields[1])
-            began = process_start_time(parent) if parent and int(fields[19]) == born else None
-        except (*_GONE, PermissionError):
+            seen = read_stat(child)
+            parent = seen.parent
+            began = process_start_time(parent) if parent and seen.start == born else None
+        except (*GONE, PermissionError):
             break
         if began is None or began > born:  # it ended, and another one has its number
             break
@@ -405,33 +104,33 @@ def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def rests(pid: int, start: int) -> bool:
-    """Tell whether that process is there, and none of its threads runs: each is stopped, traced, or about to end."""
+def all_stopped(pid: int, start: int) -> bool:
+    """Tell whether that process exists and none of its threads runs: each is stopped, traced, or about to end."""
     try:
-        if int(_stat_fields(pid)[19]) != start:
+        if read_stat(pid).start != start:
             return False
-        for name in _names(f"/proc/{pid}/task"):
-            with suppress(*_GONE):  # it ended meanwhile
-                fields = _stat_fields(f"{pid}/task/{name}")
-                if fields[0] not in "TtZX" and not int(fields[6]) & _EXITING:
+        for name in names(f"/proc/{pid}/task"):
+            with suppress(*GONE):  # it ended meanwhile
+                thread = read_stat(f"{pid}/task/{name}")
+                if thread.state not in "TtZX" and not thread.flags & _EXITING:
                     return False
-    except (*_GONE, PermissionError):
+    except (*GONE, PermissionError):
         return False
     return True
 
 
-def stopped_twice(pid: int) -> bool:
-    """Tell whether a stopped process was told to stop once more: whoever did the other one wants it so still."""
+def stop_pending(pid: int) -> bool:
+    """Tell whether a stopped process has another stop signal pending: its sender wants it to stay stopped."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
         waiting = int(fields[b"SigPnd"], 16) | int(fields[b"ShdPnd"], 16)
         return fields[b"State"].split()[0] == b"T" and bool(waiting & _STOPS)
-    except (*_GONE, PermissionError, KeyError, ValueError):
+    except (*GONE, PermissionError, KeyError, ValueError):
         return False
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the identity of this start of the machine (``random(4)``: ``boot_id``). No process outlives it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -439,14 +138,14 @@ def boot() -> str:
 def alive(pid: int, start: int) -> bool:
     """Tell whether the very process that started then still runs. A zombie does not, unless threads of it do."""
     try:
-        fields = _stat_fields(pid)
-    except (*_GONE, PermissionError):
+        found = read_stat(pid)
+    except (*GONE, PermissionError):
         return False
-    return int(fields[19]) == start and (fields[0] not in "ZX" or _threads(pid) > 1)
+    return found.start == start and (found.state not in "ZX" or _threads(pid) > 1)
 
 
 @contextmanager
-def meant(pid: int, start: int) -> Iterator[int | None]:
+def open_pidfd(pid: int, start: int) -> Iterator[int | None]:
     """Yield a pidfd of the very process that started then, None if that has ended. Raises `OSError`.
 
     The pid's owner is checked after the descriptor is open: a process that had it before and has it then is the one.
@@ -462,7 +161,7 @@ def meant(pid: int, start: int) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Process, ...]:
+def with_environment(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[ProcessInfo, ...]:
     """Return the processes that were started with ``name=value`` in their environment, as far as we may read it."""
     entry = b"\0" + f"{name}={value}".encode() + b"\0"
     return _select(lambda pid: entry in b"\0" + _environment(pid) + b"\0", pids)
@@ -484,16 +183,16 @@ def _environment(pid: int) -> bytes:
 
 def _replaces_program(pid: int) -> bool:
     """Tell whether it is inside execve(2): alive, with a memory of its own, but no place for an environment yet."""
-    fields = _stat_fields(pid)
-    return fields[48] == "0" and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
+    found = read_stat(pid)
+    return not found.has_environment and found.state not in "ZX" and not found.flags & _KERNEL_THREAD
 
 
-def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[Process, ...]:
+def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[ProcessInfo, ...]:
     found = []
     for pid in sorted(all_pids() if pids is None else set(pids)):
         try:
             if condition(pid) and (process := describe(pid)):
                 found.append(process)
-        except (*_GONE, PermissionError):
+        except (*GONE, PermissionError):
             continue
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Hear of the end of a process without asking for it again and again."""
+"""Notification of the ends of processes, without polling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 
-class Numbered(Hashable, Protocol):
+class HasPid(Hashable, Protocol):
     """An object that identifies a process."""
 
     @property
@@ -17,10 +17,10 @@ class Numbered(Hashable, Protocol):
         """Its number."""
 
 
-P = TypeVar("P", bound=Numbered)
+P = TypeVar("P", bound=HasPid)
 
 
-class Endings(Generic[P]):
+class ProcessEnds(Generic[P]):
     """A watch that calls back on the event loop when one of its processes ends. No timer, no thread: pidfds.
 
     ``alive`` says whether it is still the very process that is meant, and not a later one with its number.
@@ -32,7 +32,7 @@ class Endings(Generic[P]):
         self._open: dict[P, int] = {}
 
     def set(self, processes: Iterable[P]) -> None:
-        """Watch exactly these from now on. One that has ended already is reported as well."""
+        """Watch exactly these from now on; report one that has already ended."""
         wanted = frozenset(processes)
         for process in self._open.keys() - wanted:
             self._close(process)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.gpus.registry import NVIDIA
-from jupyter_gpu_node.processes import proc, signals
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes import device_scan, signals
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
@@ -62,8 +62,8 @@ class Enforcer:
         take_away: Callable[[str, str, str], None],
         *,
         pod_of: Callable[[int], str | None] = lambda _: None,
-        spare: Callable[[], Iterable[Process]] = lambda: (),
-        opens: Callable[[int], bool] = lambda pid: proc.opens(pid, NVIDIA),
+        spare: Callable[[], Iterable[ProcessId]] = lambda: (),
+        opens: Callable[[int], bool] = lambda pid: device_scan.has_open(pid, NVIDIA),
         reader: UsageReader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
         penalties: Callable[[str], Penalties] = lambda _: Penalties(),
@@ -156,7 +156,7 @@ class Enforcer:
         """Carry out what follows from an event: resume before saving and stop after it, so that none is forgotten."""
         watched = self._watched(gpu)
         if isinstance(event, events.TurnEnded) and (one := watched.state.get(event.share)):
-            event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
+            event = replace(event, there=await self._in_thread(signals.still_there, one.avoiders))
         before = violation_records.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
         present = replace(await self._present(gpu, event), throttled=await self._throttled(gpu, event))
@@ -236,7 +236,7 @@ class Enforcer:
     def _held(self, gpu: str) -> Processes:
         """Return the processes that are stopped for other GPUs."""
         others = (one.stopped for other, one in self._gpus.items() if other != gpu)
-        return frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
+        return frozenset[ProcessId]().union(*(processes for by_share in others for processes in by_share.values()))
 
     def _dismiss(self, gpu: str, share: str) -> None:
         proxy = self._proxies.pop((gpu, share), None)
@@ -244,16 +244,16 @@ class Enforcer:
             proxy.close()
 
     async def _present(self, gpu: str, event: Event) -> Present:
-        found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
+        found: dict[str, set[ProcessId]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, keepers in self._gpus[gpu].keepers.items():
             found.setdefault(pod, set()).update(keepers)
         for pod, process in connected_processes(self._server, gpu):
             found.setdefault(pod, set()).add(process)
         records = self._gpus[gpu].state.values()
-        meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
+        meant = frozenset[ProcessId]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
         if spared := meant & frozenset(self._spare()):
             spared = await self._in_thread(self._without_gpus, spared)
-        ours = frozenset({signals.identified(os.getpid())} - {None})
+        ours = frozenset({signals.identify(os.getpid())} - {None})
         never = frozenset(one for one in (*spared, *ours) if one is not None)
         users = {pod: frozenset(processes) for pod, processes in found.items()}
         return await self._with_resting(gpu, event, Present(users, never))
@@ -281,10 +281,10 @@ class Enforcer:
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
         if isinstance(event, events.UseScanned):
             judged |= {*event.foreign, *event.beyond}
-        meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
-        meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
-        by_us = frozenset[Process]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
-        resting = await self._in_thread(signals.resting, meant - by_us) if meant - by_us else frozenset[Process]()
+        meant = frozenset[ProcessId]().union(*(present.processes.get(share, frozenset()) for share in judged))
+        meant |= frozenset[ProcessId]().union(*(one.avoiders for one in watched.state.values()))
+        by_us = frozenset[ProcessId]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
+        resting = await self._in_thread(signals.stopped, meant - by_us) if meant - by_us else frozenset[ProcessId]()
         holder = server.holder(gpu) if server else None
         having = holders(server, gpu, holder) if server and holder in judged and holder is not None else Processes()
         excused = {holder: having} if holder is not None and having and having <= resting else {}
@@ -301,7 +301,7 @@ class Enforcer:
     def _without_gpus(self, processes: Processes) -> Processes:
         """Return the processes that have no GPU open. One that cannot be inspected counts as having one open."""
 
-        def opens(one: Process) -> bool:
+        def opens(one: ProcessId) -> bool:
             try:
                 return self._opens(one.pid)
             except OSError:

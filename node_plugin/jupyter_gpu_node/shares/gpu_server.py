@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import measured_memory, share_file
 from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
@@ -252,7 +252,7 @@ class GpuServer:
         """Return the bytes of memory that each client has reported."""
         return {client: client.share.pool.size(client) for client in self._connections}
 
-    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[ShareClient, int]) -> int:
+    def measured(self, pod: str, held: Mapping[ProcessId, int], context: int, told: Mapping[ShareClient, int]) -> int:
         """Record the bytes that the share's processes hold; return how many above its limit were never granted.
 
         ``context``: bytes that the contexts of one process may take. ``told``: the clients' reports when the driver was
@@ -260,7 +260,7 @@ class GpuServer:
         """
         by_client, rest = measured_memory.by_client(
             {
-                client: Process(connection.peer.pid, connection.peer.start)
+                client: ProcessId(connection.peer.pid, connection.peer.start)
                 for client, connection in self._connections.items()
                 if client.share.name == pod
             },

@@ -123,7 +123,7 @@ class MultiGpuCoordinator:
 
     def _ancestry_of(self, process: Peer) -> tuple[programs.PidAndStart, ...]:
         if process not in self._ancestry:
-            self._ancestry[process] = proc.line(process.pid, process.start)
+            self._ancestry[process] = proc.ancestry(process.pid, process.start)
         return self._ancestry[process]
 
     def changed(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 LIBRARIES = (
     ("libnvidia-opencl.so", "OpenCL"),
@@ -36,7 +36,7 @@ def named(files: Collection[str], *, asks: bool) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def apis_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
+def apis_of(found: Mapping[str, Collection[ProcessId]], members: Collection[ProcessId]) -> dict[str, str]:
     """Return the APIs by share, without shares that have a process without an excuse."""
     apis = {}
     for share, processes in found.items():

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Collection
 
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
@@ -38,20 +38,22 @@ def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
     gpu_server = server.gpu_server(gpu)
     found = gpu_server.processes.items() if gpu_server else ()
     return Processes(
-        Process(connection.peer.pid, connection.peer.start)
+        ProcessId(connection.peer.pid, connection.peer.start)
         for client, connection in found
         if client.holds and client.share.name == pod
     )
 
 
-def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process], *, shut: bool = False) -> None:
+def give_back(
+    server: ArbiterServer, gpu: str, pod: str, processes: Collection[ProcessId], *, shut: bool = False
+) -> None:
     """Give the GPU back for those of ``processes`` that have it: all the time that they had it counts as use.
 
     ``shut``: only for those that can launch nothing more under that lease, whenever they run again.
     """
     gpu_server = server.gpu_server(gpu)
     for client, connection in list(gpu_server.processes.items()) if gpu_server else ():
-        process = Process(connection.peer.pid, connection.peer.start)
+        process = ProcessId(connection.peer.pid, connection.peer.start)
         if shut and gpu_server and not gpu_server.manager.shut(client, microseconds()):
             continue
         if gpu_server and client.share.name == pod and client.holds and process in processes:

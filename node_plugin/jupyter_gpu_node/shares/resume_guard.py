@@ -1,6 +1,6 @@
 """Continues stopped processes if this process is killed and never comes back.
 
-Before a process is stopped, the cleanup process (`Deputy`) is told its pid and start time. It gets them as messages,
+Before a process is stopped, a `CleanupProcess` is told its pid and start time. It gets them as messages,
 not from the file of stopped processes: a successor of this process writes that file too, and the processes that the
 successor stops must stay stopped. Continuing the others at once helps no violator: a successor begins with that anyway,
 and while there is none, no share has a turn that could be disturbed.
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterable
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.cleanup_process import Deputy
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.cleanup_process import CleanupProcess
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 # the pidfd first, then the check which process it is, as proc.meant does
 _ACT = """
@@ -39,10 +39,10 @@ class ResumeGuard:
     """Stops and continues processes as `signals` does, and guards that they resume. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self.cleanup_process = Deputy(_ACT, python)
+        self.cleanup_process = CleanupProcess(_ACT, python)
         self._warned = False
 
-    def stop(self, processes: Iterable[Process]) -> None:
+    def stop(self, processes: Iterable[ProcessId]) -> None:
         """Stop processes, even if no cleanup process can be started.
 
         Otherwise a process that exhausts its user's processes or memory could not be stopped. The file lists the
@@ -57,7 +57,7 @@ class ResumeGuard:
             self._warned = True
         signals.stop(wanted)
 
-    def resume(self, processes: Iterable[Process]) -> None:
+    def resume(self, processes: Iterable[ProcessId]) -> None:
         """Continue processes, whichever process stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
@@ -68,5 +68,5 @@ class ResumeGuard:
         self.cleanup_process.close()
 
 
-def _named(process: Process) -> bytes:
+def _named(process: ProcessId) -> bytes:
     return b"%d %d" % (process.pid, process.started)

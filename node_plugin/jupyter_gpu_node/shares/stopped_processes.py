@@ -31,7 +31,7 @@ def load(path: Path) -> dict[str, State]:
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".broken"))
         return {}
-    if body.get("boot") != proc.boot():  # those processes are gone, and others may have their pids and starts
+    if body.get("boot") != proc.boot_id():  # those processes are gone, and others may have their pids and starts
         return {gpu: _let_go(state) for gpu, state in found.items()}
     return found
 
@@ -41,7 +41,11 @@ def save(path: Path, states: Mapping[str, State]) -> None:
 
     It need not outlive the machine, for the processes do not: the disk is not waited for.
     """
-    body = {"version": 1, "boot": proc.boot(), "gpus": {gpu: to_plain(state) for gpu, state in states.items() if state}}
+    body = {
+        "version": 1,
+        "boot": proc.boot_id(),
+        "gpus": {gpu: to_plain(state) for gpu, state in states.items() if state},
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
     draft.write_bytes(strict.dumps(body).encode())

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
 from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
@@ -28,25 +28,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def connected_processes(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
+def connected_processes(server: ArbiterServer | None, gpu: str) -> list[tuple[str, ProcessId]]:
     """Return the processes that are connected for that GPU, with their pods."""
     found = server.connected() if server else ()
-    return [(one.pod, Process(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
+    return [(one.pod, ProcessId(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
 
 
 def attributed(
     pods: Collection[str],
     by_pid: Mapping[int, T],
-    known: Mapping[Process, str],
+    known: Mapping[ProcessId, str],
     pod_of: Callable[[int], str | None],
-) -> dict[str, dict[Process, T]]:
+) -> dict[str, dict[ProcessId, T]]:
     """Return the driver's figures by share and process, without processes outside these shares.
 
     It reads ``/proc``: for a thread.
     """
-    found: dict[str, dict[Process, T]] = {}
+    found: dict[str, dict[ProcessId, T]] = {}
     for pid, value in by_pid.items():
-        process = signals.identified(pid)
+        process = signals.identify(pid)
         pod = (known.get(process) or pod_of(pid)) if process and pid != os.getpid() else None
         if process and pod is not None and pod in pods:
             found.setdefault(pod, {})[process] = value
@@ -110,7 +110,7 @@ class UseScanner:
                 give_back(self._server, gpu, share, processes)
         for share, (processes, at) in resting.items():
             ready = self._server and begin >= at and quiet(share, processes)
-            if self._server and ready and processes == await self._in_thread(signals.resting, processes):
+            if self._server and ready and processes == await self._in_thread(signals.stopped, processes):
                 give_back(self._server, gpu, share, processes, shut=True)
 
     def _check_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
@@ -144,8 +144,8 @@ class UseScanner:
         return found
 
     def _attributed(
-        self, pods: Collection[str], uses: Mapping[int, int], known: list[tuple[str, Process]]
-    ) -> dict[str, dict[Process, int]]:
+        self, pods: Collection[str], uses: Mapping[int, int], known: list[tuple[str, ProcessId]]
+    ) -> dict[str, dict[ProcessId, int]]:
         return attributed(pods, uses, {process: pod for pod, process in known}, self._pod_of)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:

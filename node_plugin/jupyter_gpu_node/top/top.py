@@ -1,7 +1,7 @@
 """``jupyter-gpu-node top``: the use of the time shares of this machine's GPUs, live, from the files of its servers.
 
-What is shown is `view`'s, what happened between two looks `history`'s; here are the files, the
-terminal and the time. It reads what the user may read, changes nothing and asks no server, so that it also works where
+`view` decides what is shown, `history` what happened between two readings; here are the files, the terminal and the
+time. It reads what the user may read, changes nothing and asks no server, so that it also works where
 one hangs.
 """
 

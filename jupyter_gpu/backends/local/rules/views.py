@@ -14,7 +14,7 @@ from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.view import Condition, Mode, View, steps
-from jupyter_gpu_node.gpus.registry import Stock
+from jupyter_gpu_node.gpus.registry import Registry
 
 from . import conditions
 from .apart import Surroundings, apart
@@ -54,7 +54,7 @@ class Troubles(NamedTuple):
 def compose(
     version: int,
     record: Record,
-    stock: Stock,
+    registry: Registry,
     guard: Guard | None,
     settings: Settings,
     troubles: Troubles,
@@ -65,7 +65,7 @@ def compose(
 
     ``used``: holders at the last look; ``strangers``: processes that use GPUs without having been given them, by uuid.
     """
-    total = len(stock.gpus) * MILLI_PER_GPU
+    total = len(registry.gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
     return View(
         instance=record.uid,
@@ -79,15 +79,15 @@ def compose(
         requested=record.requested,
         allocated=record.allocated,
         attached=record.attached,
-        gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
+        gpus=cards(record.allocated, record.attached, registry.seen, used.holders, strangers),
         conditions=(
             *_of_guard(guard, settings),
-            *_of_gpus(stock, settings, troubles),
-            *_of_wait(record, stock),
+            *_of_gpus(registry, settings, troubles),
+            *_of_wait(record, registry),
             *_of_shares(record, troubles),
-            *_of_server(record, stock),
+            *_of_server(record, registry),
             *_of_state(troubles),
-            *_of_place(stock, troubles),
+            *_of_place(registry, troubles),
         ),
     )
 
@@ -101,45 +101,45 @@ def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
-    if not stock.known:
+def _of_gpus(registry: Registry, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
+    if not registry.known:
         yield conditions.looking()
-    elif stock.failed:
-        yield conditions.inventory_failed(stock.note)
-    elif not stock.gpus:
-        yield conditions.no_gpu(stock.note)
+    elif registry.failed:
+        yield conditions.inventory_failed(registry.note)
+    elif not registry.gpus:
+        yield conditions.no_gpu(registry.note)
     elif settings.simulated_gpus:
-        yield conditions.simulated(len(stock.gpus))
+        yield conditions.simulated(len(registry.gpus))
     if troubles.untold:
         yield conditions.untold(_named(troubles.untold))
     site = troubles.site
-    if site and site.value is not None and stock.known and (what := site.told(stock.all)):
+    if site and site.value is not None and registry.known and (what := site.told(registry.all)):
         yield conditions.site_limit(site.value, what)
 
 
-def _of_wait(record: Record, stock: Stock) -> Iterator[Condition]:
+def _of_wait(record: Record, registry: Registry) -> Iterator[Condition]:
     """Yield a condition if the server waits for GPUs while others do not work: their card is nobody's."""
     allocated = record.allocated
     if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
         return
     mine = {share.uuid for share in allocated.shares}
-    broken = [gpu for gpu in stock.gpus if not gpu.healthy and gpu.uuid not in mine]
+    broken = [gpu for gpu in registry.gpus if not gpu.healthy and gpu.uuid not in mine]
     if broken:
         yield conditions.out_of_order([(gpu.index, gpu.health or "no reason is known") for gpu in broken])
 
 
-def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
+def _of_place(registry: Registry, troubles: Troubles) -> Iterator[Condition]:
     """Yield a condition if other servers might hand out the same GPUs, except plain files beside the records."""
     around = troubles.around
-    if around is None or not any(gpu.device or not gpu.simulated for gpu in stock.gpus):
+    if around is None or not any(gpu.device or not gpu.simulated for gpu in registry.gpus):
         return
-    others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := stock.seen.get(uuid)))
+    others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := registry.seen.get(uuid)))
     why = apart(around)
     if others:
         yield conditions.elsewhere(around.path, f"{_named(others)} {'is' if len(others) == 1 else 'are'}")
     elif why:
         yield conditions.apart(around.path, why.value)
-    if around.contained and not why and not all(gpu.simulated for gpu in stock.gpus):
+    if around.contained and not why and not all(gpu.simulated for gpu in registry.gpus):
         yield conditions.contained()
 
 
@@ -159,13 +159,13 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
         yield conditions.taken_away(gpu, why)
 
 
-def _of_server(record: Record, stock: Stock) -> Iterator[Condition]:
+def _of_server(record: Record, registry: Registry) -> Iterator[Condition]:
     """Yield a condition if the server's own process keeps GPUs from being given back."""
     held = {
-        stock.seen[item.uuid].index: holder
+        registry.seen[item.uuid].index: holder
         for item in (record.attached.draining if record.attached else ())
         for holder in item.holders
-        if holder.pid == record.server.pid and item.uuid in stock.seen
+        if holder.pid == record.server.pid and item.uuid in registry.seen
     }
     if held:
         yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)

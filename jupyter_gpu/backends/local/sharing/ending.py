@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Process as Meant
+from jupyter_gpu_node.processes.rules.process_id import ProcessId as Meant
 
 
 def end(processes: Iterable[Process]) -> None:

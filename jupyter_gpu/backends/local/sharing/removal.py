@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import files
+from jupyter_gpu_node.processes import inotify
 
-_ATTRIB, _MOVE_SELF, _DELETE_SELF = 0x4, 0x800, 0x400
-_libc = ctypes.CDLL(None, use_errno=True)
+from . import files
 
 
 class Removal:
     """A watch on the lock file and the directory (inotify(7)). Where the system cannot, looks now and then must do."""
 
     def __init__(self, state: Path) -> None:
-        self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0:
+        queue = inotify.open_queue()
+        if queue is None:
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # never says anything
             return
+        self._descriptor = queue
         # The lock file is open, so its removal is only a change of its links.
-        for path, events in ((state / files.LOCK, _ATTRIB | _MOVE_SELF), (state, _MOVE_SELF | _DELETE_SELF)):
-            _libc.inotify_add_watch(self._descriptor, os.fsencode(path), events)
+        inotify.add_watch(queue, state / files.LOCK, inotify.ATTRIB | inotify.MOVE_SELF)
+        inotify.add_watch(queue, state, inotify.MOVE_SELF | inotify.DELETE_SELF)
 
     def __enter__(self) -> Self:
         return self
@@ -38,11 +36,9 @@ class Removal:
 
     def fileno(self) -> int:
         """Return the descriptor, for an event loop."""
-        return int(self._descriptor)
+        return self._descriptor
 
     def heard(self, awake: asyncio.Event) -> None:
         """Look: something happened to them."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._descriptor, 4096):
-                pass
+        inotify.drain(self._descriptor)
         awake.set()

@@ -1,4 +1,4 @@
-"""The GPUs of this node: asked of the driver now and then, and told to the cluster when something changed."""
+"""The GPUs of this node: read from the driver at intervals, and published to the cluster when something changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
-from jupyter_gpu_node.gpus.registry import NO_ANSWER, Stock
+from jupyter_gpu_node.gpus.registry import NO_ANSWER, Registry
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
 from .own_gpus import OwnGpus
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Inventory:
-    """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well.
+    """The GPUs of this node. ``changed`` is called on the event loop when a GPU appears, vanishes, fails or recovers.
 
     ``check`` tells of GPUs, and of why their driver does not answer, why a container could use none of them.
     """
 
     def __init__(
         self,
-        stock: Stock,
+        registry: Registry,
         kube: Kube,
         node: str,
         seconds: float,
@@ -43,7 +43,7 @@ class Inventory:
         check: Callable[[tuple[Gpu, ...], str], str] = lambda _gpus, _silent: "",
         own: OwnGpus,
     ) -> None:
-        self._stock = stock
+        self._registry = registry
         self._kube = kube
         self._name = node
         self._seconds = seconds
@@ -59,86 +59,86 @@ class Inventory:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
         self._node = Reflector(kube, paths.nodes(), fields=f"metadata.name={node}", on_change=self._hear)
         self.node: Mapping[str, Any] | None = None
-        """This Node as the API server told it last; None while it is not known, or gone."""
+        """This Node as the API server reported it last; None while it is not known, or gone."""
         self.changed: Callable[[], None] = lambda: None
-        self.looked: Callable[[], object] = lambda: None
-        """Called on the event loop after each look."""
+        self.on_refresh: Callable[[], object] = lambda: None
+        """Called on the event loop after each refresh."""
         self.problem = ""
-        """Why a container that is created now could use no GPU; as of the last look."""
+        """Why a container that is created now could use no GPU; as of the last refresh."""
         self.writes = 0
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return annotation.sick(self._stock.gpus, {**self._held, **self._owned})
+        return annotation.sick(self._registry.gpus, {**self._held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
         """By uuid, also those that are gone."""
-        return self._stock.seen
+        return self._registry.seen
 
     @property
     def instances(self) -> Instances:
-        """Instances of this node's GPUs, ours or not, as far as the driver told."""
-        return self._stock.instances
+        """Instances of this node's GPUs, ours or not, as far as the driver reported them."""
+        return self._registry.instances
 
     @property
     def devices(self) -> frozenset[Device]:
         """All that device rules must cover."""
-        return self._stock.devices
+        return self._registry.devices
 
     @property
     def unhealthy(self) -> frozenset[str]:
-        """Uuids of those that do not work, or are gone; not of those that only somebody else has open."""
-        return self._stock.unhealthy
+        """Uuids of GPUs that do not work, or are gone; a GPU that is only held back is not among them."""
+        return self._registry.unhealthy
 
     @property
     def held_back(self) -> frozenset[str]:
-        """Uuids of those that somebody has who should not: they are given to nobody."""
+        """Uuids of GPUs that a process has open without a right: they are given to no pod."""
         return frozenset(self._held) | frozenset(self._owned)
 
     @property
     def withheld(self) -> frozenset[str]:
         """Uuids of GPUs that are never given out, whatever is decided: those held back, and those in MIG mode."""
-        return self.held_back | self._stock.instances.divided
+        return self.held_back | self._registry.instances.divided
 
     @property
     def not_ours(self) -> frozenset[str]:
-        """Uuids of those that somebody else gives away, too: who uses them is not ours to judge."""
+        """Uuids of GPUs that another plugin gives away, too: their users are not ours to judge."""
         return frozenset(self._owned)
 
     def foreign(self, uuids: Collection[str]) -> frozenset[str]:
-        """Those of ``uuids`` that this node never had."""
+        """Return those of ``uuids`` that this node never had."""
         return self._own.foreign(uuids)
 
     def hold_back(self, held: Mapping[str, str]) -> None:
-        """Give these to nobody, and say why."""
+        """Give these GPUs to no pod; ``held``: the reason by uuid."""
         if dict(held) != self._held:
             self._held = dict(held)
             self._tell()
 
     def owned_by_others(self, owned: Mapping[str, str]) -> None:
-        """These are given away by somebody else, too, and it is said by whom: to nobody here."""
+        """Give these GPUs to no pod here: another plugin gives them away, too; ``owned`` says which."""
         if dict(owned) != self._owned:
             self._owned = dict(owned)
             self._tell()
 
     async def begin(self) -> None:
-        """The first look; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
-        await self.look()
+        """Ask the driver for the first time; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
+        await self.refresh()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._node.run())
             group.create_task(self._publish())
             group.create_task(self._measure())
             while True:
                 await asyncio.sleep(self._seconds)
-                await self.look()
+                await self.refresh()
 
     async def _measure(self) -> None:
-        """Tell how much of the uplink is used, never more often than it is measured. No pod waits for that."""
+        """Publish how much of the uplink is used, never more often than it is measured. No pod waits for that."""
         await asyncio.to_thread(self._uplink.use)
         while True:
             await asyncio.sleep(uplink_rate.SECONDS)
@@ -149,29 +149,29 @@ class Inventory:
                 self._wake.set()
 
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
-        """What these do now."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.loads, uuids)
+        """Return the present load of these GPUs."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.loads, uuids)
 
     async def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
-        """What is known of these beside their load."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.details, uuids)
+        """Return what is known of these GPUs beside their load."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._registry.details, uuids)
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the connection to the driver."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._stock.close()
+        self._registry.close()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask the driver now."""
         if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
             self._tell()
-        self.looked()
+        self.on_refresh()
 
     def _take(self) -> bool:
-        changed = self._stock.take(now=True)
-        self._own.learn(self._stock.seen)
-        silent = self._stock.failed or not self._stock.gpus
-        self.problem = self._check(self._stock.gpus, (self._stock.note or NO_ANSWER) if silent else "")
+        changed = self._registry.take(now=True)
+        self._own.learn(self._registry.seen)
+        silent = self._registry.failed or not self._registry.gpus
+        self.problem = self._check(self._registry.gpus, (self._registry.note or NO_ANSWER) if silent else "")
         return changed
 
     def _tell(self) -> None:
@@ -180,7 +180,7 @@ class Inventory:
 
     def _hear(self, change: Change) -> None:
         self.node = None if change.kind == "removed" else change.object
-        if not self._measured and self.node:  # what the process before us told is kept until we know better
+        if not self._measured and self.node:  # the value of an earlier process is kept until we know better
             self._network = annotation.network_told(self.node)
         self._wake.set()
 

@@ -25,7 +25,7 @@ MAYBE_OWNED = (
 _log = logging.getLogger(__name__)
 
 
-class Owners:
+class SecondOwners:
     """The check for second owners. ``given`` asks the kubelet what it has given for other resources than ours."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Owners:
             _log.warning("Whether somebody else gives away GPUs of this node is not known: %s", error)
             return
         if unknown_instances(given, self._inventory.instances):
-            await self._inventory.look()  # it may be newer than the last look: only one that begins now excludes a GPU
+            await self._inventory.refresh()  # only an inventory that begins now can exclude a GPU newer than the last
         found = second_owners(self._inventory.seen.values(), given, self._inventory.instances)
         owned = {uuid: _words(one) for uuid, one in found.items()}
         self._inventory.owned_by_others(owned)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from jupyter_gpu_node.agent.inventory.rules import uplink_rate
-from jupyter_gpu_node.agent.inventory.rules.uplink_rate import Reading
+from jupyter_gpu_node.agent.inventory.rules.uplink_rate import UplinkCounters
 
 
 class Uplink:
@@ -17,14 +17,14 @@ class Uplink:
 
     def __init__(self, process: Path = Path("/proc/1")) -> None:
         self._process = process
-        self._last: Reading | None = None
+        self._last: UplinkCounters | None = None
 
     def use(self) -> float | None:
         """Return the share in use since the last call, 0 to 1; None: not known. Reads some files that never block."""
         before, self._last = self._last, self._read()
         return uplink_rate.use(before, self._last)
 
-    def _read(self) -> Reading | None:
+    def _read(self) -> UplinkCounters | None:
         try:
             name = uplink_rate.uplink((self._process / "net" / "route").read_text())
             bytes_ = uplink_rate.counted((self._process / "net" / "dev").read_text(), name)
@@ -35,4 +35,4 @@ class Uplink:
             return None
         if bytes_ is None or speed is None:
             return None
-        return Reading(name, *bytes_, speed, time.monotonic())
+        return UplinkCounters(name, *bytes_, speed, time.monotonic())

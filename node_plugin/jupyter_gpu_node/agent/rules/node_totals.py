@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.machine import Shown, Totals
 from jupyter_gpu.model.overview import Claim, overview
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 
 
-def totals(gpus: tuple[Gpu, ...], members: Iterable[Member]) -> Totals:
+def totals(gpus: tuple[Gpu, ...], pods: Iterable[ManagedPod]) -> Totals:
     """Return the totals of the GPUs that this node manages and of the pods that have a slot on it."""
-    return overview(gpus, (_claim(member) for member in members), {}, Shown.TOTALS).totals
+    return overview(gpus, (_claim(pod) for pod in pods), {}, Shown.TOTALS).totals
 
 
-def _claim(member: Member) -> Claim:
-    holding = member.holding
+def _claim(pod: ManagedPod) -> Claim:
+    holding = pod.holding
     held = {
         uuid: max(holding.has.get(uuid, 0), holding.drains.get(uuid, 0)) for uuid in {*holding.has, *holding.drains}
     }
-    allocated = member.view.allocated if member.view and not member.view.finished else None
+    allocated = pod.view.allocated if pod.view and not pod.view.finished else None
     waits = allocated is not None and allocated.ticket is not None
-    return Claim(member.uid, "", mine=False, held=held, owed=1 if waits else 0)
+    return Claim(pod.uid, "", mine=False, held=held, owed=1 if waits else 0)

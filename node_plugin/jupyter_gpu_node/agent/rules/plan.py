@@ -3,7 +3,7 @@
 The rules that keep a GPU from being in two hands, or in none:
 
 - What is allocated may be opened, and is attached as soon as the rules that say so are in force.
-- What was taken away is *draining* until a look at ``/proc`` that began with the GPU already denied found no holder.
+- What was taken away is *draining* until a scan of ``/proc`` that began with the GPU already denied found no holder.
   Only then does it disappear from ``attached`` and is free.
 - A GPU that comes back while it drains is simply attached again.
 
@@ -28,7 +28,7 @@ class Observation:
     """The observed state of one pod's GPUs."""
 
     allowed: frozenset[str] = frozenset()
-    """Uuids that the device rules in force allowed *before* the look at ``/proc`` began."""
+    """Uuids that the device rules in force allowed *before* the scan of ``/proc`` began."""
     holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
     """Holders of each GPU, by uuid, seen after that. A process that could not be inspected counts as a holder."""
 

@@ -1,4 +1,4 @@
-"""The pods of a node as the API server tells of them. Pure. Only ``allocated`` is believed."""
+"""A view of the pods of a node as the API server reports them. Pure. Only ``allocated`` is trusted."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.sharing.rules import served as served_rules
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
-from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes import device_scan, proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import in_its_pod
@@ -62,7 +62,7 @@ class Sharing:
     def __init__(
         self,
         settings: Settings,
-        members: Callable[[], Mapping[str, Member]],
+        members: Callable[[], Mapping[str, ManagedPod]],
         inventory: Inventory,
         publisher: Publisher,
         metrics: Metrics,
@@ -70,7 +70,7 @@ class Sharing:
         installed: Gate,
         gated: Callable[[], Collection[str]],
         heard: Callable[[], bool],
-        servers: Callable[[], Collection[Process]],
+        servers: Callable[[], Collection[ProcessId]],
         reader: UsageReader | None = None,
     ) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class Sharing:
         self._installed = installed
         self._gated = gated
         self._heard = heard
-        self._boot = proc.boot()
+        self._boot = proc.boot_id()
         self._served = served_shares.load(settings.served, self._boot)
         self.taken = TakenShares(members, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
@@ -256,7 +256,7 @@ class Sharing:
             for gpu, pods in self._served.items()
         }
 
-    def _placed(self, member: Member, gpu: str, milli: int) -> PlacedShare:
+    def _placed(self, member: ManagedPod, gpu: str, milli: int) -> PlacedShare:
         known = self._inventory.seen.get(gpu)
         asked = member.view.memory if member.view else None
         parted = self._settings.shares.part_memory
@@ -355,7 +355,7 @@ class Sharing:
         return uid if uid and self._has_gate(uid) else None
 
     def _opens(self, pid: int) -> bool:
-        return proc.opens(pid, self._inventory.devices)
+        return device_scan.has_open(pid, self._inventory.devices)
 
 
 def _heard(done: asyncio.Future[None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.sharing.rules.served import TakenShare
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
@@ -21,7 +21,10 @@ class TakenShares:
     """
 
     def __init__(
-        self, members: Callable[[], Mapping[str, Member]], tell: Callable[[PodRef, str, str], None], metrics: Metrics
+        self,
+        members: Callable[[], Mapping[str, ManagedPod]],
+        tell: Callable[[PodRef, str, str], None],
+        metrics: Metrics,
     ) -> None:
         self._members = members
         self._tell = tell
@@ -83,14 +86,14 @@ class TakenShares:
         self.forgive([key for key in self._known if key[1] == uid])
 
 
-def _dated(found: TakenShare, member: Member | None) -> TakenShare:
+def _dated(found: TakenShare, member: ManagedPod | None) -> TakenShare:
     """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)
 
 
-def _is_in_force(member: Member | None, gpu: str, found: TakenShare) -> bool:
+def _is_in_force(member: ManagedPod | None, gpu: str, found: TakenShare) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
     return found.is_in_force(gpu, member.view.allocated)

@@ -5,7 +5,7 @@ leave the GPU in order, and never make it unhealthy. After any other one no pod 
 be in order:
 
 - A driver that tells what a GPU needs (its *recovery action*) is believed: once it asks for nothing in
-  `CALM` looks in a row, in which no other error came, the GPU is fit again.
+  `CALM` inventories in a row, in which no other error came, the GPU is fit again.
 - Of a driver that does not tell, the GPU is fit again after as many such looks once it was *away*: gone or lost, as it
   is while it is reset. Silence alone is no proof: a hung GPU is silent too.
 
@@ -66,7 +66,7 @@ def problem_of(xid: int) -> str:
 
 
 @dataclass(slots=True)
-class _Ailment:
+class _GpuError:
     """The error state of one GPU that had an error."""
 
     problem: str
@@ -75,33 +75,33 @@ class _Ailment:
 
 
 @dataclass(slots=True)
-class Ailments:
+class GpuErrors:
     """The GPUs that must not be used, by uuid, and what they need."""
 
-    _sick: dict[str, _Ailment] = field(default_factory=dict)
+    _sick: dict[str, _GpuError] = field(default_factory=dict)
     _actions: dict[str, int] = field(default_factory=dict)
 
     def broke(self, uuid: str, xid: int) -> None:
-        """Record an error that the driver reported. The first problem is shown for as long as it is not in order."""
+        """Record an error that the driver reported. The first problem is shown until the GPU is in order again."""
         if problem := problem_of(xid):
-            known = self._sick.setdefault(uuid, _Ailment(problem))
+            known = self._sick.setdefault(uuid, _GpuError(problem))
             known.away, known.calm = False, 0
 
-    def looked(self, actions: Mapping[str, int | None], unasked: Collection[str] = ()) -> None:
-        """Record a look: the action that the driver says each answering GPU needs, None where it does not say.
+    def update(self, actions: Mapping[str, int | None], unasked: Collection[str] = ()) -> None:
+        """Record an inventory: the recovery action of each GPU that answered, None where the driver reports none.
 
-        Errors that came before the look must have been recorded by `broke` already. ``unasked`` were skipped.
+        Errors that came before it must have been recorded by `broke` already. ``unasked`` were skipped.
         """
         self._actions = {uuid: action for uuid, action in actions.items() if action}
-        for uuid, ailment in tuple(self._sick.items()):
+        for uuid, error in tuple(self._sick.items()):
             if uuid not in actions:
-                ailment.away, ailment.calm = ailment.away or uuid not in unasked, 0
-            elif actions[uuid] == 0 or (actions[uuid] is None and ailment.away):
-                ailment.calm += 1
-                if ailment.calm > CALM:  # the look that found the error is the first of them
+                error.away, error.calm = error.away or uuid not in unasked, 0
+            elif actions[uuid] == 0 or (actions[uuid] is None and error.away):
+                error.calm += 1
+                if error.calm > CALM:  # the inventory that found the error is the first of them
                     del self._sick[uuid]
             else:
-                ailment.calm = 0
+                error.calm = 0
 
     def problem(self, uuid: str) -> str:
         """Say why this GPU must not be used, and what to do; empty if it may."""

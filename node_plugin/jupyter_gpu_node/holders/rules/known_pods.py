@@ -28,17 +28,17 @@ GPU_OPERATOR = (
 _ADMIN = {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"}
 
 
-def is_known(pod: Any, namespaces: Collection[str], labels: Collection[str]) -> bool:
+def is_trusted(pod: Any, namespaces: Collection[str], labels: Collection[str]) -> bool:
     """Tell whether a pod may have any GPU open; ``labels`` are ``key=value``. A pod with a slot never may."""
     if objects.slots(pod):
         return False
     if objects.namespace(pod) in namespaces:
         return True
     named = any(f"{key}={value}" in labels for key, value in objects.labels(pod).items())
-    return named and _is_master(pod)
+    return named and _is_privileged(pod)
 
 
-def _is_master(pod: Any) -> bool:
+def _is_privileged(pod: Any) -> bool:
     spec = pod.get("spec") if isinstance(pod, Mapping) else None
     own_users = isinstance(spec, Mapping) and spec.get("hostUsers") is False
     return not own_users and any(map(_powers, objects.containers(pod)))

@@ -1,8 +1,8 @@
-"""Who may have a GPU open, and who counts as a holder of one that was taken away. Pure.
+"""Rights to have a GPU open, and which processes count as holders of one that was taken away. Pure.
 
-Four kinds of processes meet at a GPU: those of a pod, our own helpers, those that the administrator vouches for, and
-the rest of the machine. Of the rest, whoever shares a namespace with a container of a managed pod has escaped from
-it; whoever does not is a program of the machine's administrator, which is reported, not ended.
+Four kinds of processes use a GPU: those of a pod, our own helpers, those that the administrator listed, and the rest of
+the machine. A process of the rest that shares a namespace with a container of a managed pod has escaped from it; any
+other is a program of the machine's administrator, which is reported, not ended.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What to do about a process that has a GPU open."""
+    """The verdict on a process that has a GPU open."""
 
     FINE = "fine"
     STRANGE = "strange"
-    """A program of the machine that nobody listed: told, not touched."""
+    """A program of the machine that is not listed: reported, not touched."""
     INTRUDER = "intruder"
     """Ended."""
 
@@ -31,7 +31,7 @@ class Suspect:
     command: str
     pod: str | None = None
     """Uid of the pod in whose group it is; None outside every pod."""
-    ours: bool = False
+    own_helper: bool = False
     """A helper of this node plugin."""
     escaped: bool = False
     """Outside every pod, but with a namespace of a container of a managed pod."""
@@ -39,7 +39,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Who may have what open."""
+    """The rights of pods and programs to have GPUs open."""
 
     pods: Mapping[str, Collection[str] | None] = field(default_factory=dict)
     """By uid of a managed pod the uuids that it has or is giving back; None: not known now, so nothing is wrong."""
@@ -50,8 +50,8 @@ class Rights:
 
 
 def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
-    """What to do about ``suspect``, which has ``uuid`` open."""
-    if suspect.ours:
+    """Return the verdict on ``suspect``, which has ``uuid`` open."""
+    if suspect.own_helper:
         return Verdict.FINE
     if suspect.pod is not None:
         if suspect.pod in rights.trusted_pods:
@@ -66,7 +66,7 @@ def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
 def holders(
     suspects: Iterable[Suspect], uuid: str, pod: str, began: int, rights: Rights
 ) -> tuple[tuple[Suspect, bool], ...]:
-    """Who keeps ``pod`` from being rid of ``uuid``, each with whether it is foreign to the pod.
+    """Return the processes that keep ``pod`` from releasing ``uuid``, each with whether it is foreign to the pod.
 
     Programs of the machine that started before the pod (``began``, clock ticks after boot) had the GPU by themselves.
     """

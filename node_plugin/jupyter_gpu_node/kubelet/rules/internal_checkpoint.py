@@ -16,13 +16,13 @@ from google.protobuf.message import DecodeError
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
 
-from .slots import Held
+from .slots import CheckpointEntry
 
 MAX_BYTES = 16 * 2**20
 """An entry holds all that a container got from a plugin, as text."""
 
 
-def parse(text: bytes, resource: str) -> tuple[Held, ...] | None:
+def parse(text: bytes, resource: str) -> tuple[CheckpointEntry, ...] | None:
     """Return the holders of ``resource``'s devices; None where this is not the kubelet's checkpoint as we know it."""
     try:
         body = strict.loads(text, MAX_BYTES)
@@ -40,13 +40,15 @@ def parse(text: bytes, resource: str) -> tuple[Held, ...] | None:
     return tuple(held for held in found if held is not None)
 
 
-def _entry(entry: Any, resource: str) -> Held | None:
+def _entry(entry: Any, resource: str) -> CheckpointEntry | None:
     if not isinstance(entry, Mapping) or entry.get("ResourceName") != resource:
         return None
     uid, container = entry.get("PodUID"), entry.get("ContainerName")
     if not (isinstance(uid, str) and uid and isinstance(container, str) and container):
         return None
-    return Held(uid, container, tuple(sorted(_devices(entry.get("DeviceIDs")))), _paths(entry.get("AllocResp")))
+    return CheckpointEntry(
+        uid, container, tuple(sorted(_devices(entry.get("DeviceIDs")))), _paths(entry.get("AllocResp"))
+    )
 
 
 def _paths(text: Any) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""Slots: what a pod asks the kubelet for so that the GPUs of one of its containers can be changed. Pure.
+"""Slots: a pod asks the kubelet for one so that the GPUs of one of its containers can be changed. Pure.
 
 A slot is a name without any hardware behind it, one for each container. The kubelet never says which pod it gave a slot
 to; three sources do: PodResources (namespace, name, container), the kubelet's checkpoint (uid, container) and the API
@@ -19,7 +19,7 @@ GRACE = 600.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodRef:
-    """One pod, which no other pod of the same name can be taken for."""
+    """The identity of one pod, also among pods of the same name."""
 
     uid: str
     namespace: str
@@ -30,7 +30,7 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Claim:
+class SlotOwner:
     """The owner of a slot."""
 
     slot: str
@@ -39,7 +39,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Listed:
+class ListedContainer:
     """A container with slots in PodResources: no uid; no init containers; since Kubernetes 1.34 active pods only."""
 
     namespace: str
@@ -49,14 +49,14 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Held:
+class CheckpointEntry:
     """A container with slots in the kubelet's checkpoint. An init container's slot passes on to another container."""
 
     uid: str
     container: str
     slots: tuple[str, ...]
     devices: frozenset[str] | None = field(default=None, compare=False)
-    """Paths of the devices that it was given; None: not told."""
+    """Paths of the devices that it was given; None: not known."""
 
 
 class Unresolved(Exception):
@@ -79,12 +79,12 @@ def prefer(
     return (*sorted(must), *free[: max(0, size - len(must))])
 
 
-def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Claim | None:
-    """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
-    claim = known.get(slot)
-    pod = pods.get(claim.pod.uid) if claim else None
+def in_use(slot: str, known: Mapping[str, SlotOwner], pods: Mapping[str, Any]) -> SlotOwner | None:
+    """Return the living owner of a slot that the kubelet gives away; None if there is none."""
+    owner = known.get(slot)
+    pod = pods.get(owner.pod.uid) if owner else None
     alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
-    return claim if alive and claim and claim.container in running(pod, init=True) else None
+    return owner if alive and owner and owner.container in running(pod, init=True) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ class Lead:
     container: str
 
 
-def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]) -> Lead:
+def lead(
+    slot: str, listed: Iterable[ListedContainer], held: Iterable[CheckpointEntry] | None, pods: Mapping[str, Any]
+) -> Lead:
     """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
     Raises `Unresolved` where it contradicts itself or tells nothing.
@@ -125,8 +127,8 @@ def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods:
     return Lead(slot, next(iter(uids), ""), namespace, name, containers[0])
 
 
-def confirm(found: Lead, pod: Any, node: str) -> Claim:
-    """Return the claim, if ``pod``, as the API server has it, is the one that the kubelet means.
+def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
+    """Return the owner, if ``pod``, as the API server has it, is the one that the kubelet means.
 
     Raises `Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
     """
@@ -142,12 +144,12 @@ def confirm(found: Lead, pod: Any, node: str) -> Claim:
         raise Unresolved(
             f"The container {found.container!r} has {found.slot} but does not ask for one. Delete the pod."
         )
-    return Claim(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
+    return SlotOwner(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
 
 
-def agrees(claim: Claim | None, found: Lead) -> bool:
+def agrees(owner: SlotOwner | None, found: Lead) -> bool:
     """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
-    return claim is not None and claim == Claim(
+    return owner is not None and owner == SlotOwner(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
     )
 
@@ -156,15 +158,15 @@ def agrees(claim: Claim | None, found: Lead) -> bool:
 class Reconciled:
     """All slots after a comparison of all sources."""
 
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims by slot."""
-    learned: tuple[Claim, ...] = ()
-    """Claims that were not known here: the plugin was dead, or lost its record."""
-    orphaned: tuple[Claim, ...] = ()
-    """Claims known here alone: what is left of them can be removed."""
+    owners: Mapping[str, SlotOwner] = field(default_factory=dict)
+    """Owners by slot."""
+    learned: tuple[SlotOwner, ...] = ()
+    """Owners that were not known here: the plugin was dead, or lost its record."""
+    orphaned: tuple[SlotOwner, ...] = ()
+    """Owners known here alone: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
     """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     """Slots that have owners according to the kubelet."""
     stuck: tuple[str, ...] = ()
     """Slots of these that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
@@ -173,44 +175,44 @@ class Reconciled:
 
 
 def reconcile(
-    known: Mapping[str, Claim],
-    listed: Iterable[Listed],
-    held: Iterable[Held] | None,
+    known: Mapping[str, SlotOwner],
+    listed: Iterable[ListedContainer],
+    held: Iterable[CheckpointEntry] | None,
     pods: Mapping[str, Any],
     node: str,
 ) -> Reconciled:
     """Compare what is known here with PodResources, the kubelet's checkpoint and the pods of this node.
 
-    A claim stays for as long as any source knows of it, and is learned only when all agree.
+    An owner stays for as long as any source knows it, and is learned only when all agree.
     """
     listed = tuple(listed)
     held = None if held is None else tuple(held)
-    told = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
-    claims: dict[str, Claim] = {}
+    reported = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
+    owners: dict[str, SlotOwner] = {}
     orphaned = []
-    for slot, claim in known.items():
-        if slot in told or (claim.pod.uid in pods and not objects.finished(pods[claim.pod.uid])):
-            claims[slot] = claim
+    for slot, owner in known.items():
+        if slot in reported or (owner.pod.uid in pods and not objects.finished(pods[owner.pod.uid])):
+            owners[slot] = owner
         else:
-            orphaned.append(claim)
+            orphaned.append(owner)
     learned = []
-    for slot in sorted(told):
+    for slot in sorted(reported):
         try:
             found = lead(slot, listed, held, pods)
-            claim = confirm(found, pods.get(found.uid), node)
+            owner = confirm(found, pods.get(found.uid), node)
         except Unresolved:
-            continue  # told by the next start of a container in plain words
-        if claims.get(slot) != claim:
-            claims[slot] = claim
-            learned.append(claim)
+            continue  # reported in plain words by the next start of a container
+        if owners.get(slot) != owner:
+            owners[slot] = owner
+            learned.append(owner)
     living = {uid: pod for uid, pod in pods.items() if not objects.finished(pod)}
-    owners = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
-    owned = {slot for item in listed if (item.namespace, item.name) in owners for slot in item.slots}
+    living_names = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
+    owned = {slot for item in listed if (item.namespace, item.name) in living_names for slot in item.slots}
     owned |= {slot for item in held or () if item.uid in living for slot in item.slots}
-    guarded = {(claim.pod, claim.container) for claim in claims.values()}
+    guarded = {(owner.pod, owner.container) for owner in owners.values()}
     unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
-    stuck = tuple(sorted(told - owned))
-    return Reconciled(claims, tuple(learned), tuple(orphaned), unguarded, frozenset(told), stuck)
+    stuck = tuple(sorted(reported - owned))
+    return Reconciled(owners, tuple(learned), tuple(orphaned), unguarded, frozenset(reported), stuck)
 
 
 def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
@@ -218,7 +220,7 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
     return tuple(
         slot
         for slot in sorted(present)
-        if slot not in found.claims and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
+        if slot not in found.owners and slot not in found.reported and now - allocated.get(slot, 0.0) > GRACE
     )
 
 
@@ -228,7 +230,7 @@ def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
 
 
 def unrecorded(
-    claims: Mapping[str, Claim], devices: Collection[str], held: Iterable[Held] | None
+    owners: Mapping[str, SlotOwner], devices: Collection[str], held: Iterable[CheckpointEntry] | None
 ) -> Mapping[str, frozenset[str]]:
     """Return the devices of containers, by slot, that are in the kubelet's record and not in our own."""
     return {
@@ -236,12 +238,12 @@ def unrecorded(
         for item in held or ()
         if item.devices is not None
         for slot in item.slots
-        if slot not in devices and slot in claims and claims[slot].pod.uid == item.uid
+        if slot not in devices and slot in owners and owners[slot].pod.uid == item.uid
     }
 
 
 def _unguarded(
-    listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]
+    listed: Iterable[ListedContainer], held: Iterable[CheckpointEntry] | None, pods: Mapping[str, Any]
 ) -> tuple[tuple[PodRef, str], ...]:
     """Return containers that started without the slot they ask for. PodResources leaves out init containers."""
     given = {(item.namespace, item.name, item.container) for item in listed}

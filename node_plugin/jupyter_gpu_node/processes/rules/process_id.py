@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Process(NamedTuple):
+class ProcessId(NamedTuple):
     """A process, also after its pid belongs to another one."""
 
     pid: int
@@ -13,4 +13,4 @@ class Process(NamedTuple):
     """Start time, as the kernel counts it."""
 
 
-Processes = frozenset[Process]
+Processes = frozenset[ProcessId]

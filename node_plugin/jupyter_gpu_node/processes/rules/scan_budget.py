@@ -1,9 +1,9 @@
-"""Limits on what one look reads of each pod in ``/proc``, and times to search a larger pod again. Pure.
+"""Limits on what one scan reads of each pod in ``/proc``, and times to search a larger pod again. Pure.
 
-A tenant decides how many processes and open files it has, and a look at them costs time: 8 µs for each open file. The
-amount that a look reads of one pod is limited (`EACH`), so that the releases of all others and the audit go on. A
-pod with more is *over*: nothing of it is proven. It is searched by itself (`MOST`), and waits for as long
-afterwards. Anything beyond that cannot be proven at all.
+A tenant decides how many processes and open files it has, and a scan costs time: 8 µs for each open file. The amount
+that a scan reads of one pod is limited (`EACH`), so that the releases of all others and the audit go on. A pod with
+more is *over*: nothing is proven of it. It is searched by itself (`MOST`), and waits for as long afterwards. Anything
+beyond that cannot be proven at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 EACH = 20_000
-"""Limit of one look at a pod, in open files: about 0.2 s."""
+"""Limit of one scan of a pod, in open files: about 0.2 s."""
 MOST = 4_000_000
 """Limit of a search of a pod, in open files: about half a minute."""
 PROCESS, THREAD, MAPPING = 20, 1, 0.125
@@ -22,11 +22,11 @@ HIDDEN = 2
 LEAST_REST, MOST_REST = 1.0, 60.0
 """Seconds from the end of one search of a pod to the begin of the next."""
 RARELY = 30.0
-"""Seconds for which a GPU that the same process still has open is not looked for again."""
+"""Seconds for which a GPU that the same process still has open is not scanned for again."""
 
 
 class OverBudget(Exception):
-    """An error for more than may be read."""
+    """The error for a process that has more than may be read."""
 
 
 class Budget:
@@ -49,7 +49,7 @@ class Budget:
 
 
 class Budgets:
-    """The budgets of one look: each pod has its own."""
+    """The budgets of one scan: each pod has its own."""
 
     def __init__(self, each: float = EACH) -> None:
         self.each = each
@@ -65,12 +65,12 @@ class Search(NamedTuple):
 
     began: float
     ended: float
-    looked: frozenset[str]
+    scanned: frozenset[str]
     """Uuids."""
 
     def proves(self, uuids: frozenset[str], since: float) -> bool:
-        """Tell whether it says something about ``uuids``, which may have been opened until ``since``."""
-        return self.began >= since and uuids <= self.looked
+        """Tell whether it proves anything about ``uuids``, which may have been opened until ``since``."""
+        return self.began >= since and uuids <= self.scanned
 
     @property
     def next(self) -> float:
@@ -78,6 +78,6 @@ class Search(NamedTuple):
         return self.ended + min(max(self.ended - self.began, LEAST_REST), MOST_REST)
 
 
-def missing_since(before: Mapping[str, float], missing: frozenset[str], now: float) -> dict[str, float]:
+def denied_since(before: Mapping[str, float], missing: frozenset[str], now: float) -> dict[str, float]:
     """Return, by uuid, since when it is denied and not known to be closed; ``before``: the result of the last step."""
     return {uuid: before.get(uuid, now) for uuid in missing}

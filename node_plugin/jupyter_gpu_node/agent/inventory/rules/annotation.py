@@ -1,4 +1,4 @@
-"""What a node tells of its GPUs: the annotation and the labels. Pure."""
+"""The annotation and the labels in which a node publishes its GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABEL_LENGTH = 63
 
 
 def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """The same, with what is wrong with some of them by uuid; what was wrong already is told first."""
+    """Return the GPUs with these ``problems``, by uuid, behind the problem that a GPU already has."""
     return tuple(
         replace(gpu, healthy=False, health=" ".join(filter(None, (gpu.health, problems[gpu.uuid])))[:500])
         if problems.get(gpu.uuid)
@@ -30,7 +30,7 @@ def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 
 def label_value(text: str) -> str:
-    """As Kubernetes allows it: ``NVIDIA A100-SXM4-80GB`` → ``NVIDIA-A100-SXM4-80GB``; empty if nothing is left."""
+    """Return it as a label may hold it: ``NVIDIA A100-SXM4-80GB`` → ``NVIDIA-A100-SXM4-80GB``; may be empty."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:LABEL_LENGTH].strip("-_.")
 
 
@@ -43,7 +43,7 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
 
 
 def network_told(node: Any) -> float | None:
-    """The use of its uplink that the Node tells of; None: it tells of none."""
+    """Return the use of its uplink that the Node publishes; None: none."""
     text = objects.annotation(node, INVENTORY)
     try:
         return network_of(decode_inventory(text)) if text else None
@@ -52,7 +52,7 @@ def network_told(node: Any) -> float | None:
 
 
 def patch(node: Any, gpus: tuple[Gpu, ...], network: float | None = None) -> dict[str, Any] | None:
-    """What to write to the Node so that it tells of ``gpus``, and how much of its uplink it uses; None if it does."""
+    """Return the patch that has the Node publish ``gpus`` and the use of its uplink; None if it does already."""
     text, wanted = encode(with_network(gpus, network)), labels(gpus)
     there = objects.labels(node)
     if objects.annotation(node, INVENTORY) == text and all(there.get(key) == value for key, value in wanted.items()):
@@ -61,5 +61,5 @@ def patch(node: Any, gpus: tuple[Gpu, ...], network: float | None = None) -> dic
 
 
 def removal() -> dict[str, Any]:
-    """The patch that takes away all that this program writes to a Node."""
+    """Return the patch that removes all that this program writes to a Node."""
     return {"metadata": {"annotations": {INVENTORY: None}, "labels": {MODEL: None, COUNT: None, MEMORY: None}}}

@@ -11,7 +11,7 @@ STEP = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UplinkCounters:
     """The counters of the uplink at one time."""
 
     name: str
@@ -49,7 +49,7 @@ def bytes_a_second(speed: str) -> float | None:
     return int(text) * 1e6 / 8 if text.isdigit() and int(text) > 0 else None
 
 
-def use(before: Reading | None, after: Reading | None) -> float | None:
+def use(before: UplinkCounters | None, after: UplinkCounters | None) -> float | None:
     """Return the use of the uplink between two readings, 0 to 1, of the busier direction; None: not known."""
     if before is None or after is None or before.name != after.name or after.time <= before.time:
         return None

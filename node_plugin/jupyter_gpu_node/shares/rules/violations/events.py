@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 
 # --- what happens -----------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class TurnEnded:
 class UseScanned:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
-    foreign: Mapping[str, Mapping[Process, int]]
+    foreign: Mapping[str, Mapping[ProcessId, int]]
     """Use by processes that never ask."""
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)

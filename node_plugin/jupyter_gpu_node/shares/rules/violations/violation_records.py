@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 
 from .penalties import Penalties
 
@@ -77,7 +77,7 @@ def from_plain(plain: Any) -> State:
     try:
         found = {}
         for share, one in plain.items():
-            stopped = frozenset(Process(*each) for each in one["stopped"])
+            stopped = frozenset(ProcessId(*each) for each in one["stopped"])
             whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.started))]
             if not all(type(number) is int and number >= 0 for number in whole) or not all(one.pid for one in stopped):
                 raise ValueError("a process or a moment is not a whole number")

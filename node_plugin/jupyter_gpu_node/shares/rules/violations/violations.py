@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
 
 from .events import (
     Continue,
@@ -168,7 +168,7 @@ def _between_turns(
 
 
 def _count_use(
-    one: ViolationRecord, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties
+    one: ViolationRecord, foreign: Mapping[ProcessId, int], beyond: int, passed: int, penalties: Penalties
 ) -> ViolationRecord:
     """Count what a scan saw. Work that was queued before a stop runs on: it is no new violation."""
     if one.stopped and not one.between:
