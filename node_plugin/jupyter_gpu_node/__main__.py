@@ -68,7 +68,7 @@ from jupyter_gpu_node.kubelet.pod_resources import PodResources
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
 from jupyter_gpu_node.kubelet.rules.slots import Claim, Reconciled, Unresolved
 from jupyter_gpu_node.kubelet.slot_owners import Claims
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import origin
 from jupyter_gpu_node.shares.usage_by_process import NvmlReader
 
@@ -212,7 +212,7 @@ class Plugin:
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
 
-    def _of_first(self, process: Process, uid: str) -> bool:
+    def _of_first(self, process: ProcessId, uid: str) -> bool:
         member = self.agent.members.get(uid)
         return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 

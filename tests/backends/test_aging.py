@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local.other_pods import NODE, Neighbour
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_since
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -48,7 +48,7 @@ class Machine:
             if job.comes == self.now:
                 self.asked[uid] = self.now
                 wish = requested(job.gpus, priority=job.priority)
-                self.records[uid] = Record(uid, Process(1, 1), "boot", 1, requested=wish)
+                self.records[uid] = Record(uid, ProcessId(1, 1), "boot", 1, requested=wish)
         before: Any = None
         while before != self.records:
             before = dict(self.records)

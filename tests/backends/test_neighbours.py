@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local.other_pods import Neighbour
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 claims = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000)).map(
     lambda found: tuple(GpuShare(uuid, milli) for uuid, milli in found.items())
@@ -16,7 +16,9 @@ claims = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
 neighbours = st.lists(st.tuples(claims, claims, st.booleans()), max_size=5).map(
     lambda found: [
         Neighbour(
-            Record(f"{number:032x}", Process(1, 1), "boot", 1, allocated=Allocated(1, one), attached=Attached(1, two)),
+            Record(
+                f"{number:032x}", ProcessId(1, 1), "boot", 1, allocated=Allocated(1, one), attached=Attached(1, two)
+            ),
             owner=0,
             dead=dead,
         )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.rules.site_limit import VARIABLE, SiteLimit, Visible, visible
 from jupyter_gpu.backends.local.surroundings import SITE, site_limit
@@ -21,6 +21,7 @@ from jupyter_gpu.common.rules.visible import OURS
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus.registry import Stock
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from tests.builders import gpu
 
 from .stage import Remote, Stage
@@ -230,7 +231,7 @@ def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
     outer, me = identify(os.getppid()), identify(os.getpid())
     assert outer
     assert me
-    for process, expected in ((outer, None), (me, "GPU-1"), (Process(outer.pid, outer.started + 1), "GPU-1")):
+    for process, expected in ((outer, None), (me, "GPU-1"), (ProcessId(outer.pid, outer.start + 1), "GPU-1")):
         (pods / f"{uid}.json").write_bytes(Record(uid, process, boot(), namespace()).encode())
         assert site_limit(environ, pods) == expected
     (pods / f"{uid}.json").write_bytes(Record(uid, me, boot(), namespace()).encode())

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import MAX_BYTES, Record
 from jupyter_gpu.backends.local.store import Contents, Store, default_path
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 UID = "0123456789abcdef0123456789abcdef"
 OTHER = "f" * 32
@@ -29,7 +29,7 @@ shares = st.builds(GpuShare, words, st.integers(1, 1000))
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), words, st.booleans())
 draining = st.builds(DrainingShare, words, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
 reasons = st.none() | st.sampled_from(Reason)
-processes = st.builds(Process, st.integers(1, 2**31 - 1), numbers)
+processes = st.builds(ProcessId, st.integers(1, 2**31 - 1), numbers)
 
 
 def distinct(items: st.SearchStrategy) -> st.SearchStrategy:
@@ -57,7 +57,7 @@ records = st.builds(
 
 
 def record(uid: str = UID, **fields: object) -> Record:
-    return Record(uid, Process(1, 1), "boot", 1, **fields)  # type: ignore[arg-type] # each test names its own
+    return Record(uid, ProcessId(1, 1), "boot", 1, **fields)  # type: ignore[arg-type] # each test names its own
 
 
 @contextmanager

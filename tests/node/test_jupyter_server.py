@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.agent.pod_events import PodNews
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, PodSockets
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identified
 from jupyter_gpu_node.shares import origin
 from jupyter_gpu_node.shares.rules import jupyter_server
@@ -27,29 +27,29 @@ from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 from tests.node.conftest import Child
 from tests.shares.bouncing import until
 
-processes = st.builds(Process, st.integers(1, 9), st.integers(0, 9))
+processes = st.builds(ProcessId, st.integers(1, 9), st.integers(0, 9))
 ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(processes))
-def test_the_server_is_the_oldest_whoever_came_first(connected: list[Process]) -> None:
+def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId]) -> None:
     """Of any order of connections the same; of none nobody."""
     found = jupyter_server.server(connected)
     assert (found is None) == (not connected)
-    assert found is None or all(found.started <= one.started for one in connected)
+    assert found is None or all(found.start <= one.start for one in connected)
     again = jupyter_server.server(reversed(connected))
-    assert (again and again.started) == (found and found.started)
+    assert (again and again.start) == (found and found.start)
 
 
 @given(st.lists(processes, min_size=1), processes)
-def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[Process], newcomer: Process) -> None:
+def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[ProcessId], newcomer: ProcessId) -> None:
     """So what the server started cannot keep it away, and it does not keep itself away."""
     loser = jupyter_server.makes_room(connected, newcomer)
-    youngest = max(one.started for one in connected)
-    assert (loser is not None) == (newcomer.started < youngest)
-    assert loser is None or (loser in connected and loser.started == youngest)
+    youngest = max(one.start for one in connected)
+    assert (loser is not None) == (newcomer.start < youngest)
+    assert loser is None or (loser in connected and loser.start == youngest)
     assert jupyter_server.makes_room([], newcomer) is None
 
 
@@ -115,7 +115,7 @@ class Container:
     group: Path
     sockets: PodSockets
 
-    def process(self, role: str) -> Process:
+    def process(self, role: str) -> ProcessId:
         """It must be there."""
         pids = [
             pid
@@ -176,7 +176,7 @@ async def container(
     async def answer(_uid: str, _what: str) -> dict[str, object]:
         return {"gpus": []}
 
-    def of_first(process: Process, pod: str) -> bool:
+    def of_first(process: ProcessId, pod: str) -> bool:
         return origin.of_first(process, pod, group.parent)
 
     sockets = PodSockets(lambda _: folder, answer, PodNews().follow, of_first)
@@ -228,7 +228,7 @@ def test_what_was_put_into_a_container_later_is_never_the_server(
             await one.connect("server")
             await one.is_server("server")
             assert not origin.of_first(one.process("server"), "another-pod", group.parent)
-            assert not origin.of_first(Process(first.pid, first.started + 1), one.uid, group.parent)
+            assert not origin.of_first(ProcessId(first.pid, first.start + 1), one.uid, group.parent)
 
     asyncio.run(check())
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identified
 from jupyter_gpu_node.shares.enforcer import Bouncer
 from jupyter_gpu_node.shares.peer import beside_us
@@ -123,7 +123,7 @@ class Bouncing:
     """Both, in this process. What was taken away and told is in `taken` and `told`."""
 
     def __init__(
-        self, folder: Path, *, spare: Callable[[], Iterable[Process]] = lambda: (), file: Path | None = None,
+        self, folder: Path, *, spare: Callable[[], Iterable[ProcessId]] = lambda: (), file: Path | None = None,
         penalties: Mapping[str, int] | None = None, opens: Callable[[int], bool] = lambda _: False,
     ) -> None:  # fmt: skip
         self.folder = folder
@@ -231,7 +231,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def process(pid: int) -> Process:
+def process(pid: int) -> ProcessId:
     """It must be there."""
     found = identified(pid)
     assert found is not None

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import share_socket
 from jupyter_gpu_node.shares.gpu_server import Overdue
 from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
@@ -176,7 +176,7 @@ def _arbiter(order: str) -> Callable[[Timing, int], Arbiter]:
 async def _main(state: Path, options: Mapping[str, Any]) -> None:
     late: list[Overdue] = []
     parent = os.getppid()  # stands for the Jupyter server: what a test starts are programs of their own
-    parents = [Process(parent, proc.process_start_time(parent) or 0)]
+    parents = [ProcessId(parent, proc.process_start_time(parent) or 0)]
     server = ArbiterServer(
         Store(state),
         _check(options.get("refuse", [])),

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.violation_records import Record
@@ -100,7 +100,7 @@ def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
         assert state(one.pid) == "T"
         os.kill(one.pid, signal.SIGCONT)
         await until(lambda: state(one.pid) == "R")
-        assert signals.resting([Process(one.pid, who.started + 1), Process(2**22 + 1, 1)]) == frozenset()
+        assert signals.resting([ProcessId(one.pid, who.start + 1), ProcessId(2**22 + 1, 1)]) == frozenset()
 
     asyncio.run(check())
 
@@ -111,7 +111,7 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
     async def check() -> None:
         one = running.start(SPIN)
         who = process(one.pid)
-        later, large = Process(one.pid, who.started + 1), Process(2**40, 1)
+        later, large = ProcessId(one.pid, who.start + 1), ProcessId(2**40, 1)
         assert signals.stop([later, large]) == frozenset()
         os.kill(one.pid, signal.SIGSTOP)
         await until(lambda: state(one.pid) == "T")
@@ -130,7 +130,7 @@ def test_what_was_kept_is_found(short: Path) -> None:
     """And what was stopped before the machine started anew is not: others have its pids."""
     path = short / "deep" / "offences.json"
     assert stopped_processes.load(path) == {}
-    kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({Process(7, 70)})), "b": Record(taken="Taken away.")}}
+    kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({ProcessId(7, 70)})), "b": Record(taken="Taken away.")}}
     stopped_processes.save(path, kept)
     assert stopped_processes.load(path) == kept
     body = json.loads(path.read_text())
@@ -317,7 +317,7 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
     """Such as the Jupyter server: it loses its share, without having been stopped."""
 
     async def check() -> None:
-        spared: list[Process] = []
+        spared: list[ProcessId] = []
         async with Bouncing(short, spare=lambda: spared, penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
@@ -332,7 +332,7 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
 @pytest.mark.parametrize("opens", ["yes", "not known"])
 def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running: Running, opens: str) -> None:
     """A Jupyter server too, and one that cannot be looked into; only a look at the process itself spares it."""
-    spared: list[Process] = []
+    spared: list[ProcessId] = []
 
     def look(pid: int) -> bool:
         if opens == "not known":

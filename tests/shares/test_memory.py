@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.measured_memory import by_client
 from jupyter_gpu_node.shares.rules.turns.memory import Held, Pool
 
@@ -131,8 +131,8 @@ def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling()
 
 def test_a_process_counts_once_however_often_it_is_connected() -> None:
     """Less its contexts; who connected while the driver was asked is not measured yet."""
-    one, two, outside = Process(1, 1), Process(2, 2), Process(3, 3)
-    held = {one: 100, two: 50, outside: 30, Process(4, 4): 5}
+    one, two, outside = ProcessId(1, 1), ProcessId(2, 2), ProcessId(3, 3)
+    held = {one: 100, two: 50, outside: 30, ProcessId(4, 4): 5}
     found = by_client({"a": one, "b": one, "new": two}, held, 10, {"a": 20, "b": 40})
     assert found == ({"a": Held(50, 20)}, 20)
     assert by_client({"a": one, "new": one}, {one: 100}, 10, {"a": 20}) == ({}, 0)
@@ -154,7 +154,7 @@ def test_the_honest_are_never_offenders(events: list[tuple[str, str, int]], limi
     """
     pool = Pool(limit)
     extra = dict(zip(NAMES, contexts, strict=True))
-    told, kept, clients = Counter[str](), Counter[str](), {name: Process(i, i) for i, name in enumerate(NAMES, 1)}
+    told, kept, clients = Counter[str](), Counter[str](), {name: ProcessId(i, i) for i, name in enumerate(NAMES, 1)}
     for name in NAMES:
         pool.need(name, 0)
     for event, name, size in events:

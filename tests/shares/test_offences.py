@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.violations.events import (
     Began,
     Continue,
@@ -30,7 +30,7 @@ from jupyter_gpu_node.shares.rules.violations.violation_records import Record, S
 from jupyter_gpu_node.shares.rules.violations.violations import Present, decide, wake
 
 PENALTIES = Penalties(grace=100_000, strikes=3)
-HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)
+HOG, CHILD, JUPYTER, OTHER = ProcessId(7, 70), ProcessId(8, 80), ProcessId(9, 90), ProcessId(10, 100)
 SECOND = 1_000_000
 KEPT = "it kept the GPU after it was asked for it"
 IN_TURNS = "it used the GPU in turns of others"
@@ -58,11 +58,11 @@ class World:
         return self.see(Tick(), self.penalties.grace)
 
 
-def group(*processes: Process) -> frozenset[Process]:
+def group(*processes: ProcessId) -> frozenset[ProcessId]:
     return frozenset(processes)
 
 
-def stop(*processes: Process, why: str = KEPT) -> Stop:
+def stop(*processes: ProcessId, why: str = KEPT) -> Stop:
     return Stop("a", group(*processes), f"Stopped until its next turn: {why}.")
 
 
@@ -502,10 +502,12 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 60_000), GROUPS), max_size=40), st.frozensets(st.just(JUPYTER)))
-def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]], never: frozenset[Process]) -> None:
+def test_rules_of_every_event(
+    story: list[tuple[Event, int, frozenset[ProcessId]]], never: frozenset[ProcessId]
+) -> None:
     """Who is stopped is known, for as long as allowed, and runs again in its turn, and when its share is gone."""
     world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2, kept=200_000))
-    stopped: dict[str, frozenset[Process]] = {}
+    stopped: dict[str, frozenset[ProcessId]] = {}
     since: dict[str, int] = {}
     for event, after, processes in story:
         while (due := wake(world.state, world.penalties)) is not None and due <= world.now + after:
@@ -528,7 +530,7 @@ def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]]
 
 
 def obey(
-    orders: tuple[Order, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
+    orders: tuple[Order, ...], stopped: dict[str, frozenset[ProcessId]], since: dict[str, int], world: World
 ) -> None:
     """What becomes of the processes: nobody is stopped twice, or continued that runs."""
     for order in orders:

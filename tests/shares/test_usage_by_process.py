@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.usage_by_process import NvmlReader, beyond, foreign
 
-MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)
+MEMBER, ESCAPER, OTHER = ProcessId(7, 70), ProcessId(8, 80), ProcessId(9, 90)
 
 PLAYED = """
 import os, time
@@ -72,7 +72,7 @@ def test_nobody_is_hurt_while_others_have_no_turns() -> None:
     assert foreign({"a": {ESCAPER: 900}}, {"a": 0, "b": 100}, set()) == {"a": {ESCAPER: 100}}
 
 
-PROCESSES = st.builds(Process, st.integers(1, 9), st.just(1))
+PROCESSES = st.builds(ProcessId, st.integers(1, 9), st.just(1))
 
 
 @given(
@@ -81,7 +81,7 @@ PROCESSES = st.builds(Process, st.integers(1, 9), st.just(1))
     st.frozensets(PROCESSES),
 )
 def test_it_is_never_more_than_was_used_or_others_had(
-    uses: dict[str, dict[Process, int]], turns: dict[str, int], members: frozenset[Process]
+    uses: dict[str, dict[ProcessId, int]], turns: dict[str, int], members: frozenset[ProcessId]
 ) -> None:
     """Nor is a process to blame that used nothing, or that asks."""
     for share, parts in foreign(uses, turns, members).items():

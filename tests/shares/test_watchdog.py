@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.resume_guard import Watchdog
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until
@@ -28,14 +28,14 @@ def watchdog() -> Iterator[Watchdog]:
     found.close()
 
 
-async def spinning(running: Running) -> Process:
+async def spinning(running: Running) -> ProcessId:
     """A program that runs."""
     one = running.start(SPIN)
     assert await line(one) == "has it\n"
     return process(one.pid)
 
 
-async def stopped(watchdog: Watchdog, *processes: Process) -> None:
+async def stopped(watchdog: Watchdog, *processes: ProcessId) -> None:
     """They are, as the kernel shows it."""
     watchdog.stop(processes)
     await until(lambda: all(state(one.pid) == "T" for one in processes))
@@ -146,7 +146,7 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, watchd
         os.kill(other.pid, signal.SIGSTOP)
         await stopped(watchdog, ours, gone)
         os.kill(gone.pid, signal.SIGKILL)
-        watchdog.stop([Process(other.pid, other.started + 1), Process(2**40, 1)])
+        watchdog.stop([ProcessId(other.pid, other.start + 1), ProcessId(2**40, 1)])
         watchdog.close()
         await until(lambda: state(ours.pid) == "R")
         assert state(other.pid) == "T"
@@ -167,7 +167,7 @@ def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str)
         pipe = watchdog.deputy._process
         assert pipe is not None
         assert pipe.stdin is not None
-        pipe.stdin.write(f"{sign}{other.pid} {other.started}0".encode())  # and more was to follow
+        pipe.stdin.write(f"{sign}{other.pid} {other.start}0".encode())  # and more was to follow
         watchdog.close()
         await until(lambda: state(ours.pid) == "R")
         if sign == "+":
@@ -207,7 +207,7 @@ def test_another_one_is_started_at_the_next_stop(running: Running, watchdog: Wat
         os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGSTOP)
         await until(lambda: state(first) == ("Z" if end == "killed" else "T"))
         if end == "deaf":
-            watchdog.stop(Process(2**31 - 1 - number, 1) for number in range(10_000))
+            watchdog.stop(ProcessId(2**31 - 1 - number, 1) for number in range(10_000))
             await until(lambda: not Path(f"/proc/{first}").exists())
         watchdog.resume([released])
         os.kill(released.pid, signal.SIGSTOP)

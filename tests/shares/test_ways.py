@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identified
 from jupyter_gpu_node.shares.other_apis import LIBRARIES, named, ways_of
 
@@ -48,6 +48,6 @@ def test_processes_are_looked_at(tmp_path: Path) -> None:
         one, ours = identified(running.pid), identified(os.getpid())
         assert one
         assert ours
-        found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {Process(2**22 + 1, 1)}, "e": set[Process]()}
+        found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {ProcessId(2**22 + 1, 1)}, "e": set[ProcessId]()}
         assert ways_of(found, frozenset()) == {"a": "OpenCL"}
         running.stdin and running.stdin.close()

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .other_pods import Neighbour
 from .pod_processes import Place, members
-from .process_id import Process
+from .process_id import identity
 from .record import Record
 from .scan_result import Sight
 from .strangers import MAX_COMMAND, quiet
@@ -24,13 +25,13 @@ class Excuses:
 
     names: frozenset[str] = frozenset()
     """Program names that the administrator listed, as `commands` cut them off."""
-    outside: frozenset[Process] = frozenset()
+    outside: frozenset[ProcessId] = frozenset()
     """Those that had a GPU open before it was granted."""
     helpers: frozenset[int] = frozenset()
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.Process) -> bool:
-        return self.listed(process) or Process.of(process) in self.outside
+        return self.listed(process) or identity(process) in self.outside
 
     def listed(self, process: proc.Process) -> bool:
         """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
@@ -44,26 +45,26 @@ class Suspects:
     Older ones are part of the machine (the first process of a container, say): they would keep every GPU for ever.
     """
 
-    server: Process
+    server: ProcessId
     user: int | None = None
     """Only this user's; ``None``: any user's."""
 
     def __contains__(self, process: proc.Process) -> bool:
-        return process.start >= self.server.started and self.user in (None, process.user)
+        return process.start >= self.server.start and self.user in (None, process.user)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """The traits of a pod's processes that everybody may see."""
 
-    server: Process
+    server: ProcessId
     user: int
 
     def has(self, process: proc.Process, *, hidden: bool) -> bool:
         """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
-        return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
+        return (self.server.pid, self.server.start) in proc.line(process.pid, process.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
             uuid: tuple(_holder(process, process.pid not in pods.own) for process in (*some, *hidden))
             for uuid, some in guilty.items()
         },
-        processes=frozenset(Process.of(process) for some in guilty.values() for process in some),
+        processes=frozenset(identity(process) for some in guilty.values() for process in some),
         beside={uuid: pods.beside(uuid, some, seen.uninspectable) for uuid, some in found.items()},
         alone={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
     )

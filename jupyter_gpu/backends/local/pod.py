@@ -28,12 +28,13 @@ from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
 from jupyter_gpu_node.gpus.registry import INTERVAL, Stock
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from . import notify, surroundings
 from .guard import Guard
 from .other_pods import sharers, survey
 from .pod_processes import Place, take_back
-from .process_id import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
+from .process_id import FIRST_NAMESPACE, alive, boot, identify, namespace, since_boot
 from .record import MAX_JUDGED, Record, without
 from .repair import World, tidy
 from .scan_result import Sight
@@ -71,7 +72,7 @@ class Outcome(NamedTuple):
     """Socket by which other servers poke this pod."""
     due: float | None
     """Time of the next look, on the clock of `time.monotonic`; ``None``: only when something happens."""
-    watch: frozenset[Process]
+    watch: frozenset[ProcessId]
     """Processes whose end is a reason to look again."""
 
 
@@ -93,7 +94,7 @@ class Pod:
         self._record = Record(uuid.uuid4().hex, server, boot(), namespace(), limit=settings.limit)
         self._recorded = False
         self._new = True
-        self._remains: frozenset[Process] = frozenset()  # of dead pods
+        self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
         self._world = World((), frozenset(), ())
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
         self._used = Sight()  # holders of our GPUs: to show
@@ -571,7 +572,7 @@ class Pod:
         when = overdue_at(self._record.allocated, self._settings.patience)
         return 0.0 if when is None else max(0.0, when - since_boot())
 
-    def _watch(self) -> frozenset[Process]:
+    def _watch(self) -> frozenset[ProcessId]:
         """Return the processes whose end may free what we wait for: a killed server does not poke us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()

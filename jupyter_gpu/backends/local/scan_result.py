@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu_node.processes import proc
-
-from .process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
 class Sight(NamedTuple):
@@ -17,7 +16,7 @@ class Sight(NamedTuple):
 
     holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
     """By uuid."""
-    processes: frozenset[Process] = frozenset()
+    processes: frozenset[ProcessId] = frozenset()
     """The same, so that their end can be watched."""
     looked: frozenset[str] = frozenset()
     """The uuids that were looked for: of any other nothing is proven."""

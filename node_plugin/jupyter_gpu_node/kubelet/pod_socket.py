@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import peer
 from jupyter_gpu_node.shares.rules import jupyter_server
 
@@ -30,7 +30,7 @@ Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """Function from a pod's uid and the kind of request to the answer."""
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
 """Function from a pod's uid to its states."""
-OfFirst = Callable[[Process, str], bool]
+OfFirst = Callable[[ProcessId, str], bool]
 """Function, for a thread, that tells whether a process is the first of a container of that pod, or comes from it."""
 
 
@@ -43,12 +43,12 @@ class PodSockets:
         self._follow = follow
         self._of_first = of_first
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
-        self._known: dict[str, dict[asyncio.StreamWriter, Process]] = {}
+        self._known: dict[str, dict[asyncio.StreamWriter, ProcessId]] = {}
         """Connections, by slot, of processes that come from the first of their container."""
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that never ends
 
     @property
-    def servers(self) -> frozenset[Process]:
+    def servers(self) -> frozenset[ProcessId]:
         """The Jupyter servers, at most one of each container (see `jupyter_server`)."""
         found = (jupyter_server.server(known.values()) for known in self._known.values())
         return frozenset(one for one in found if one is not None)
@@ -66,7 +66,7 @@ class PodSockets:
         await self._close(slot)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        connections: dict[asyncio.StreamWriter, Process] = {}
+        connections: dict[asyncio.StreamWriter, ProcessId] = {}
         known = self._known[slot] = {}
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +156,7 @@ def _wanted(line: bytes) -> str:
     return strict.required(body, "get", strict.one_of("node", "sample", "details", "totals", "pod"))
 
 
-def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Process) -> bool:
+def _has_room(connections: dict[asyncio.StreamWriter, ProcessId], newcomer: ProcessId) -> bool:
     """Make room for a new connection, and tell whether it may stay: at the limit the youngest process loses one."""
     if len(connections) < MAX_CONNECTIONS:
         return True
@@ -169,13 +169,13 @@ def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Proces
     return True
 
 
-def _peer(writer: asyncio.StreamWriter) -> Process | None:
+def _peer(writer: asyncio.StreamWriter) -> ProcessId | None:
     """Return the process that connected; None if it has ended."""
     try:
         found = peer.peer(writer.get_extra_info("socket"))
     except OSError:
         return None
-    return Process(found.pid, found.start)
+    return ProcessId(found.pid, found.start)
 
 
 async def _send(writer: asyncio.StreamWriter, body: Mapping[str, Any]) -> None:

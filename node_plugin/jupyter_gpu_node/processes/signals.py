@@ -9,50 +9,50 @@ import logging
 import signal
 from collections.abc import Iterable
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from . import proc
 
 _log = logging.getLogger(__name__)
 
 
-def stop(processes: Iterable[Process]) -> frozenset[Process]:
+def stop(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
     """Stop processes; return those that got the signal."""
     return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
 
 
-def resume(processes: Iterable[Process]) -> None:
+def resume(processes: Iterable[ProcessId]) -> None:
     """Let them run again; one that has ended, or runs, is left alone, and so is one that its user stopped, too."""
     for process in sorted(processes):
         if not proc.stopped_twice(process.pid):
             _send(process, signal.SIGCONT)
 
 
-def end(processes: Iterable[Process]) -> None:
+def end(processes: Iterable[ProcessId]) -> None:
     """End them for ever: stopped ones, too."""
     for process in sorted(processes):
         _send(process, signal.SIGKILL)
 
 
-def identified(pid: int) -> Process | None:
+def identified(pid: int) -> ProcessId | None:
     """Return the process that has this pid now; None if there is none."""
     start = proc.process_start_time(pid)
-    return None if start is None else Process(pid, start)
+    return None if start is None else ProcessId(pid, start)
 
 
-def there(processes: Iterable[Process]) -> frozenset[Process]:
+def there(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
     """Return those of them that have not ended."""
     return frozenset(process for process in processes if identified(process.pid) == process)
 
 
-def resting(processes: Iterable[Process]) -> frozenset[Process]:
+def resting(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
     """Return those that were stopped, are held by a debugger, or are about to end."""
-    return frozenset(process for process in processes if proc.rests(process.pid, process.started))
+    return frozenset(process for process in processes if proc.rests(process.pid, process.start))
 
 
-def _send(process: Process, number: signal.Signals) -> bool:
+def _send(process: ProcessId, number: signal.Signals) -> bool:
     try:
-        with proc.meant(process.pid, process.started) as descriptor:
+        with proc.meant(process.pid, process.start) as descriptor:
             if descriptor is None:
                 return False
             signal.pidfd_send_signal(descriptor, number)

@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import proc, signals
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
@@ -64,7 +64,7 @@ class Bouncer:
         take_away: Callable[[str, str, str], None],
         *,
         pod_of: Callable[[int], str | None] = lambda _: None,
-        spare: Callable[[], Iterable[Process]] = lambda: (),
+        spare: Callable[[], Iterable[ProcessId]] = lambda: (),
         opens: Callable[[int], bool] = lambda pid: proc.opens(pid, NVIDIA),
         reader: Reader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
@@ -236,10 +236,10 @@ class Bouncer:
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
 
-    def _held(self, gpu: str) -> Processes:
+    def _held(self, gpu: str) -> ProcessIds:
         """Return the processes that are stopped for other GPUs."""
         others = (one.stopped for other, one in self._gpus.items() if other != gpu)
-        return frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
+        return frozenset[ProcessId]().union(*(processes for by_share in others for processes in by_share.values()))
 
     def _dismiss(self, gpu: str, share: str) -> None:
         proxy = self._proxies.pop((gpu, share), None)
@@ -247,13 +247,13 @@ class Bouncer:
             proxy.close()
 
     async def _present(self, gpu: str, event: Event) -> Present:
-        found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
+        found: dict[str, set[ProcessId]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, keepers in self._gpus[gpu].keepers.items():
             found.setdefault(pod, set()).update(keepers)
         for pod, process in members(self._server, gpu):
             found.setdefault(pod, set()).add(process)
         records = self._gpus[gpu].state.values()
-        meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
+        meant = frozenset[ProcessId]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
         if spared := meant & frozenset(self._spare()):
             spared = await self._in_thread(self._without_gpus, spared)
         ours = frozenset({signals.identified(os.getpid())} - {None})
@@ -284,12 +284,12 @@ class Bouncer:
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
         if isinstance(event, events.Looked):
             judged |= {*event.foreign, *event.beyond}
-        meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
-        meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
-        by_us = frozenset[Process]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
-        resting = await self._in_thread(signals.resting, meant - by_us) if meant - by_us else frozenset[Process]()
+        meant = frozenset[ProcessId]().union(*(present.processes.get(share, frozenset()) for share in judged))
+        meant |= frozenset[ProcessId]().union(*(one.avoiders for one in watched.state.values()))
+        by_us = frozenset[ProcessId]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
+        resting = await self._in_thread(signals.resting, meant - by_us) if meant - by_us else frozenset[ProcessId]()
         holder = server.holder(gpu) if server else None
-        having = holders(server, gpu, holder) if server and holder in judged and holder is not None else Processes()
+        having = holders(server, gpu, holder) if server and holder in judged and holder is not None else ProcessIds()
         excused = {holder: having} if holder is not None and having and having <= resting else {}
         before, watched.resting = watched.resting, {}
         for share, processes in excused.items():
@@ -301,10 +301,10 @@ class Bouncer:
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
 
-    def _without_gpus(self, processes: Processes) -> Processes:
+    def _without_gpus(self, processes: ProcessIds) -> ProcessIds:
         """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
 
-        def opens(one: Process) -> bool:
+        def opens(one: ProcessId) -> bool:
             try:
                 return self._opens(one.pid)
             except OSError:
@@ -355,7 +355,7 @@ class Bouncer:
                 except Exception:  # such as a reader that fails: the next look may not
                     _log.exception("Who uses %s could not be looked at", gpu)
 
-    def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
+    def _give_back(self, gpu: str, share: str, processes: ProcessIds | None = None) -> None:
         """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
         if self._server:
             every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import measured_memory, share_file
 from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
@@ -242,7 +242,7 @@ class Station:
         """Return the bytes of memory that each client has told."""
         return {client: client.share.pool.size(client) for client in self._lines}
 
-    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[Client, int]) -> int:
+    def measured(self, pod: str, held: Mapping[ProcessId, int], context: int, told: Mapping[Client, int]) -> int:
         """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
 
         ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;
@@ -250,7 +250,7 @@ class Station:
         """
         by_client, rest = measured_memory.by_client(
             {
-                client: Process(line.peer.pid, line.peer.start)
+                client: ProcessId(line.peer.pid, line.peer.start)
                 for client, line in self._lines.items()
                 if client.share.name == pod
             },

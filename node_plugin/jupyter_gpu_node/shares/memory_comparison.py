@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.measured_memory import MIB
 
 from .server import ArbiterServer
@@ -53,7 +53,7 @@ class MemoryLooks:
             return None
         told = station.told()
         by_pid = await self._reader.memory(gpu)
-        by_share: Mapping[str, Mapping[Process, int | None]] = {}
+        by_share: Mapping[str, Mapping[ProcessId, int | None]] = {}
         if by_pid:
             known = {process: pod for pod, process in members(self._server, gpu)}
             work = functools.partial(attributed, watched.pods, by_pid, known, self._pod_of)

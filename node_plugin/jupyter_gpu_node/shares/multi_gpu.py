@@ -43,7 +43,7 @@ class Server(Protocol):
         """PID as this process sees it."""
 
     @property
-    def started(self) -> int:
+    def start(self) -> int:
         """Clock ticks after boot."""
 
 
@@ -106,7 +106,7 @@ class Together:
             self._find(self._known)
 
     def _now_known(self) -> frozenset[programs.Process]:
-        return frozenset((one.pid, one.started) for one in self._servers())
+        return frozenset((one.pid, one.start) for one in self._servers())
 
     def _find(self, servers: frozenset[programs.Process]) -> None:
         self._known = servers

@@ -8,7 +8,7 @@ from pathlib import Path
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.rules import pod_cgroup
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import jupyter_server
 from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 
@@ -17,15 +17,15 @@ MOST_PROCESSES = 512
 """Limit for a container without a pid namespace of its own: finding the first of more would take too long."""
 
 
-def of_first(process: Process, uid: str, group: Path | None) -> bool:
+def of_first(process: ProcessId, uid: str, group: Path | None) -> bool:
     """Tell whether it is the first process of a container of that pod, or a descendant of it; ``group``: the pod's."""
     try:
         own = _group(process.pid)
         if pod_cgroup.uid_of(own) != uid:
             return False
-        line = proc.line(process.pid, process.started, MOST_PARENTS)
+        line = proc.line(process.pid, process.start, MOST_PARENTS)
         top = jupyter_server.top([_ancestor(pid, start, own) for pid, start in line], MOST_PARENTS)
-        if top is None or not proc.alive(process.pid, process.started):
+        if top is None or not proc.alive(process.pid, process.start):
             return False
         return jupyter_server.is_first(top, None if top.first or group is None else _starts(group, process.pid))
     except (OSError, ValueError):  # it has ended

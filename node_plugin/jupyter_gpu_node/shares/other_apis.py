@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 LIBRARIES = (
     ("libnvidia-opencl.so", "OpenCL"),
@@ -36,7 +36,7 @@ def named(files: Collection[str], *, asks: bool) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def ways_of(found: Mapping[str, Collection[Process]], members: Collection[Process]) -> dict[str, str]:
+def ways_of(found: Mapping[str, Collection[ProcessId]], members: Collection[ProcessId]) -> dict[str, str]:
     """Return the ways by share; none of a share of which one process has no excuse."""
     ways = {}
     for share, processes in found.items():

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Collection
 
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
@@ -33,23 +33,25 @@ from .server import ArbiterServer, microseconds
 from .share_socket import Line
 
 
-def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
+def holders(server: ArbiterServer, gpu: str, pod: str) -> ProcessIds:
     """Return the processes of the share that have the GPU."""
     station = server.station(gpu)
     found = station.processes.items() if station else ()
-    return Processes(
-        Process(line.peer.pid, line.peer.start) for client, line in found if client.holds and client.share.name == pod
+    return ProcessIds(
+        ProcessId(line.peer.pid, line.peer.start) for client, line in found if client.holds and client.share.name == pod
     )
 
 
-def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process], *, shut: bool = False) -> None:
+def give_back(
+    server: ArbiterServer, gpu: str, pod: str, processes: Collection[ProcessId], *, shut: bool = False
+) -> None:
     """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use.
 
     ``shut``: only for those that can launch nothing more by that lease, whenever they run again.
     """
     station = server.station(gpu)
     for client, line in list(station.processes.items()) if station else ():
-        who = Process(line.peer.pid, line.peer.start)
+        who = ProcessId(line.peer.pid, line.peer.start)
         if shut and station and not station.desk.shut(client, microseconds()):
             continue
         if station and client.share.name == pod and client.holds and who in processes:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.cleanup_process import Deputy
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 # pidfd first, then the look which process that is: as proc.meant does it
 _ACT = """
@@ -42,7 +42,7 @@ class Watchdog:
         self.deputy = Deputy(_ACT, python)
         self._warned = False
 
-    def stop(self, processes: Iterable[Process]) -> None:
+    def stop(self, processes: Iterable[ProcessId]) -> None:
         """Stop processes, even if no deputy can be started.
 
         Else a process that uses up its user's processes or memory could not be stopped any more. The file says which
@@ -57,7 +57,7 @@ class Watchdog:
             self._warned = True
         signals.stop(wanted)
 
-    def resume(self, processes: Iterable[Process]) -> None:
+    def resume(self, processes: Iterable[ProcessId]) -> None:
         """Let them run again, whichever process had stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
@@ -68,5 +68,5 @@ class Watchdog:
         self.deputy.close()
 
 
-def _named(process: Process) -> bytes:
-    return b"%d %d" % (process.pid, process.started)
+def _named(process: ProcessId) -> bytes:
+    return b"%d %d" % (process.pid, process.start)

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
@@ -49,13 +49,13 @@ class Reader(Protocol):
 
 
 def foreign(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
-) -> dict[str, dict[Process, int]]:
+    uses: Mapping[str, Mapping[ProcessId, int]], turns: Mapping[str, int], members: Collection[ProcessId]
+) -> dict[str, dict[ProcessId, int]]:
     """Return, by share, what non-member processes used, at most what others had turns: they launch whenever they like.
 
     ``uses`` and ``turns`` are of the same time, in microseconds.
     """
-    found: dict[str, dict[Process, int]] = {}
+    found: dict[str, dict[ProcessId, int]] = {}
     for share, by_process in uses.items():
         others = _of_others(share, turns)
         for process in sorted(by_process.keys() - members):
@@ -66,7 +66,7 @@ def foreign(
 
 
 def beyond(
-    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
+    uses: Mapping[str, Mapping[ProcessId, int]], turns: Mapping[str, int], members: Collection[ProcessId]
 ) -> dict[str, int]:
     """Return, by share, what its members used beyond its turns; below zero: less. At most what others had turns."""
     found = {}

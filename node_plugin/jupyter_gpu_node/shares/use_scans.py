@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.violations.events import Event, Looked
 
 from .other_apis import ways_of
@@ -27,23 +27,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def members(server: ArbiterServer | None, gpu: str) -> list[tuple[str, Process]]:
+def members(server: ArbiterServer | None, gpu: str) -> list[tuple[str, ProcessId]]:
     """Return the processes that are connected for that GPU, with their pods."""
     found = server.members() if server else ()
-    return [(one.pod, Process(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
+    return [(one.pod, ProcessId(one.process.pid, one.process.start)) for one in found if one.gpu == gpu]
 
 
 def attributed(
     pods: Collection[str],
     by_pid: Mapping[int, T],
-    known: Mapping[Process, str],
+    known: Mapping[ProcessId, str],
     pod_of: Callable[[int], str | None],
-) -> dict[str, dict[Process, T]]:
+) -> dict[str, dict[ProcessId, T]]:
     """Return what the driver says of pids by share and process; those outside these shares are not ours to judge.
 
     It looks at processes: for a thread.
     """
-    found: dict[str, dict[Process, T]] = {}
+    found: dict[str, dict[ProcessId, T]] = {}
     for pid, value in by_pid.items():
         process = signals.identified(pid)
         pod = (known.get(process) or pod_of(pid)) if process and pid != os.getpid() else None
@@ -100,7 +100,7 @@ class Looks:
             return
         self._look_idle(gpu, watched, begin, now, sum(uses.values()))
 
-        def quiet(share: str, processes: Processes) -> bool:
+        def quiet(share: str, processes: ProcessIds) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             return used * 1000 <= watched.penalties.tolerance * (now - begin)
 
@@ -144,8 +144,8 @@ class Looks:
         return found
 
     def _attributed(
-        self, pods: Collection[str], uses: Mapping[int, int], known: list[tuple[str, Process]]
-    ) -> dict[str, dict[Process, int]]:
+        self, pods: Collection[str], uses: Mapping[int, int], known: list[tuple[str, ProcessId]]
+    ) -> dict[str, dict[ProcessId, int]]:
         return attributed(pods, uses, {process: pod for pod, process in known}, self._pod_of)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import Process, boot, namespace
+from jupyter_gpu.backends.local.process_id import boot, namespace
 from jupyter_gpu.backends.local.sharing import files, stopped_elsewhere, trust
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu.backends.local.sharing.pod_client import Seat
 from jupyter_gpu.backends.local.sharing.revoker import Sentencing
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
 from jupyter_gpu.model import strict
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.test_share_files import SHARE
 
@@ -152,7 +152,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = violation_records.Record(1.0, 5, stopped=meant([Process(7, 70)]))
+OFFENCES = violation_records.Record(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))
 
 
 def seat(state: Path) -> Seat:
@@ -285,6 +285,6 @@ def test_what_was_read_is_what_was_written(state: Path) -> None:
     for name, text, _ in FILES.values():
         written(state, name, text)
     assert seat(state).verdicts() == revocation.decode(VERDICTS)
-    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
+    assert stopped_elsewhere.stopped(state) == {ProcessId(7, 70)}
     assert trust.problem(state, ME) == "Words."
     assert recalled(state) == {(UID, GPU)}

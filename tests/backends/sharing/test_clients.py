@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.sharing import process_checks
 from jupyter_gpu.backends.local.sharing.clients import Clients
 from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, Looks
 from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
 from tests.backends.stage import wait_for
 
@@ -27,7 +28,7 @@ ME = os.geteuid()
 def clients() -> Iterator[Clients]:
     """Of one pod of ours."""
     found = Clients()
-    record = Record(UID, Process(1, 1), boot(), namespace())
+    record = Record(UID, ProcessId(1, 1), boot(), namespace())
     found.pods = {UID: Neighbour(record, ME, dead=False)}
     yield found
     found.close()
@@ -37,7 +38,7 @@ def peer(process: subprocess.Popen[bytes], user: int = ME) -> Peer:
     """As the socket tells it."""
     found = identify(process.pid)
     assert found is not None
-    return Peer(found.pid, user, found.started)
+    return Peer(found.pid, user, found.start)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import pytest
 
 from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu.backends.local.sharing import files, supervisor, trust
-from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.stage import PATIENCE, Remote
@@ -302,7 +301,7 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = violation_records.Record(1.0, 1, stopped=meant([process]))
+    stopped = violation_records.Record(1.0, 1, stopped=frozenset([process]))
     machine.arbiter()
     kept = files.home(machine.state) / files.OWN / "offences.json"
     stopped_processes.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})

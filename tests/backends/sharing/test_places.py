@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 
@@ -236,10 +237,10 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
     stopped_processes.save(
-        file, {"GPU-1": {UID: violation_records.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}}
+        file, {"GPU-1": {UID: violation_records.Record(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))}}
     )
     (state / files.ARBITERS / "12345678").mkdir()
-    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
+    assert stopped_elsewhere.stopped(state) == {ProcessId(7, 70)}
     body = file.read_text()
     for text in ("", "[]", body.replace(boot(), "another"), body.replace("70", '"x"')):
         file.write_text(text)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
 from jupyter_gpu.backends.local.sharing import supervisor
 from jupyter_gpu.backends.local.sharing.rules import revocation
@@ -17,10 +16,11 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 
 UID = "0" * 32
-SERVER = Process(1, 2)
+SERVER = ProcessId(1, 2)
 GPU, OTHER = "GPU-1", "GPU-2"
 
 
@@ -101,7 +101,7 @@ def test_whoever_is_left_without_is_not_served() -> None:
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
-FOUND = Verdict("key", GPU, "It kept the GPU.", (Process(5, 6),))
+FOUND = Verdict("key", GPU, "It kept the GPU.", (ProcessId(5, 6),))
 
 
 def test_a_verdict_is_read_as_it_was_written() -> None:
@@ -126,7 +126,7 @@ def test_what_is_no_verdict_is_refused(text: bytes) -> None:
 
 def test_a_verdict_names_no_more_processes_than_can_be_read() -> None:
     """Of thousands the first are enough: the server finds the others itself."""
-    many = Verdict("k", GPU, "r", tuple(Process(pid, 1) for pid in range(1, 1000)))
+    many = Verdict("k", GPU, "r", tuple(ProcessId(pid, 1) for pid in range(1, 1000)))
     assert len(revocation.decode(revocation.encode([many]))[0].processes) == revocation.MAX_PROCESSES
 
 

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from jupyter_gpu.backends.local import notify
 from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, namespace
+from jupyter_gpu.backends.local.process_id import namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.enforcer import Bouncer
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
@@ -115,7 +116,7 @@ class Arbiter:
             self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
-            spare=lambda: ending.meant(self._clients.servers()),
+            spare=lambda: frozenset(self._clients.servers()),
             reader=self._users,
             penalties=lambda gpu: rules.of(gpu).penalties,
         )
@@ -269,7 +270,7 @@ class Arbiter:
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
-            Process(one.process.pid, one.process.start)
+            ProcessId(one.process.pid, one.process.start)
             for one in self._server.members()
             if (one.gpu, one.pod) == (gpu, pod)
         )

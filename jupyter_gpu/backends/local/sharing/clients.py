@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, identify
+from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
 
 from .process_checks import Looks
@@ -32,7 +33,7 @@ class Clients:
         for user in self._looks.keys() - {pod.owner for pod in pods.values()}:
             self._looks.pop(user).close()
 
-    def servers(self) -> Iterable[Process]:
+    def servers(self) -> Iterable[ProcessId]:
         """Return the Jupyter servers."""
         return tuple(pod.record.server for pod in self._pods.values())
 
@@ -63,7 +64,7 @@ class Clients:
         ``since``.
         """
         found = identify(pid)
-        return self.pod_of(pid) if since is not None and found and found.started >= since else None
+        return self.pod_of(pid) if since is not None and found and found.start >= since else None
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -92,7 +93,7 @@ def _in_its_group(peer: Peer, pod: Neighbour) -> str:
 
 def _with_its_mark(peer: Peer, pod: Neighbour) -> str:
     """Refuse a process without the pod's mark; one that cannot be read is told by its user alone."""
-    server = Process(peer.pid, peer.start) == pod.record.server
+    server = ProcessId(peer.pid, peer.start) == pod.record.server
     if server or peer.pid in pod.place.among((peer.pid,)) or _hidden(peer.pid):
         return ""
     return f"was not started by pod {pod.uid}: {MARK} is not in its environment"

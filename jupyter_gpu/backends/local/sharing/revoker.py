@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import Process, identify
+from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import paths as share_places
 
 from . import trust
@@ -34,7 +35,7 @@ class Accusation:
     gpu: str
     pod: str
     reason: str
-    members: frozenset[Process]
+    members: frozenset[ProcessId]
     """Processes of the share that the server knew."""
     pids: frozenset[int]
     """Pids of all processes that used the GPU, as the driver saw it."""

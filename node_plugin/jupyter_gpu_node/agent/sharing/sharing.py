@@ -26,7 +26,7 @@ from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforcer import Bouncer
 from jupyter_gpu_node.shares.peer import in_its_pod
@@ -70,7 +70,7 @@ class Sharing:
         installed: Gate,
         gated: Callable[[], Collection[str]],
         heard: Callable[[], bool],
-        servers: Callable[[], Collection[Process]],
+        servers: Callable[[], Collection[ProcessId]],
         reader: Reader | None = None,
     ) -> None:
         self._settings = settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.turns.memory import Held
 
 MIB = 2**20
@@ -14,7 +14,7 @@ C = TypeVar("C")
 
 
 def by_client(
-    processes: Mapping[C, Process], held: Mapping[Process, int], context: int, told: Mapping[C, int]
+    processes: Mapping[C, ProcessId], held: Mapping[ProcessId, int], context: int, told: Mapping[C, int]
 ) -> tuple[dict[C, Held], int]:
     """Return what each connection's process holds beyond its contexts, and what those without a connection hold.
 
@@ -22,7 +22,7 @@ def by_client(
     connected after the driver was asked, and so is not in ``told``, may have told in another connection before, and is
     not measured yet.
     """
-    connections: dict[Process, list[C]] = {}
+    connections: dict[ProcessId, list[C]] = {}
     for client, process in processes.items():
         connections.setdefault(process, []).append(client)
     found: dict[C, Held] = {}

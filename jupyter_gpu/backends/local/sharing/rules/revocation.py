@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jupyter_gpu.backends.local.process_id import Process
+from jupyter_gpu.backends.local.process_id import process_json, read_process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import read_uuid
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 MAX_BYTES = 64 * 1024
 MAX_VERDICTS = 64
@@ -17,7 +18,7 @@ MAX_REASON = 512
 NAME = "verdicts.json"
 """Name of the file, beside the sockets of the pod."""
 
-_read_processes = strict.list_of(Process.from_json, MAX_PROCESSES)
+_read_processes = strict.list_of(read_process, MAX_PROCESSES)
 
 
 class Verdict(NamedTuple):
@@ -28,7 +29,7 @@ class Verdict(NamedTuple):
     gpu: str
     reason: str
     """Reason in plain words for the user."""
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessId, ...] = ()
     """Processes that used the GPU for that share then."""
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class Verdict(NamedTuple):
             "key": self.key,
             "gpu": self.gpu,
             "reason": strict.printable(self.reason, MAX_REASON),
-            "processes": [process.to_json() for process in self.processes[:MAX_PROCESSES]],
+            "processes": [process_json(process) for process in self.processes[:MAX_PROCESSES]],
         }
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 
 # --- what happens -----------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ class TurnEnded:
     """The end of a share's turn that was asked for in the name of its stopped processes."""
 
     share: str
-    there: Processes
+    there: ProcessIds
     """Processes of `Record.avoiders` that have not ended."""
 
 
@@ -52,7 +52,7 @@ class TurnEnded:
 class Looked:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
-    foreign: Mapping[str, Mapping[Process, int]]
+    foreign: Mapping[str, Mapping[ProcessId, int]]
     """Use by processes that never ask."""
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Stop:
     """An order to stop these processes, and to tell the share's user why."""
 
     share: str
-    processes: Processes
+    processes: ProcessIds
     reason: str
     """Empty: it was told before."""
 
@@ -101,7 +101,7 @@ class Continue:
     """An order to let these processes run again."""
 
     share: str
-    processes: Processes
+    processes: ProcessIds
 
 
 @dataclass(frozen=True, slots=True)

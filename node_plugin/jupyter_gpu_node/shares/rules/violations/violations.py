@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 
 from .events import (
     Began,
@@ -63,9 +63,9 @@ class Present:
     A process rests if its user or a debugger stopped it, or if it is about to end: it is left as it is.
     """
 
-    processes: Mapping[str, Processes] = field(default_factory=dict)
-    never: Processes = frozenset()
-    resting: Processes = frozenset()
+    processes: Mapping[str, ProcessIds] = field(default_factory=dict)
+    never: ProcessIds = frozenset()
+    resting: ProcessIds = frozenset()
     excused: frozenset[str] = frozenset()
     """Shares that have the GPU, all of whose processes that have it rest."""
     throttled: Mapping[str, int] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def _let_be(one: Record) -> Record:
     return replace(one, avoiders=frozenset(), kept=0, looks=0)
 
 
-def _between_turns(share: str, one: Record, there: Processes, now: int, orders: list[Order]) -> Record:
+def _between_turns(share: str, one: Record, there: ProcessIds, now: int, orders: list[Order]) -> Record:
     """Stop its avoiders, which have had their turn."""
     if one.stopped or one.taken or not one.kept:
         return one
@@ -163,7 +163,7 @@ def _between_turns(share: str, one: Record, there: Processes, now: int, orders: 
     return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
 
 
-def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
+def _looked(one: Record, foreign: Mapping[ProcessId, int], beyond: int, passed: int, penalties: Penalties) -> Record:
     """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
     if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0, slowly=0)
@@ -173,7 +173,7 @@ def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: in
         one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0, slowly=0)
         return one if rests < RESTS else _let_be(one)
     seen = used * 1000 > penalties.tolerance * passed
-    avoiders = one.avoiders | foreign.keys() if seen else Processes()
+    avoiders = one.avoiders | foreign.keys() if seen else ProcessIds()
     sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
     slow = max(0, one.slowly + beyond - SLOW_DOUBT * passed // 1000)
     return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
@@ -244,7 +244,7 @@ def _excused(share: str, one: Record, now: int, present: Present, penalties: Pen
     return replace(one, rested=rested, late=None) if now < rested + penalties.longest else replace(one, rested=None)
 
 
-def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
+def _corrected(share: str, one: Record, stoppable: ProcessIds, never: ProcessIds, orders: list[Order]) -> Record:
     """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
     if one.between:
