@@ -244,8 +244,8 @@ class Actor:
         """End the backend, not the process."""
         await self.backend.stop()
 
-    async def poke(self) -> None:
-        """Have the backend look at everything, as a poke of another server does."""
+    async def notify(self) -> None:
+        """Have the backend look at everything, as a notification from another server does."""
         folder = self.backend._pod._store.pods
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"", str(folder / f"{self.backend.view().instance}.sock"))

@@ -52,7 +52,7 @@ records = st.builds(
     ),
     attached=st.none() | st.builds(Attached, numbers, distinct(shares), distinct(draining), reasons),
     outside=st.lists(processes, max_size=3).map(tuple),
-    judged=st.just(()),
+    revocations=st.just(()),
 )
 
 

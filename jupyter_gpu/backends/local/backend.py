@@ -79,7 +79,7 @@ class LocalBackend:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
         self._watch = Watch(self._wake)
         self._timer: asyncio.TimerHandle | None = None
-        self._poked: socket.socket | None = None
+        self._notified: socket.socket | None = None
         self._waking = False
         self._guarded = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,10 +151,10 @@ class LocalBackend:
         self._watch.set(())
         if self._timer:
             self._timer.cancel()
-        if self._poked:
-            asyncio.get_running_loop().remove_reader(self._poked)
-            self._poked.close()
-            self._poked = None
+        if self._notified:
+            asyncio.get_running_loop().remove_reader(self._notified)
+            self._notified.close()
+            self._notified = None
         self._worker.shutdown(wait=False)
 
     async def _do(self, job: Callable[[], T]) -> T:
@@ -213,18 +213,18 @@ class LocalBackend:
                 except Exception:
                     _log.exception("A listener for GPU changes failed.")
 
-    def _listen(self, poked: socket.socket | None) -> None:
-        if poked is self._poked or self._loop is None:
+    def _listen(self, notified: socket.socket | None) -> None:
+        if notified is self._notified or self._loop is None:
             return
-        if self._poked:
-            self._loop.remove_reader(self._poked)
-            self._poked.close()
-        self._poked = poked
-        if poked:
-            self._loop.add_reader(poked, self._heard, poked)
+        if self._notified:
+            self._loop.remove_reader(self._notified)
+            self._notified.close()
+        self._notified = notified
+        if notified:
+            self._loop.add_reader(notified, self._heard, notified)
 
-    def _heard(self, poked: socket.socket) -> None:
-        notify.drain(poked)
+    def _heard(self, notified: socket.socket) -> None:
+        notify.drain(notified)
         self._wake()
 
 

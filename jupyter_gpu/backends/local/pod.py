@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpu.backends.local.rules.site_limit import SiteLimit
 from jupyter_gpu.backends.local.rules.views import Troubles, compose
-from jupyter_gpu.backends.local.sharing.pod_client import Seat
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish, held
 from jupyter_gpu.model.annotations import record as next_request
@@ -35,7 +35,7 @@ from .guard import Guard
 from .other_pods import sharers, survey
 from .pod_processes import Place, take_back
 from .process_id import FIRST_NAMESPACE, alive, boot, identify, namespace, since_boot
-from .record import MAX_JUDGED, Record, without
+from .record import MAX_REVOCATIONS, Record, without
 from .repair import World, tidy
 from .scan_result import Sight
 from .settings import Settings
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
     view: View
     socket: socket.socket | None
-    """Socket by which other servers poke this pod."""
+    """Socket on which other servers notify this pod."""
     due: float | None
     """Time of the next look, on the clock of `time.monotonic`; ``None``: only when something happens."""
     watch: frozenset[ProcessId]
@@ -108,7 +108,7 @@ class Pod:
         self._problem = ""
         self._retry = RETRY
         self._repairs: tuple[str, ...] = ()
-        self._seat = Seat(self._store.path, self.uid, self._move_out, self._poke_self)
+        self._pod_client = PodClient(self._store.path, self.uid, self._move_out, self._notify_self)
         self._taken: tuple[tuple[str, str], ...] = ()
         self.view = View(self.uid, 0, Mode.SOFT, bool(settings.simulated_gpus), "local", 0, 0, (0,))
 
@@ -127,11 +127,11 @@ class Pod:
             {simulated_gpus.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
         )
         limit = {surroundings.SITE: self._site.value} if self._site.value is not None else {}
-        return {MARK: self.uid, **simulated, **limit, **self._seat.environment}
+        return {MARK: self.uid, **simulated, **limit, **self._pod_client.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
         """Return the variables by which programs with this environment take turns. Blocks; any thread may ask."""
-        return self._seat.search_path(environ)
+        return self._pod_client.search_path(environ)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Pod:
                 self._survey()
             self._advance(None, thorough=self._new)
             if self._new and self._settings.pid in (None, os.getpid()):
-                self._seat.prepare()
+                self._pod_client.prepare()
             self._new = False
             self._obey()
 
@@ -204,7 +204,7 @@ class Pod:
         self._ask_driver()
         self._look_at_mine()
         shares = self._record.attached.shares if self._record.attached else ()
-        return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
+        return self._stock.loads(mine), self._pod_client.sample(share.uuid for share in shares if not share.exclusive)
 
     def details(self) -> Mapping[str, GpuDetails]:
         """Return the details of the pod's GPUs beyond their load, for its user; by uuid."""
@@ -241,7 +241,7 @@ class Pod:
         left = not self._leave() or bool(self._draining())
         faults.point("stop:left")
         take_back(self.environment)
-        self._seat.forget()
+        self._pod_client.forget()
         with self._may_fail(), self._store.locked() as session:
             if left:
                 self._save(session, ended=True)
@@ -251,13 +251,13 @@ class Pod:
         with contextlib.suppress(BackendUnavailable, OSError):
             self._tell()
         self._follow()
-        self._seat.close(left=left)
+        self._pod_client.close(left=left)
         self._stock.close()
         self._due = None
 
-    def _poke_self(self) -> None:
+    def _notify_self(self) -> None:
         with contextlib.suppress(OSError):
-            notify.poke(self._store.pods, [f"{self.uid}.sock"])
+            notify.send(self._store.pods, [f"{self.uid}.sock"])
 
     def _move_out(self, pid: int) -> None:
         """Move a helper that was started later out of the pod's group, into the one above."""
@@ -284,11 +284,11 @@ class Pod:
 
     def outcome(self) -> Outcome:
         """Return the result of a job, failed or not."""
-        seat = self._seat
+        client = self._pod_client
         damaged = len(self._world.unreadable)
         place = (self._around, self._strangers.elsewhere, self._untold, self._site)
         troubles = Troubles(
-            self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
+            self._problem, damaged, self._repairs, client.missing, client.trouble, client.notice, self._taken, *place
         )
         known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
         view = compose(self.view.version, *known)
@@ -300,12 +300,12 @@ class Pod:
     # -- one step -----------------------------------------------------------------------------------------------------
 
     def _advance(
-        self, wish: Wish | None, *, thorough: bool = False, judged: str = "", busy: frozenset[str] | None = None
+        self, wish: Wish | None, *, thorough: bool = False, revocation: str = "", busy: frozenset[str] | None = None
     ) -> None:
         """Turn after turn until nothing changes any more by itself.
 
-        ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``judged``: the
-        verdict that is carried out by this. ``busy``: GPUs that should stay, in place of those that are in use.
+        ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``revocation``:
+        the key of the one that this carries out. ``busy``: GPUs that should stay, in place of those that are in use.
         """
         before = self._record
         # Idle GPUs go first; where all or none of them go there is nothing to choose.
@@ -317,8 +317,8 @@ class Pod:
             for _ in range(MAX_TURNS):
                 drained = self._draining()
                 with self._store.locked() as session:
-                    self._turn(session, wish, busy, sight, judged)
-                wish, judged = None, ""
+                    self._turn(session, wish, busy, sight, revocation)
+                wish, revocation = None, ""
                 if self._draining() - sight.looked:
                     sight = self._drained = self._look(self._draining())
                     faults.point("look:done")
@@ -337,7 +337,7 @@ class Pod:
         self._problem = ""
         self._retry = RETRY
 
-    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, judged: str) -> None:
+    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, revocation: str) -> None:
         """Read, record the wish, decide, apply, and record, all under the lock."""
         self._join(session)
         self._strangers.alone = {}  # a look is good for one decision
@@ -348,8 +348,9 @@ class Pod:
             self._save(session, requested=requested)
             return
         # The wish and its answer in one write: no other server sees one without the other.
-        done = (*self._record.judged, judged)[-MAX_JUDGED:] if judged else self._record.judged
-        self._save(session, requested=requested, allocated=self._decide(requested, busy), judged=done)
+        known = self._record.revocations
+        done = (*known, revocation)[-MAX_REVOCATIONS:] if revocation else known
+        self._save(session, requested=requested, allocated=self._decide(requested, busy), revocations=done)
         faults.point("decide:recorded")
         self._carry_out(session, sight)
 
@@ -458,23 +459,23 @@ class Pod:
     # -- time shares --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        self._seat.follow(held(self._record.allocated, self._record.attached))
+        self._pod_client.follow(held(self._record.allocated, self._record.attached))
 
     def _obey(self) -> None:
-        """Give back what the arbiter has taken away, once for each of its verdicts."""
-        for verdict in self._seat.verdicts():
-            if verdict.key in self._record.judged:
+        """Give back what the arbiter has taken away, once for each revocation."""
+        for revocation in self._pod_client.revocations():
+            if revocation.key in self._record.revocations:
                 continue
             ours = self._guard.place.processes() if self._guard else frozenset()
-            holders = self._look(frozenset({verdict.gpu} & self._stock.seen.keys()), proof=False).processes
-            named = verdict.processes if self._seat.trusted else ()
+            holders = self._look(frozenset({revocation.gpu} & self._stock.seen.keys()), proof=False).processes
+            named = revocation.processes if self._pod_client.trusted else ()
             guilty = {process for process in {*named, *holders} if process.pid in ours}
-            wish = without(self._record, verdict.gpu)
-            keep = self._held() - {verdict.gpu}
-            self._advance(wish, judged=verdict.key, busy=keep)
+            wish = without(self._record, revocation.gpu)
+            keep = self._held() - {revocation.gpu}
+            self._advance(wish, revocation=revocation.key, busy=keep)
             if wish is not None:
-                gpu = self._stock.seen.get(verdict.gpu)
-                self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
+                gpu = self._stock.seen.get(revocation.gpu)
+                self._taken += ((f"GPU {gpu.index}" if gpu else revocation.gpu, revocation.reason),)
             from jupyter_gpu.backends.local.sharing.ending import end  # needed only where a rule was broken
 
             end(guilty - {self._record.server})
@@ -557,7 +558,7 @@ class Pod:
             pauses.append(RETRY)
         if self._guard and self._guard.problem:
             pauses.append(RETRY)
-        if self._seat.waits:
+        if self._pod_client.waits:
             pauses.append(RETRY)
         if self._held():
             pauses += [INTERVAL, self._strangers.pause(time.monotonic())]
@@ -573,14 +574,14 @@ class Pod:
         return 0.0 if when is None else max(0.0, when - since_boot())
 
     def _watch(self) -> frozenset[ProcessId]:
-        """Return the processes whose end may free what we wait for: a killed server does not poke us."""
+        """Return the processes whose end may free what we wait for: a killed server does not notify us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
         draining = self._drained.processes if self._draining() else frozenset()
         return waited_for | draining | self._strangers.watched(self._held())
 
     def _tell(self) -> None:
-        notify.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
+        notify.send(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
 
     @contextlib.contextmanager
     def _may_fail(self) -> Any:

@@ -18,9 +18,9 @@ MAX_BYTES = 256 * 1024
 FORMAT = 1
 
 read_uid = strict.text(64)
-MAX_JUDGED = 16
+MAX_REVOCATIONS = 16
 _read_processes = strict.list_of(read_process, 4096)
-_read_judged = strict.list_of(strict.text(64), MAX_JUDGED)
+_read_revocations = strict.list_of(strict.text(64), MAX_REVOCATIONS)
 
 
 class Record(NamedTuple):
@@ -41,8 +41,8 @@ class Record(NamedTuple):
     attached: Attached | None = None
     outside: tuple[ProcessId, ...] = ()
     """Processes of no pod that had one of its GPUs open before it was granted, such as a display server."""
-    judged: tuple[str, ...] = ()
-    """Keys of the latest verdicts of the arbiter that were carried out."""
+    revocations: tuple[str, ...] = ()
+    """Keys of the latest revocations by the arbiter that were carried out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
@@ -59,7 +59,7 @@ class Record(NamedTuple):
             "allocated": self.allocated.to_json() if self.allocated else None,
             "attached": self.attached.to_json() if self.attached else None,
             "outside": [process_json(process) for process in self.outside],
-            "judged": list(self.judged),
+            "judged": list(self.revocations),
         }
 
     def encode(self) -> bytes:
@@ -83,7 +83,7 @@ class Record(NamedTuple):
             allocated=strict.optional(body, "allocated", lambda value, _: Allocated.from_json(value)),
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
-            judged=strict.optional(body, "judged", _read_judged) or (),
+            revocations=strict.optional(body, "judged", _read_revocations) or (),
         )
 
 

@@ -44,7 +44,7 @@ def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:
         return frozenset(), ()
-    deaf = notify.poke(store.pods, (f"{uid}.sock" for uid in suspects))
+    deaf = notify.send(store.pods, (f"{uid}.sock" for uid in suspects))
     unreadable = set()
     repairs = []
     for uid in sorted(suspects):

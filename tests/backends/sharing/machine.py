@@ -104,7 +104,7 @@ class Machine(Stage):
 
         def serves() -> int | None:
             found = [pid for pid in self.arbiters() if pid != but]
-            return found[0] if len(found) == 1 and trust.living(self.state) is not None else None
+            return found[0] if len(found) == 1 and trust.arbiter_user(self.state) is not None else None
 
         pid: int = wait_for(serves, "an arbiter")
         return pid

@@ -17,10 +17,10 @@ from jupyter_gpu.backends.local import notify
 from jupyter_gpu.backends.local.process_id import boot, namespace
 from jupyter_gpu.backends.local.sharing import files, stopped_elsewhere, trust
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.pod_client import Seat
-from jupyter_gpu.backends.local.sharing.revoker import Sentencing
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
+from jupyter_gpu.backends.local.sharing.revoker import Revoker
 from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.violations import violation_records
@@ -56,14 +56,14 @@ def listening(state: Path, user: int) -> Iterator[Path]:
     (state / files.ARBITERS).chmod(0o1777)
     for path in (own.parent, own):
         os.chown(path, user, -1)
-    with notify.listen(own, files.POKED):
+    with notify.listen(own, files.NOTIFY_SOCKET):
         yield own
 
 
 @contextlib.contextmanager
 def locking(state: Path, user: int) -> Iterator[None]:
     """A process of that user has the lock."""
-    made = trust.Serving(state)
+    made = trust.ServingLock(state)
     assert made.keep()
     made.close()
     command = [sys.executable, "-I", "-S", "-c", LOCKER, str(state / trust.SERVING), str(user)]
@@ -96,17 +96,17 @@ def test_a_lower_number_is_no_claim(state: Path) -> None:
     """Who listens and has no lock is nobody; who has it is believed as long as nobody better listens."""
     with listening(state, LOW), listening(state, HIGH):
         assert trust.listening(state) == {LOW, HIGH}
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
         with locking(state, HIGH):
             assert trust.serving(state) == {HIGH}
-            assert trust.living(state) == HIGH
+            assert trust.arbiter_user(state) == HIGH
             with listening(state, 0):
-                assert trust.living(state) == 0
+                assert trust.arbiter_user(state) == 0
             os.chown(state, LOW, -1)
-            assert trust.living(state) == LOW
+            assert trust.arbiter_user(state) == LOW
             os.chown(state, 0, -1)
-            assert trust.living(state) == HIGH
-        assert trust.living(state) is None
+            assert trust.arbiter_user(state) == HIGH
+        assert trust.arbiter_user(state) is None
     assert trust.listening(state) == frozenset()
 
 
@@ -114,12 +114,12 @@ def test_a_lower_number_is_no_claim(state: Path) -> None:
 def test_a_lock_alone_is_no_arbiter(state: Path) -> None:
     """Nor does it help another user, who listens."""
     with listening(state, LOW), locking(state, HIGH):
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
 
 
 def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
     """A file that was removed is made anew; what is no file is none, and costs nobody anything else."""
-    serving = trust.Serving(state)
+    serving = trust.ServingLock(state)
     try:
         assert serving.keep()
         assert serving.keep()
@@ -140,7 +140,7 @@ def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
 
 def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
     """Until that one ends: then it is ours at the next look."""
-    serving = trust.Serving(state)
+    serving = trust.ServingLock(state)
     with locking(state, ME):
         assert trust.serving(state) == {ME}
         assert not serving.keep()
@@ -151,31 +151,31 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
-VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
+REVOCATIONS = revocation.encode([Revocation("key", GPU, "A reason.")])
 OFFENCES = violation_records.Record(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))
 
 
-def seat(state: Path) -> Seat:
+def pod_client(state: Path) -> PodClient:
     """A pod's, which believes our own user's arbiter."""
-    found = Seat(state, UID, lambda _: None, lambda: None)
+    found = PodClient(state, UID, lambda _: None, lambda: None)
     found._user = ME
     return found
 
 
 def recalled(state: Path) -> object:
     """By the next arbiter."""
-    sentencing = Sentencing(state, files.home(state), Clients(), lambda: None)
-    sentencing.recall(UID)
-    return sentencing.taken
+    revoker = Revoker(state, files.home(state), Clients(), lambda: None)
+    revoker.recall(UID)
+    return revoker.taken
 
 
 FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
-    "verdicts": (f"{UID}/shares/{revocation.NAME}", VERDICTS, lambda state: seat(state).verdicts()),
-    "recalled": (f"{UID}/shares/{revocation.NAME}", VERDICTS, recalled),
+    "verdicts": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, lambda state: pod_client(state).revocations()),
+    "recalled": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, recalled),
     "use": (
         f"{UID}/shares/{GPU}.json",
         strict.dumps({**SHARE.to_json(), "written": 1}).encode(),
-        lambda state: seat(state).sample([GPU]),
+        lambda state: pod_client(state).sample([GPU]),
     ),
     "problem": ("own/problem", b"Words.", lambda state: trust.problem(state, ME)),
     "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not trust.sees_us(state, ME)),
@@ -284,7 +284,7 @@ def test_what_was_read_is_what_was_written(state: Path) -> None:
     assert trust.silence(state, ME) == float("inf")
     for name, text, _ in FILES.values():
         written(state, name, text)
-    assert seat(state).verdicts() == revocation.decode(VERDICTS)
+    assert pod_client(state).revocations() == revocation.decode(REVOCATIONS)
     assert stopped_elsewhere.stopped(state) == {ProcessId(7, 70)}
     assert trust.problem(state, ME) == "Words."
     assert recalled(state) == {(UID, GPU)}

@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.sharing import process_checks
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, Looks
+from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, ProcessChecks
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
@@ -114,7 +114,7 @@ def slow() -> Iterator[Slow]:
 
 def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
     """The loop goes on; who asks again has the answer when it is there, and it was looked once."""
-    one = Looks()
+    one = ProcessChecks()
     for _ in range(3):
         assert one.ask("a", slow) == NOT_YET
     slow.end.set()
@@ -126,7 +126,7 @@ def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
 def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) -> None:
     """For a second: so a flood of them costs the loop next to nothing. After that it is patient again."""
     now = 0.0
-    one = Looks(lambda: now)
+    one = ProcessChecks(lambda: now)
     assert one.ask("a", slow) == NOT_YET
     slow.end.set()
     one._thread.submit(lambda: None).result()
@@ -143,7 +143,7 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
 
 def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
     """As many as were asked for are never kept; while none has ended, nothing more is begun."""
-    one = Looks()
+    one = ProcessChecks()
     for number in range(process_checks.MOST + 5):
         assert one.ask(number, slow) == NOT_YET
     assert len(one._asked) == process_checks.MOST
@@ -161,8 +161,8 @@ def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.
     clients.pods = {UID: mine, OTHER: Neighbour(mine.record, ME + 1, dead=False)}
     who = peer(program)
     assert answer(clients, who) == ""
-    clients._looks[ME].ask("stuck", slow)
+    clients._checks[ME].ask("stuck", slow)
     assert NOT_YET in clients.check(who, UID)
     assert answer(clients, Peer(who.pid, ME + 1, who.start), OTHER) == ""
     clients.pods = {UID: mine}
-    assert set(clients._looks) == {ME}
+    assert set(clients._checks) == {ME}

@@ -34,7 +34,7 @@ def serving(state: Path, user: int = ME) -> Iterator[None]:
     """An arbiter of that user is there: whoever listens is one."""
     own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
-    with notify.listen(own, files.POKED):
+    with notify.listen(own, files.NOTIFY_SOCKET):
         yield
 
 
@@ -117,10 +117,10 @@ def test_a_long_log_begins_anew(state: Path) -> None:
 
 def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
     """Its socket alone is none."""
-    assert trust.living(state) is None
+    assert trust.arbiter_user(state) is None
     with serving(state):
-        assert trust.living(state) == ME
-    assert trust.living(state) is None
+        assert trust.arbiter_user(state) == ME
+    assert trust.arbiter_user(state) is None
     assert trust.silence(state, ME + 1) == float("inf")
 
 
@@ -129,11 +129,11 @@ def test_nobody_speaks_for_another_user(state: Path) -> None:
     """A folder must belong to the user whose number it has, wholly."""
     os.chown(state, 4321, -1)
     with serving(state, 4321):
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
         os.chown(files.home(state, 4321), 4321, -1)
-        assert trust.living(state) == 4321
+        assert trust.arbiter_user(state) == 4321
         files.home(state, 4321).chmod(0o1777)
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
 
 
 def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
         files.beat(own)
         assert trust.silence(state, ME) < 60
         old = time.monotonic_ns() - 1000 * 10**9
-        os.utime(own / files.POKED, ns=(old, old))
+        os.utime(own / files.NOTIFY_SOCKET, ns=(old, old))
         assert 999 < trust.silence(state, ME) < 1060
 
 
@@ -177,18 +177,18 @@ def test_a_link_leads_where_it_should(state: Path) -> None:
     """In one step, as often as needed; what is no link stays."""
     link, plain = state / "link", state / "plain"
     for target in ("a", "b", "b"):
-        files.lead(link, Path(target))
+        files.link_to(link, Path(target))
         assert link.readlink() == Path(target)
     assert [path.name for path in state.iterdir()] == ["link"]
-    files.part(link)
-    files.part(link)
+    files.remove_link(link)
+    files.remove_link(link)
     plain.write_text("")
-    files.part(plain)
+    files.remove_link(plain)
     assert [path.name for path in state.iterdir()] == ["plain"]
     folder = state / "folder"
     (folder / "full").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        files.lead(folder, Path("a"))
+        files.link_to(folder, Path("a"))
     assert sorted(path.name for path in state.iterdir()) == ["folder", "plain"]
 
 
@@ -199,7 +199,7 @@ def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
     known, gone = "1" * 32, "2" * 32
     for pod in (known, gone):
         (home / pod / "shares").mkdir(parents=True)
-        files.lead(gates / pod[: files.SHORT], home / pod)
+        files.link_to(gates / pod[: files.SHORT], home / pod)
     (gates / ("3" * 16)).mkdir()
     traces = records.traces(state, home)
     records.tidy(state, home, traces, [known])

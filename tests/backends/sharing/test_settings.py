@@ -14,9 +14,9 @@ import pytest
 
 from jupyter_gpu.backends.local.process_id import boot
 from jupyter_gpu.backends.local.sharing import files, gpu_memory, last_rules, trust
-from jupyter_gpu.backends.local.sharing.gpu_memory import Memories
-from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, Rules, parse
-from jupyter_gpu.backends.local.sharing.pod_client import Seat
+from jupyter_gpu.backends.local.sharing.gpu_memory import GpuMemory
+from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, MachineRules, parse
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.gpus import simulated
 from jupyter_gpu_node.shares.rules.gpu_settings import Rules as Set
@@ -42,22 +42,22 @@ def write(path: Path, value: Any, mode: int = 0o644) -> Path:
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Rules:
+def rules(tmp_path: Path) -> MachineRules:
     """Of a state directory; the machine's own file is beside it."""
     (tmp_path / "state").mkdir()
-    return Rules(tmp_path / "state", tmp_path / "machine.json")
+    return MachineRules(tmp_path / "state", tmp_path / "machine.json")
 
 
 # --- which file, whose --------------------------------------------------------------------------------------------
 
 
-def test_without_a_file_the_defaults_hold(rules: Rules) -> None:
+def test_without_a_file_the_defaults_hold(rules: MachineRules) -> None:
     """And nothing is wrong."""
     assert not rules.look()
     assert (rules.of("GPU-1"), rules.problem) == (Set(), "")
 
 
-def test_this_host_and_this_gpu_have_rules_of_their_own(rules: Rules, tmp_path: Path) -> None:
+def test_this_host_and_this_gpu_have_rules_of_their_own(rules: MachineRules, tmp_path: Path) -> None:
     """So that one file does for many machines."""
     nodes = {socket.gethostname(): {"timing": {"lease": 9_000}}, "another": {"timing": {"lease": 8_000}}}
     write(tmp_path / "state" / NAME, {"nodes": nodes, "gpus": {"GPU-7": {"penalties": {"strikes": 2}}}})
@@ -67,7 +67,7 @@ def test_this_host_and_this_gpu_have_rules_of_their_own(rules: Rules, tmp_path: 
 
 
 @pytest.mark.root
-def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: Rules, tmp_path: Path) -> None:
+def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: MachineRules, tmp_path: Path) -> None:
     """Even if it is a bad one; without it the state directory's does, and without both the defaults."""
     write(tmp_path / "state" / NAME, {"timing": {"savings": 1}})
     machine = write(tmp_path / "machine.json", {"timing": {"savings": 2}})
@@ -84,7 +84,7 @@ def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: Rules, t
     assert rules.of("GPU-1").timing == DEFAULT
 
 
-def test_a_mistake_changes_nothing_and_is_explained(rules: Rules, tmp_path: Path) -> None:
+def test_a_mistake_changes_nothing_and_is_explained(rules: MachineRules, tmp_path: Path) -> None:
     """What was read before holds until the file is corrected."""
     path = write(tmp_path / "state" / NAME, {"timing": {"lease": 9_000}})
     assert rules.look()
@@ -122,7 +122,7 @@ def belongs_to_another(path: Path) -> None:
 )
 @pytest.mark.parametrize("where", [f"state/{NAME}", pytest.param("machine.json", marks=pytest.mark.root)])
 def test_what_others_may_have_written_does_not_count(
-    rules: Rules, tmp_path: Path, make: Any, words: str, where: str
+    rules: MachineRules, tmp_path: Path, make: Any, words: str, where: str
 ) -> None:
     """Nobody sets the rules by which all share, but who owns the machine or the state directory."""
     make(tmp_path / where)
@@ -133,7 +133,7 @@ def test_what_others_may_have_written_does_not_count(
 
 
 @pytest.mark.root
-def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: Rules, tmp_path: Path) -> None:
+def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: MachineRules, tmp_path: Path) -> None:
     """For those without root; the file of the machine must be root's."""
     os.chown(tmp_path / "state", 4321, -1)
     belongs_to_another(tmp_path / "state" / NAME)
@@ -172,16 +172,16 @@ def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None
 
 
 @pytest.fixture
-def own(tmp_path: Path, rules: Rules) -> Path:
+def own(tmp_path: Path, rules: MachineRules) -> Path:
     """Where our arbiters keep what they read."""
     assert rules
     files.make_home(tmp_path / "state")
     return files.home(tmp_path / "state") / files.OWN
 
 
-def restarted(tmp_path: Path, own: Path) -> Rules:
+def restarted(tmp_path: Path, own: Path) -> MachineRules:
     """As the next arbiter of ours begins."""
-    found = Rules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
+    found = MachineRules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
     found.look()
     return found
 
@@ -382,7 +382,7 @@ def test_penalties_are_set_as_well(machine: Machine) -> None:
     guilty = offender(machine, server)
     machine.run(other, *HOG)
     machine.until(guilty.ended, "the end of the offender")
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the verdict")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the revocation")
 
 
 def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
@@ -396,13 +396,13 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     assert trust.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
     machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
-    seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
+    client = PodClient(machine.state, "f" * 32, lambda _: None, lambda: None)
     try:
         for _ in range(2):
-            seat.follow({machine.uuids[0]: 1})
+            client.follow({machine.uuids[0]: 1})
     finally:
-        seat.close(left=False)
-    assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [seat.notice]
+        client.close(left=False)
+    assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [client.notice]
     machine.more(200)
     path.unlink()
     machine.until(lambda: not trust.problem(machine.state, user), "the end of the complaint")
@@ -489,7 +489,7 @@ def test_a_share_gets_no_more_memory_than_time_where_that_is_the_rule(machine: M
 def test_a_driver_that_does_not_tell_is_asked_again() -> None:
     """Not all the time; what is known is not asked for, and simulated GPUs need nobody who is asked."""
     answers: list[dict[str, int]] = [{}, {"GPU-1": 7}]
-    asked = Memories(True, lambda: answers.pop(0))
+    asked = GpuMemory(True, lambda: answers.pop(0))
     asked.learn([simulated.uuid_of(0)], 0)
     assert asked.known[simulated.uuid_of(0)] == simulated.MEMORY
     asked.learn(["GPU-1"], gpu_memory.AGAIN - 1)
@@ -497,7 +497,7 @@ def test_a_driver_that_does_not_tell_is_asked_again() -> None:
     asked.learn(["GPU-1"], gpu_memory.AGAIN)
     asked.learn(["GPU-1"], gpu_memory.AGAIN * 9)
     assert asked.known["GPU-1"] == 7
-    assert Memories(False).known == {}
+    assert GpuMemory(False).known == {}
 
 
 def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None:

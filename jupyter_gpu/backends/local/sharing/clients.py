@@ -12,7 +12,7 @@ from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
 
-from .process_checks import Looks
+from .process_checks import ProcessChecks
 
 
 class Clients:
@@ -20,7 +20,7 @@ class Clients:
 
     def __init__(self) -> None:
         self._pods: Mapping[str, Neighbour] = {}
-        self._looks: dict[int, Looks] = {}
+        self._checks: dict[int, ProcessChecks] = {}
 
     @property
     def pods(self) -> Mapping[str, Neighbour]:
@@ -30,8 +30,8 @@ class Clients:
     @pods.setter
     def pods(self, pods: Mapping[str, Neighbour]) -> None:
         self._pods = pods
-        for user in self._looks.keys() - {pod.owner for pod in pods.values()}:
-            self._looks.pop(user).close()
+        for user in self._checks.keys() - {pod.owner for pod in pods.values()}:
+            self._checks.pop(user).close()
 
     def servers(self) -> Iterable[ProcessId]:
         """Return the Jupyter servers."""
@@ -48,9 +48,9 @@ class Clients:
             return f"pod {pod} has nothing here"
         if refusal := _of_another_user(peer, known):
             return refusal
-        if known.owner not in self._looks:
-            self._looks[known.owner] = Looks()
-        refusal = self._looks[known.owner].ask((peer, pod), functools.partial(_look, peer, known))
+        if known.owner not in self._checks:
+            self._checks[known.owner] = ProcessChecks()
+        refusal = self._checks[known.owner].ask((peer, pod), functools.partial(_look, peer, known))
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:

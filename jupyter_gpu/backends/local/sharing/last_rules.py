@@ -52,7 +52,7 @@ def keep(own: Path, last: LastRules) -> None:
 def recall(state: Path) -> Iterator[LastRules]:
     """Return the kept rules that can be read, the newest first."""
     found = []
-    for user in dict.fromkeys(trust.trusted(state)):
+    for user in dict.fromkeys(trust.trusted_users(state)):
         with contextlib.suppress(OSError, ValueError), trust.opened(state, user, files.OWN) as own:
             written = os.stat(NAME, dir_fd=own, follow_symlinks=False).st_mtime_ns
             found.append((written, _decode(trust.read(own, NAME, user, MAX_BYTES))))

@@ -49,7 +49,7 @@ _REFUSED = {
 _log = logging.getLogger(__name__)
 
 
-class Rules:
+class MachineRules:
     """The rules of one state directory. Where a file cannot be used, what held last holds, and ``problem`` says why.
 
     ``keeps``: the folder of an arbiter's own files; without it they are only read, as a server does it.

@@ -20,7 +20,7 @@ MOST = 256
 NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
 
 
-class Looks:
+class ProcessChecks:
     """Looks at the processes of one user: none of another user waits for them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         except (BackendUnavailable, OSError) as error:
             _log.error("%s", error)
             return 1
-        if os.geteuid() not in trust.trusted(state)[:2]:
+        if os.geteuid() not in trust.trusted_users(state)[:2]:
             _log.error("%s", NOT_BELIEVED.format(state=state, owner=owner))
             return 2
         try:
@@ -83,7 +83,7 @@ def _end_others(state: Path, had: threading.Event) -> None:
             try:
                 whose = trust.serving(state)
                 # Who has the lock is asked again when the descriptor is there: so that is of this very process.
-                if whose and not whose & set(trust.trusted(state)) and trust.server(state) == pid:
+                if whose and not whose & set(trust.trusted_users(state)) and trust.server(state) == pid:
                     _log.info("Process %s of user %s is asked to leave that.", pid, min(whose))
                     signal.pidfd_send_signal(descriptor, signal.SIGTERM)
             finally:

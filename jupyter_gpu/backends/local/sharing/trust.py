@@ -91,7 +91,7 @@ def _check(descriptor: int, name: str, user: int, kind: Callable[[int], bool]) -
 # --- whose ------------------------------------------------------------------------------------------------------------
 
 
-def trusted(state: Path) -> tuple[int, ...]:
+def trusted_users(state: Path) -> tuple[int, ...]:
     """Return the users whose arbiter may decide about our shares, the first that has one before the others."""
     with contextlib.suppress(OSError):
         return 0, state.stat().st_uid, os.geteuid()
@@ -104,13 +104,13 @@ def choose(listening: Collection[int], above: Collection[int], serving: Collecti
     return first if first is not None else min(set(listening) & set(serving), default=None)
 
 
-def living(state: Path) -> int | None:
-    """Return the user of the arbiter that is believed, which is poked as well; None where there is none."""
-    return choose(listening(state), trusted(state), serving(state))
+def arbiter_user(state: Path) -> int | None:
+    """Return the user of the arbiter to follow, which is notified as well; None where there is none."""
+    return choose(listening(state), trusted_users(state), serving(state))
 
 
 def listening(state: Path) -> frozenset[int]:
-    """Return the users who listen where their arbiter would; each of them is poked."""
+    """Return the users who listen where their arbiter would; each of them is notified."""
     with contextlib.suppress(OSError):
         arbiters = os.open(state / files.ARBITERS, _FOLDER)
         try:
@@ -124,7 +124,7 @@ def listening(state: Path) -> frozenset[int]:
 def _listens(state: Path, user: int) -> bool:
     try:
         with opened(state, user) as home:
-            return not notify.poke(Path(f"/proc/self/fd/{home}/{files.OWN}"), [files.POKED])
+            return not notify.send(Path(f"/proc/self/fd/{home}/{files.OWN}"), [files.NOTIFY_SOCKET])
     except OSError:
         return False
 
@@ -148,7 +148,7 @@ def server(state: Path) -> int:
     return 0
 
 
-class Serving:
+class ServingLock:
     """The arbiter's side of it: one for each process, which loses the lock by closing any descriptor of that file."""
 
     def __init__(self, state: Path) -> None:
@@ -198,7 +198,7 @@ def silence(state: Path, user: int) -> float:
     """Return the seconds since the last sign of life of that user's arbiter."""
     try:
         with opened(state, user, files.OWN) as own:
-            last = os.stat(files.POKED, dir_fd=own, follow_symlinks=False).st_mtime_ns
+            last = os.stat(files.NOTIFY_SOCKET, dir_fd=own, follow_symlinks=False).st_mtime_ns
     except OSError:
         return float("inf")
     return (time.monotonic_ns() - last) / 1e9
