@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.other_pods import NODE, Neighbour
+from jupyter_gpu.backends.local.other_pods import NODE, OtherPod
 from jupyter_gpu.backends.local.pod_states import states
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Attached
@@ -66,7 +66,7 @@ class Machine:
     def _decide(self, uid: str) -> None:
         record = self.records[uid]
         overdue = partial(is_overdue, patience=PATIENCE, now=self.now)
-        others = [Neighbour(one, 0, dead=False) for name, one in self.records.items() if name != uid]
+        others = [OtherPod(one, 0, dead=False) for name, one in self.records.items() if name != uid]
         mine = {share.uuid: share.milli for share in record.allocated.shares} if record.allocated else {}
         me = PodState(uid, NODE, record.requested, record.allocated, record.attached)
         snapshot = ClusterSnapshot()

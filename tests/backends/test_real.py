@@ -34,7 +34,7 @@ def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
 def pod(source: LooksReal, short_tmp: Path) -> Iterator[Pod]:
     """In soft mode: the guard has tests of its own."""
     made = Pod(Settings(state_dir=short_tmp / "state", enforcement="soft"))
-    made.take_up()
+    made.start()
     made.reconcile()
     yield made
     made.give_back()

@@ -21,8 +21,8 @@ from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.devices.enforcement import Preference
 
 from . import notify
-from .pod import Outcome, Pod
-from .pod_ends import Watch
+from .pod import JobResult, Pod
+from .pod_ends import PodEnds
 from .settings import Settings
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -77,7 +77,7 @@ class LocalBackend:
         self._listeners: dict[int, Listener] = {}
         self._subscriptions = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
-        self._watch = Watch(self._wake)
+        self._watch = PodEnds(self._wake)
         self._timer: asyncio.TimerHandle | None = None
         self._notified: socket.socket | None = None
         self._waking = False
@@ -96,7 +96,7 @@ class LocalBackend:
     async def start(self) -> None:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
-        await self._do(self._take_up)
+        await self._do(self._start_pod)
         if self._loop is not None:
             self._loop.call_later(FIRST_LOOK, self._wake)
 
@@ -104,9 +104,9 @@ class LocalBackend:
         """Block until the pod is guarded, or could not be; only after the first step of `start`."""
         self._guarded.wait()
 
-    def _take_up(self) -> None:
+    def _start_pod(self) -> None:
         try:
-            self._pod.take_up()
+            self._pod.start()
         finally:
             self._guarded.set()
 
@@ -182,9 +182,9 @@ class LocalBackend:
         if self._waking or self._loop is None:
             return
         self._waking = True
-        self._submit(self._look)
+        self._submit(self._reconcile)
 
-    def _look(self) -> None:
+    def _reconcile(self) -> None:
         self._waking = False  # before the look: what happens from now on needs another one
         if self._loop is None:
             return
@@ -194,7 +194,7 @@ class LocalBackend:
         except Exception:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: JobResult) -> None:
         """Tell the listeners and arrange for the next look, on the event loop, after each job."""
         if self._loop is None:
             return

@@ -32,12 +32,12 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from . import notify, surroundings
 from .guard import Guard
-from .other_pods import sharers, survey
-from .pod_processes import Place, take_back
+from .other_pods import read_others, sharers
+from .pod_processes import PodProcesses, take_back
 from .process_id import FIRST_NAMESPACE, alive, boot, identify, namespace, since_boot
 from .record import MAX_REVOCATIONS, Record, without
-from .repair import World, tidy
-from .scan_result import Sight
+from .repair import OtherPods, tidy
+from .scan_result import ScanResult
 from .settings import Settings
 from .sources import open_source, simulated_folder
 from .store import Session, Store, plain_errors
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.machine import Machine, Shown
     from jupyter_gpu.model.share import ShareUse
 
-    from .holder_scan import Excuses
+    from .holder_scan import Exemptions
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ LAST_RETRY = 60.0
 """The same, of what goes on failing."""
 FAREWELL = 1.0
 """Seconds that a server that ends waits for the last of its processes, before it leaves the rest to others."""
-MAX_TURNS = 8
+MAX_STEPS = 8
 """Most turns of one reconcile; each but the last has released something that was waited for."""
 
 
-class Outcome(NamedTuple):
+class JobResult(NamedTuple):
     """The result of a job, for the event loop."""
 
     view: View
@@ -95,21 +95,21 @@ class Pod:
         self._recorded = False
         self._new = True
         self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
-        self._world = World((), frozenset(), ())
+        self._others = OtherPods((), frozenset(), ())
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
-        self._used = Sight()  # holders of our GPUs: to show
-        self._drained = Sight()  # holders of GPUs that we gave back: the proof
+        self._used = ScanResult()  # holders of our GPUs: to show
+        self._drained = ScanResult()  # holders of GPUs that we gave back: the proof
         self._strangers = Strangers()
-        self._around = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
-        self._told: Mapping[str, frozenset[int]] = {}  # pids of users by uuid, where the driver must be asked
-        self._untold: tuple[int, ...] = ()  # GPUs whose users cannot be found out
+        self._surroundings = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
+        self._driver_users: Mapping[str, frozenset[int]] = {}  # pids of users by uuid, where the driver must be asked
+        self._unknown_users: tuple[int, ...] = ()  # GPUs whose users cannot be found out
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
         self._retry = RETRY
         self._repairs: tuple[str, ...] = ()
         self._pod_client = PodClient(self._store.path, self.uid, self._move_out, self._notify_self)
-        self._taken: tuple[tuple[str, str], ...] = ()
+        self._revoked: tuple[tuple[str, str], ...] = ()
         self.view = View(self.uid, 0, Mode.SOFT, bool(settings.simulated_gpus), "local", 0, 0, (0,))
 
     @property
@@ -135,7 +135,7 @@ class Pod:
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
-    def take_up(self) -> None:
+    def start(self) -> None:
         """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works."""
         settings = self._settings
         with self._may_fail():
@@ -173,7 +173,7 @@ class Pod:
         error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
         if error is not None:
             raise error
-        self._repairs = self._taken = ()
+        self._repairs = self._revoked = ()
         self._pause = FIRST_PAUSE
         try:
             with plain_errors(self._store):
@@ -193,7 +193,7 @@ class Pod:
             if self._new and self._settings.pid in (None, os.getpid()):
                 self._pod_client.prepare()
             self._new = False
-            self._obey()
+            self._apply_revocations()
 
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
         """Return the load of the pod's GPUs and the use of its shares, after a fresh look at their holders."""
@@ -202,7 +202,7 @@ class Pod:
                 self._advance(None)
         mine = self._held()
         self._ask_driver()
-        self._look_at_mine()
+        self._scan_own()
         shares = self._record.attached.shares if self._record.attached else ()
         return self._stock.loads(mine), self._pod_client.sample(share.uuid for share in shares if not share.exclusive)
 
@@ -210,9 +210,7 @@ class Pod:
         """Return the details of the pod's GPUs beyond their load, for its user; by uuid."""
         from jupyter_gpu.model.details import named
 
-        known = {
-            uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
-        }
+        known = {uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._scan_own().holders.items()}
         return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
 
     def machine(self, shown: Shown) -> Machine:
@@ -224,12 +222,12 @@ class Pod:
         with plain_errors(self._store):
             with self._store.locked() as session:
                 found = session.read()
-            everybody = claims(self._record, survey(found.entries, self.uid))
+            everybody = claims(self._record, read_others(found.entries, self.uid))
             loads = self._stock.loads(frozenset(gpu.uuid for gpu in self._stock.gpus))
             return overview(self._stock.gpus, everybody, loads, shown)
 
-    def _look_at_mine(self) -> Sight:
-        self._used = self._look(self._held(), proof=False)
+    def _scan_own(self) -> ScanResult:
+        self._used = self._scan(self._held(), proof=False)
         return self._used
 
     def give_back(self) -> None:
@@ -249,7 +247,7 @@ class Pod:
             else:
                 session.remove(self.uid)
         with contextlib.suppress(BackendUnavailable, OSError):
-            self._tell()
+            self._notify_others()
         self._follow()
         self._pod_client.close(left=left)
         self._stock.close()
@@ -261,7 +259,7 @@ class Pod:
 
     def _move_out(self, pid: int) -> None:
         """Move a helper that was started later out of the pod's group, into the one above."""
-        group = self._guard.place.group if self._guard else None
+        group = self._guard.processes.group if self._guard else None
         if group is not None:
             cgroup.enter(group.parent, pid)
 
@@ -282,20 +280,20 @@ class Pod:
             _log.warning("The control group of this server can't be left: %s", error)
             return False
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobResult:
         """Return the result of a job, failed or not."""
         client = self._pod_client
-        damaged = len(self._world.unreadable)
-        place = (self._around, self._strangers.elsewhere, self._untold, self._site)
+        damaged = len(self._others.unreadable)
+        place = (self._surroundings, self._strangers.elsewhere, self._unknown_users, self._site)
         troubles = Troubles(
-            self._problem, damaged, self._repairs, client.missing, client.trouble, client.notice, self._taken, *place
+            self._problem, damaged, self._repairs, client.missing, client.trouble, client.notice, self._revoked, *place
         )
         known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
         view = compose(self.view.version, *known)
         if view != self.view:
             surroundings.warn_of(set(view.conditions) - set(self.view.conditions))
             self.view = replace(view, version=self.view.version + 1)
-        return Outcome(self.view, self._socket, self._due, self._watch())
+        return JobResult(self.view, self._socket, self._due, self._watch())
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
@@ -311,36 +309,38 @@ class Pod:
         # Idle GPUs go first; where all or none of them go there is nothing to choose.
         if busy is None:
             choice = wish is not None and 0 < wish.milli < self._milli()
-            busy = self._look(self._held(), proof=False).busy if choice else frozenset()
-        sight = Sight()
+            busy = self._scan(self._held(), proof=False).busy if choice else frozenset()
+        scan = ScanResult()
         try:
-            for _ in range(MAX_TURNS):
+            for _ in range(MAX_STEPS):
                 drained = self._draining()
                 with self._store.locked() as session:
-                    self._turn(session, wish, busy, sight, revocation)
+                    self._step(session, wish, busy, scan, revocation)
                 wish, revocation = None, ""
-                if self._draining() - sight.looked:
-                    sight = self._drained = self._look(self._draining())
+                if self._draining() - scan.scanned:
+                    scan = self._drained = self._scan(self._draining())
                     faults.point("look:done")
                     continue
                 released = bool(drained - self._draining())
                 if not (self._owed() and released) and not ((self._owed() or thorough) and self._reap()):
                     break
                 thorough = False
-                sight = Sight()  # a proof is good for one decision: the next may grant the same GPU again
+                scan = ScanResult()  # a proof is good for one decision: the next may grant the same GPU again
         finally:
             self._follow()
             self._plan_ahead(before)
             if self._record != before:
                 faults.point("attach:recorded")
-                self._tell()
+                self._notify_others()
         self._problem = ""
         self._retry = RETRY
 
-    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, revocation: str) -> None:
+    def _step(
+        self, session: Session, wish: Wish | None, busy: frozenset[str], scan: ScanResult, revocation: str
+    ) -> None:
         """Read, record the wish, decide, apply, and record, all under the lock."""
         self._join(session)
-        self._strangers.alone = {}  # a look is good for one decision
+        self._strangers.podless = {}  # a look is good for one decision
         requested = self._record.requested
         if wish is not None:
             requested = next_request(requested, wish)
@@ -352,23 +352,23 @@ class Pod:
         done = (*known, revocation)[-MAX_REVOCATIONS:] if revocation else known
         self._save(session, requested=requested, allocated=self._decide(requested, busy), revocations=done)
         faults.point("decide:recorded")
-        self._carry_out(session, sight)
+        self._apply(session, scan)
 
     def _join(self, session: Session) -> None:
         """See which other pods are there, and see to it that our own record is what we know."""
         found = session.read()
-        self._world = tidy(self._store, session, found, self.uid)
-        self._repairs += self._world.repairs
+        self._others = tidy(self._store, session, found, self.uid)
+        self._repairs += self._others.repairs
         mine = found.entries.get(self.uid)
         if mine is None or mine.record != self._record or mine.owner != os.geteuid():
             if self._recorded:
-                self._yield(found.damaged.get(self.uid) or "somebody removed or changed it")
+                self._drop_granted_elsewhere(found.damaged.get(self.uid) or "somebody removed or changed it")
             session.write(self._record)
             self._recorded = True
         if self.uid not in found.sockets or self._socket is None:
             self._socket = notify.listen(self._store.pods, f"{self.uid}.sock")
 
-    def _yield(self, why: str) -> None:
+    def _drop_granted_elsewhere(self, why: str) -> None:
         """Give up what others were granted while our record was gone: that is theirs now."""
         self._repairs += (f"This server's record was damaged and was written again: {why}.",)
         _log.warning("%s", self._repairs[-1])
@@ -376,7 +376,7 @@ class Pod:
         if allocated is None:
             return
         taken: dict[str, int] = {}
-        for other in self._world.neighbours:
+        for other in self._others.pods:
             for gpu, milli in other.held.items():
                 taken[gpu] = taken.get(gpu, 0) + milli
         kept = tuple(s for s in allocated.shares if taken.get(s.uuid, 0) + s.milli <= MILLI_PER_GPU)
@@ -401,14 +401,14 @@ class Pod:
             busy=busy,
             gpus=self._stock.gpus,
             used_outside=self._strangers.used,
-            neighbours=(pod for pod in self._world.neighbours if pod.uid not in self._empty),
-            unreadable=bool(self._world.unreadable),
+            other_pods=(pod for pod in self._others.pods if pod.uid not in self._empty),
+            unreadable=bool(self._others.unreadable),
             patience=self._settings.patience,
             now=since_boot(),
         )
 
-    def _carry_out(self, session: Session, sight: Sight) -> None:
-        """Turn `allocated` into rules in force and `attached`; only what ``sight`` has looked at can be released."""
+    def _apply(self, session: Session, scan: ScanResult) -> None:
+        """Turn `allocated` into rules in force and `attached`; only what ``scan`` has looked at can be released."""
         record = self._record
         if record.allocated is None:
             return
@@ -418,17 +418,17 @@ class Pod:
         )
 
         assert self._guard is not None
-        unproven = self._held() - sight.looked
+        unproven = self._held() - scan.scanned
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
         # been ours: what has it open may have it from us.
         added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - self._draining()
         real = {gpu for gpu in added if not self._stock.seen[gpu].simulated}
         if real:
-            if not real <= self._strangers.alone.keys():
+            if not real <= self._strangers.podless.keys():
                 self._survey()
-            known = frozenset(record.outside).union(*(self._strangers.alone.get(gpu, frozenset()) for gpu in real))
+            known = frozenset(record.outside).union(*(self._strangers.podless.get(gpu, frozenset()) for gpu in real))
             self._save(session, outside=tuple(sorted(filter(alive, known))))
-        seen = Observation(self._guard.allowed | unproven, {**self._drained.holders, **sight.holders})
+        seen = Observation(self._guard.allowed | unproven, {**self._drained.holders, **scan.holders})
         after = plan(record.allocated, record.attached, seen, self._stock.unhealthy)
         if self._guard.allow(after.allowed, self._stock.seen, self._stock.devices):
             faults.point("rules:applied")
@@ -436,14 +436,14 @@ class Pod:
 
     def _reap(self) -> bool:
         """Bury the dead pods of which nothing is left; whether there was one that held something."""
-        dead = [pod for pod in self._world.dead if pod.uid not in self._empty]
+        dead = [pod for pod in self._others.dead if pod.uid not in self._empty]
         if not dead:
             return False
-        from .cleanup import reap  # as in _look
+        from .cleanup import reap  # as in _scan
 
-        own = self._guard.place.group if self._guard else None
+        own = self._guard.processes.group if self._guard else None
         gone, left = reap(
-            self._store, dead, self._stock.seen, self._sharing(), self._excuses(), own.parent if own else None
+            self._store, dead, self._stock.seen, self._sharing(), self._exemptions(), own.parent if own else None
         )
         self._empty |= gone
         self._remains = frozenset(process for pid in left if (process := identify(pid)))
@@ -461,13 +461,13 @@ class Pod:
     def _follow(self) -> None:
         self._pod_client.follow(held(self._record.allocated, self._record.attached))
 
-    def _obey(self) -> None:
+    def _apply_revocations(self) -> None:
         """Give back what the arbiter has taken away, once for each revocation."""
         for revocation in self._pod_client.revocations():
             if revocation.key in self._record.revocations:
                 continue
-            ours = self._guard.place.processes() if self._guard else frozenset()
-            holders = self._look(frozenset({revocation.gpu} & self._stock.seen.keys()), proof=False).processes
+            ours = self._guard.processes.pids() if self._guard else frozenset()
+            holders = self._scan(frozenset({revocation.gpu} & self._stock.seen.keys()), proof=False).processes
             named = revocation.processes if self._pod_client.trusted else ()
             guilty = {process for process in {*named, *holders} if process.pid in ours}
             wish = without(self._record, revocation.gpu)
@@ -475,7 +475,7 @@ class Pod:
             self._advance(wish, revocation=revocation.key, busy=keep)
             if wish is not None:
                 gpu = self._stock.seen.get(revocation.gpu)
-                self._taken += ((f"GPU {gpu.index}" if gpu else revocation.gpu, revocation.reason),)
+                self._revoked += ((f"GPU {gpu.index}" if gpu else revocation.gpu, revocation.reason),)
             from jupyter_gpu.backends.local.sharing.ending import end  # needed only where a rule was broken
 
             end(guilty - {self._record.server})
@@ -494,52 +494,52 @@ class Pod:
     def _draining(self) -> frozenset[str]:
         return frozenset(item.uuid for item in self._record.attached.draining) if self._record.attached else frozenset()
 
-    def _sharing(self) -> dict[str, tuple[Place, ...]]:
-        found = sharers(self._world.neighbours)
+    def _sharing(self) -> dict[str, tuple[PodProcesses, ...]]:
+        found = sharers(self._others.pods)
         if self._guard:
             for gpu in self._held():
-                found[gpu] = (*found.get(gpu, ()), self._guard.place)
+                found[gpu] = (*found.get(gpu, ()), self._guard.processes)
         return found
 
-    def _excuses(self) -> Excuses:
-        from .holder_scan import Excuses  # as in _look
+    def _exemptions(self) -> Exemptions:
+        from .holder_scan import Exemptions  # as in _scan
 
-        return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
+        return Exemptions(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
     def _ask_driver(self) -> None:
         """Ask the driver for users of GPUs that `/proc` does not show us. Its pids are the machine's own."""
         blind = os.geteuid() != 0
         asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
-        self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
+        self._driver_users = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
         bare = [gpu for gpu in self._stock.gpus if not gpu.simulated and gpu.device is None]
-        self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
+        self._unknown_users = tuple(gpu.index for gpu in bare if gpu.uuid not in self._driver_users)
 
     def _survey(self) -> None:
         """Look at the users of all GPUs."""
         gpus = self._stock.gpus
         real = not all(gpu.simulated for gpu in gpus)
-        found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
-        self._strangers.survey(found.alone, time.monotonic())
+        found = self._scan(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
+        self._strangers.survey(found.podless, time.monotonic())
 
-    def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
-        from .holder_scan import Scope, Suspects, families, look  # with the first GPU: a start must not wait for it
+    def _scan(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> ScanResult:
+        from .holder_scan import Scope, Suspects, families, scan  # with the first GPU: a start must not wait for it
 
         assert self._guard is not None
         if proof:
             self._ask_driver()
-        neighbours = self._world.neighbours
+        other_pods = self._others.pods
         scope = Scope(
-            pod=self._guard.place,
-            neighbours=sharers(neighbours),
-            pods=[neighbour.place for neighbour in neighbours],
-            families=families(neighbours, uuids, self._record),
-            told=self._told,
-            excuses=replace(self._excuses(), outside=frozenset(self._record.outside)),
+            pod=self._guard.processes,
+            sharers=sharers(other_pods),
+            pods=[other_pod.processes for other_pod in other_pods],
+            families=families(other_pods, uuids, self._record),
+            told=self._driver_users,
+            exemptions=replace(self._exemptions(), outside=frozenset(self._record.outside)),
             suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
-        found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
-        self._strangers.note(found.beside, {self.uid, *self._world.unreadable, *(one.uid for one in neighbours)})
-        return found._replace(looked=uuids)
+        found = scan((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
+        self._strangers.note(found.strangers, {self.uid, *self._others.unreadable, *(one.uid for one in other_pods)})
+        return found._replace(scanned=uuids)
 
     # -- what comes next ----------------------------------------------------------------------------------------------
 
@@ -553,8 +553,8 @@ class Pod:
         if self._draining():
             pauses.append(self._pause)
             self._pause = min(self._pause * 1.5, LAST_PAUSE)
-        in_the_way = any(pod.held for pod in self._world.dead if pod.uid not in self._empty)
-        if self._owed() and (in_the_way or self._world.unreadable):
+        in_the_way = any(pod.held for pod in self._others.dead if pod.uid not in self._empty)
+        if self._owed() and (in_the_way or self._others.unreadable):
             pauses.append(RETRY)
         if self._guard and self._guard.problem:
             pauses.append(RETRY)
@@ -575,13 +575,13 @@ class Pod:
 
     def _watch(self) -> frozenset[ProcessId]:
         """Return the processes whose end may free what we wait for: a killed server does not notify us."""
-        servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
+        servers = (pod.record.server for pod in self._others.pods if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
         draining = self._drained.processes if self._draining() else frozenset()
         return waited_for | draining | self._strangers.watched(self._held())
 
-    def _tell(self) -> None:
-        notify.send(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
+    def _notify_others(self) -> None:
+        notify.send(self._store.pods, (f"{pod.uid}.sock" for pod in self._others.pods if not pod.dead))
 
     @contextlib.contextmanager
     def _may_fail(self) -> Any:

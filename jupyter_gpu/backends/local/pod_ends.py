@@ -10,7 +10,7 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from .process_id import alive
 
 
-class Watch(Endings[ProcessId]):
+class PodEnds(Endings[ProcessId]):
     """A watch that calls back on the event loop when one of the watched processes ends."""
 
     def __init__(self, ended: Callable[[], None]) -> None:

@@ -11,18 +11,18 @@ from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
-class Sight(NamedTuple):
+class ScanResult(NamedTuple):
     """The findings of a look."""
 
     holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
     """By uuid."""
     processes: frozenset[ProcessId] = frozenset()
     """The same, so that their end can be watched."""
-    looked: frozenset[str] = frozenset()
+    scanned: frozenset[str] = frozenset()
     """The uuids that were looked for: of any other nothing is proven."""
-    beside: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    strangers: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
     """By uuid, processes that use it without having been given it."""
-    alone: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    podless: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
     """By uuid, processes of no pod that have it open, listed or not."""
 
     @property

@@ -18,17 +18,17 @@ from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.overview import Claim
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .other_pods import NODE, Neighbour
+from .other_pods import NODE, OtherPod
 from .record import Record
 
 _MAX_BYTES = 64 * 1024
 _DELETED = re.compile(r" \(deleted\)$")
 
 
-def claims(own: Record, neighbours: Iterable[Neighbour]) -> Iterator[Claim]:
+def claims(own: Record, other_pods: Iterable[OtherPod]) -> Iterator[Claim]:
     """Yield the claims of this server and of all others; of those of this user, with the folder and the port."""
     yield _claim(own, os.geteuid(), here=True, ended=False)
-    for other in neighbours:
+    for other in other_pods:
         if not other.dead or other.held:
             yield _claim(other.record, other.owner, here=False, ended=other.dead)
 

@@ -60,7 +60,7 @@ class Strangers:
     def __init__(self) -> None:
         self.found: Found = {}
         """Strangers by GPU; nothing is known of GPUs that are not named."""
-        self.alone: Mapping[str, frozenset[ProcessId]] = {}
+        self.podless: Mapping[str, frozenset[ProcessId]] = {}
         """By uuid, processes of no pod, listed or not; of the GPUs of the latest survey."""
         self.elsewhere: frozenset[str] = frozenset()
         """Uuids of GPUs used by pods of which nothing is recorded here."""
@@ -77,9 +77,9 @@ class Strangers:
         others = {uuid for uuid, processes in found.items() if elsewhere(processes, pods)}
         self.elsewhere = self.elsewhere - found.keys() | others
 
-    def survey(self, alone: Found, now: float) -> None:
+    def survey(self, podless: Found, now: float) -> None:
         """Record a look at all GPUs, which `note` has taken in, and set the time of the next."""
-        self.alone = {uuid: frozenset(map(identity, processes)) for uuid, processes in alone.items()}
+        self.podless = {uuid: frozenset(map(identity, processes)) for uuid, processes in podless.items()}
         self._surveyed, self._next = now, now + EVERY
 
     def granted(self, now: float) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.sharing import process_checks
@@ -29,7 +29,7 @@ def clients() -> Iterator[Clients]:
     """Of one pod of ours."""
     found = Clients()
     record = Record(UID, ProcessId(1, 1), boot(), namespace())
-    found.pods = {UID: Neighbour(record, ME, dead=False)}
+    found.pods = {UID: OtherPod(record, ME, dead=False)}
     yield found
     found.close()
 
@@ -158,7 +158,7 @@ def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
 def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.Popen[bytes], slow: Slow) -> None:
     """Whose process cannot be looked at holds up those of the same user alone."""
     mine = clients.pods[UID]
-    clients.pods = {UID: mine, OTHER: Neighbour(mine.record, ME + 1, dead=False)}
+    clients.pods = {UID: mine, OTHER: OtherPod(mine.record, ME + 1, dead=False)}
     who = peer(program)
     assert answer(clients, who) == ""
     clients._checks[ME].ask("stuck", slow)

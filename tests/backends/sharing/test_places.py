@@ -253,9 +253,9 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:
     """The arbiter ends with the first."""
-    assert records.look(state / "pods", {}) is None
+    assert records.read_pods(state / "pods", {}) is None
     (state / "pods").mkdir()
-    assert records.look(state / "pods", {}) == {}
+    assert records.read_pods(state / "pods", {}) == {}
 
 
 def test_ending_a_process_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

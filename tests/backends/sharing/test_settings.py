@@ -53,7 +53,7 @@ def rules(tmp_path: Path) -> MachineRules:
 
 def test_without_a_file_the_defaults_hold(rules: MachineRules) -> None:
     """And nothing is wrong."""
-    assert not rules.look()
+    assert not rules.reload()
     assert (rules.of("GPU-1"), rules.problem) == (Set(), "")
 
 
@@ -61,7 +61,7 @@ def test_this_host_and_this_gpu_have_rules_of_their_own(rules: MachineRules, tmp
     """So that one file does for many machines."""
     nodes = {socket.gethostname(): {"timing": {"lease": 9_000}}, "another": {"timing": {"lease": 8_000}}}
     write(tmp_path / "state" / NAME, {"nodes": nodes, "gpus": {"GPU-7": {"penalties": {"strikes": 2}}}})
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1") == Set(Timing(lease=9_000))
     assert rules.of("GPU-7") == Set(Timing(lease=9_000), penalties=Penalties(strikes=2))
 
@@ -71,29 +71,29 @@ def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: MachineR
     """Even if it is a bad one; without it the state directory's does, and without both the defaults."""
     write(tmp_path / "state" / NAME, {"timing": {"savings": 1}})
     machine = write(tmp_path / "machine.json", {"timing": {"savings": 2}})
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1").timing.savings == 2
     write(machine, "[")
-    assert not rules.look()
+    assert not rules.reload()
     assert (rules.of("GPU-1").timing.savings, str(machine) in rules.problem) == (2, True)
     machine.unlink()
-    assert rules.look()
+    assert rules.reload()
     assert (rules.of("GPU-1").timing.savings, rules.problem) == (1, "")
     (tmp_path / "state" / NAME).unlink()
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1").timing == DEFAULT
 
 
 def test_a_mistake_changes_nothing_and_is_explained(rules: MachineRules, tmp_path: Path) -> None:
     """What was read before holds until the file is corrected."""
     path = write(tmp_path / "state" / NAME, {"timing": {"lease": 9_000}})
-    assert rules.look()
+    assert rules.reload()
     write(path, {"timing": {"lease": 8_000, "perod": 1}})
-    assert not rules.look()
+    assert not rules.reload()
     assert rules.problem.startswith(f"{BAD} {path}: 'shares.timing': 'perod' is not known; known are expiry")
     assert rules.of("GPU-1").timing.lease == 9_000
     write(path, {"timing": {"lease": 9_000}})
-    assert not rules.look()
+    assert not rules.reload()
     assert rules.problem == ""
 
 
@@ -126,7 +126,7 @@ def test_what_others_may_have_written_does_not_count(
 ) -> None:
     """Nobody sets the rules by which all share, but who owns the machine or the state directory."""
     make(tmp_path / where)
-    assert not rules.look()
+    assert not rules.reload()
     assert words in rules.problem
     assert rules.problem.startswith(BAD)
     assert rules.of("GPU-1") == Set()
@@ -137,9 +137,9 @@ def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: Machin
     """For those without root; the file of the machine must be root's."""
     os.chown(tmp_path / "state", 4321, -1)
     belongs_to_another(tmp_path / "state" / NAME)
-    assert rules.look()
+    assert rules.reload()
     belongs_to_another(tmp_path / "machine.json")
-    assert not rules.look()
+    assert not rules.reload()
     assert "must belong to user 0:" in rules.problem
 
 
@@ -182,7 +182,7 @@ def own(tmp_path: Path, rules: MachineRules) -> Path:
 def restarted(tmp_path: Path, own: Path) -> MachineRules:
     """As the next arbiter of ours begins."""
     found = MachineRules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
-    found.look()
+    found.reload()
     return found
 
 
@@ -197,7 +197,7 @@ def test_the_rules_that_held_last_hold_after_a_restart(tmp_path: Path, own: Path
         assert found.problem.startswith(BAD)
         assert found.problem.endswith("The rules that held last hold until it is corrected: then it is read by itself.")
     write(path, {"timing": {"savings": 8}})
-    assert found.look()
+    assert found.reload()
     assert (found.of("GPU-1").timing.savings, found.problem) == (8, "")
     write(path, "[")
     assert restarted(tmp_path, own).of("GPU-1").timing.savings == 8
@@ -289,7 +289,7 @@ def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_
     assert (found.settings.enforce, found.since) == (False, 0)
     before = last_rules.now(SETTLE)
     write(path, {"enforce": True})
-    assert found.look()
+    assert found.reload()
     since = found.since
     assert before <= since <= last_rules.now(SETTLE)
     assert restarted(tmp_path, own).since == since

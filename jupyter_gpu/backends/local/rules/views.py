@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jupyter_gpu.backends.local.guard import Guard
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.scan_result import Sight
+from jupyter_gpu.backends.local.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
@@ -58,7 +58,7 @@ def compose(
     guard: Guard | None,
     settings: Settings,
     troubles: Troubles,
-    used: Sight,
+    used: ScanResult,
     strangers: Mapping[str, Sequence[Stranger]],
 ) -> View:
     """Compose the view of this moment. ``guard``: ``None`` before the start.

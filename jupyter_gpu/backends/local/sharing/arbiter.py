@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.process_id import namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
 from jupyter_gpu_node.devices import cgroup
@@ -104,7 +104,7 @@ class ArbiterProcess:
         self._parted = rules.settings.part_memory
         self._outdated = False
         self._told: str | None = None
-        self._pods: dict[str, Neighbour] = {}
+        self._pods: dict[str, OtherPod] = {}
         self._clients = Clients()
         self._awake = asyncio.Event()
         self._revoker = Revoker(state, folder, self._clients, self._awake.set)
@@ -136,7 +136,7 @@ class ArbiterProcess:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._bouncer.start(self._server)
         try:
-            found = await self._look()
+            found = await self._find_pods()
             if found is not None:
                 await asyncio.to_thread(self._begin, found)
                 await self._serve(found)
@@ -152,13 +152,13 @@ class ArbiterProcess:
         self.over = True
         self._awake.set()
 
-    def _begin(self, found: dict[str, Neighbour]) -> None:
+    def _begin(self, found: dict[str, OtherPod]) -> None:
         """Put right what an earlier arbiter left. To be called in a thread."""
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._revoker.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
-        places_of = [pod.place for pod in found.values()]
+        places_of = [pod.processes for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
                 ending.resume([process])
@@ -186,7 +186,7 @@ class ArbiterProcess:
         busy = time.monotonic()
         while not self.over:
             self._awake.clear()
-            found = await self._look()
+            found = await self._find_pods()
             if found is None or self._outdated:
                 return
             files.beat(self._own)
@@ -201,20 +201,20 @@ class ArbiterProcess:
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()
 
-    async def _look(self) -> dict[str, Neighbour] | None:
+    async def _find_pods(self) -> dict[str, OtherPod] | None:
         """Return all pods; None if the state directory is not what it was."""
         found = await asyncio.to_thread(self._read_records)
         if found is None:
             _log.info("The state directory is gone or another one now.")
         return found
 
-    def _read_records(self) -> dict[str, Neighbour] | None:
+    def _read_records(self) -> dict[str, OtherPod] | None:
         """Read the records, and earlier revocations by this user's arbiters. To be called in a thread."""
         if not files.is_current(self._state, self._lock):
             return None
         self._serving.keep()
         traces = records.traces(self._state, self._folder) if self._untidy else records.Traces()
-        found = records.look(self._state / "pods", self._pods)
+        found = records.read_pods(self._state / "pods", self._pods)
         if found is None:
             return None
         for pod in found.keys() - self._pods.keys():
@@ -228,14 +228,14 @@ class ArbiterProcess:
             self._learn(found)
         return found
 
-    def _learn(self, found: Mapping[str, Neighbour]) -> None:
+    def _learn(self, found: Mapping[str, OtherPod]) -> None:
         """Learn the memory of their GPUs, if it is parted by the rules. To be called in a thread."""
         if self._parted:
             self._gpu_memory.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
         """Look whether other rules hold than at the start; servers are told what is wrong. To be called in a thread."""
-        if self._rules.look():
+        if self._rules.reload():
             _log.info("The rules of time shares have changed: everybody is served anew.")
             self._outdated = True
         if self._told == self._rules.problem:
@@ -249,7 +249,7 @@ class ArbiterProcess:
             _log.warning("Servers cannot be told of the rules: %s", error)
         notify.send(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
 
-    async def _serve(self, found: dict[str, Neighbour]) -> None:
+    async def _serve(self, found: dict[str, OtherPod]) -> None:
         """Have the shares be those that the records tell."""
         self._pods = self._clients.pods = found
         taken = await self._revoker.carry_out()
@@ -318,7 +318,7 @@ def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
     home = Path(f"/proc/self/fd/{folder}")
     rules, serving = MachineRules(state, keeps=home / files.OWN), ServingLock(state)
-    rules.look()
+    rules.reload()
 
     async def whole() -> tuple[bool, bool]:
         one = ArbiterProcess(state, lock, home, rules, serving, linger=math.inf if stays else LINGER)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
@@ -19,16 +19,16 @@ class Clients:
     """The pods that are served, and which processes are theirs."""
 
     def __init__(self) -> None:
-        self._pods: Mapping[str, Neighbour] = {}
+        self._pods: Mapping[str, OtherPod] = {}
         self._checks: dict[int, ProcessChecks] = {}
 
     @property
-    def pods(self) -> Mapping[str, Neighbour]:
+    def pods(self) -> Mapping[str, OtherPod]:
         """Pods by uid."""
         return self._pods
 
     @pods.setter
-    def pods(self, pods: Mapping[str, Neighbour]) -> None:
+    def pods(self, pods: Mapping[str, OtherPod]) -> None:
         self._pods = pods
         for user in self._checks.keys() - {pod.owner for pod in pods.values()}:
             self._checks.pop(user).close()
@@ -50,12 +50,12 @@ class Clients:
             return refusal
         if known.owner not in self._checks:
             self._checks[known.owner] = ProcessChecks()
-        refusal = self._checks[known.owner].ask((peer, pod), functools.partial(_look, peer, known))
+        refusal = self._checks[known.owner].ask((peer, pod), functools.partial(_check, peer, known))
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
         """Return the pod of that process, as far as it can be told. To be called in a thread."""
-        return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
+        return next((uid for uid, pod in self._pods.items() if pid in pod.processes.among((pid,))), None)
 
     def offender(self, pid: int, since: int | None) -> str | None:
         """Return the pod of a process that uses a GPU in turns of others and has no gate. To be called in a thread.
@@ -71,30 +71,30 @@ class Clients:
         self.pods = {}
 
 
-def _of_another_user(peer: Peer, pod: Neighbour) -> str:
+def _of_another_user(peer: Peer, pod: OtherPod) -> str:
     """Refuse a process of another user where there is no control group: any program can set a variable."""
-    if pod.place.group or peer.user in (pod.owner, 0):
+    if pod.processes.group or peer.user in (pod.owner, 0):
         return ""
     return f"process {peer.pid} is of user {peer.user}, and pod {pod.uid} is of user {pod.owner}"
 
 
-def _look(peer: Peer, pod: Neighbour) -> str:
+def _check(peer: Peer, pod: OtherPod) -> str:
     """Return the reason to refuse that process; empty if there is none. To be called in a thread."""
     try:
-        refusal = _in_its_group(peer, pod) if pod.place.group else _with_its_mark(peer, pod)
+        refusal = _in_its_group(peer, pod) if pod.processes.group else _with_its_mark(peer, pod)
     except OSError as error:
         return f"cannot be looked at ({error})"
     return refusal or ("" if peer.alive else "has ended")
 
 
-def _in_its_group(peer: Peer, pod: Neighbour) -> str:
-    return "" if peer.pid in pod.place.among((peer.pid,)) else f"is not in the control group of pod {pod.uid}"
+def _in_its_group(peer: Peer, pod: OtherPod) -> str:
+    return "" if peer.pid in pod.processes.among((peer.pid,)) else f"is not in the control group of pod {pod.uid}"
 
 
-def _with_its_mark(peer: Peer, pod: Neighbour) -> str:
+def _with_its_mark(peer: Peer, pod: OtherPod) -> str:
     """Refuse a process without the pod's mark; one that cannot be read is told by its user alone."""
     server = ProcessId(peer.pid, peer.start) == pod.record.server
-    if server or peer.pid in pod.place.among((peer.pid,)) or _hidden(peer.pid):
+    if server or peer.pid in pod.processes.among((peer.pid,)) or _hidden(peer.pid):
         return ""
     return f"was not started by pod {pod.uid}: {MARK} is not in its environment"
 

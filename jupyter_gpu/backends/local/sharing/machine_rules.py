@@ -74,7 +74,7 @@ class MachineRules:
 
         return gpu_settings.of(self.settings, socket.gethostname(), gpu)
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Read the file; return whether other rules hold from now on. To be called in a thread."""
         before = self.settings
         begins = self._last is None

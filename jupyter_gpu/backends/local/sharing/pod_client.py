@@ -76,7 +76,7 @@ class PodClient:
         """Variables removed from this process's environment while shares are not enforced."""
         self._front: str | None = None
         """The folder of the gate that this process's own environment names."""
-        self._rules.look()
+        self._rules.reload()
 
     @property
     def missing(self) -> str:
@@ -133,7 +133,7 @@ class PodClient:
         """
         if self._lacks:
             return
-        self._look()
+        self._follow_rules()
         before, self._held = self._held, dict(held)
         self._supervisor.need(bool(held))
         if not held:
@@ -156,9 +156,9 @@ class PodClient:
         if held:
             self.trouble = self._silent(time.monotonic())
 
-    def _look(self) -> None:
+    def _follow_rules(self) -> None:
         """Follow whether shares are enforced. Kernels inherit this process's environment, so it follows too."""
-        if not self._rules.look():
+        if not self._rules.reload():
             return
         if self.missing and os.environ.get(GATE) == str(self._link):
             self._taken_out = {**self._variables, **({VARIABLE: self._front} if self._front else {})}

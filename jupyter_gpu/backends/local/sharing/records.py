@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import Neighbour, survey
+from jupyter_gpu.backends.local.other_pods import OtherPod, read_others
 from jupyter_gpu.backends.local.store import Session
 
 from . import files
@@ -20,7 +20,7 @@ _LINK = re.compile(r"[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | None:
+def read_pods(pods: Path, before: Mapping[str, OtherPod]) -> dict[str, OtherPod] | None:
     """Return all pods of this boot by uid, as they are now; None if the folder of their records is gone.
 
     What was known ``before`` stands for a record that is damaged: its server writes it again, or its last process ends.
@@ -33,7 +33,7 @@ def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | 
         contents = Session(folder).read()
     finally:
         os.close(folder)
-    found = {pod.uid: pod for pod in survey(contents.entries, "")}
+    found = {pod.uid: pod for pod in read_others(contents.entries, "")}
     return {uid: before[uid] for uid in contents.damaged if uid in before and uid in contents.sockets} | found
 
 
