@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import holder_scan as looking
+from jupyter_gpu.backends.local import holder_scan
 from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.pod import Pod
 from jupyter_gpu.backends.local.settings import Settings
@@ -123,7 +123,7 @@ def test_nothing_is_released_without_a_look_however_often_the_look_fails(
         raise OSError("too many open files")
 
     with monkeypatch.context() as broken:
-        broken.setattr(looking, "look", failing)
+        broken.setattr(holder_scan, "scan", failing)
         with pytest.raises(BackendUnavailable, match="too many open files"):
             pod.request(Wish(0), None)
         for _ in range(3):
