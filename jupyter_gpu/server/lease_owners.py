@@ -22,7 +22,7 @@ _ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 _ENDS = ("shutdown", "restart")
 
 
-class Owners(Protocol):
+class LeaseOwners(Protocol):
     """A source of the ends of owners."""
 
     async def check(self, owner: Owner) -> None:
@@ -35,8 +35,8 @@ class Owners(Protocol):
         """Return its pid as this server sees it; ``None`` if it does not."""
 
 
-class Ends:
-    """The `Owners` of processes that this server sees, and of its kernels.
+class ProcessOwners:
+    """The `LeaseOwners` of processes that this server sees, and of its kernels.
 
     ``kernels``: the server's kernel manager; ``events``: its event logger.
     """
@@ -50,7 +50,7 @@ class Ends:
         self._followed: set[str] = set()
 
     async def check(self, owner: Owner) -> None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         process = await asyncio.to_thread(find, owner)
         if process is not None:
             self._processes[owner] = process
@@ -64,13 +64,13 @@ class Ends:
             self._follow(owner.kernel)
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         self._watched, self._ended = frozenset(owners), ended
         self._processes = {owner: found for owner, found in self._processes.items() if owner in self._watched}
         self._endings.set(self._processes.values())
 
     def pid_of(self, owner: Owner) -> int | None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         process = self._processes.get(owner)
         return process.pid if process else None
 

@@ -18,7 +18,7 @@ from jupyter_gpu.model.errors import GpuError, InvalidRequest, StaleGeneration
 from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, idle, need, overruled, raised
 from jupyter_gpu.model.view import View
 
-from .lease_owners import Owners
+from .lease_owners import LeaseOwners
 
 RETRY, LAST_RETRY = 2.0, 60.0
 """Seconds until giving back is tried again: at first, and of what goes on failing."""
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Leases:
     """The leases of one server. Everything runs on its event loop, but for the changes that the backend asks for."""
 
-    def __init__(self, backend: Backend, owners: Owners) -> None:
+    def __init__(self, backend: Backend, owners: LeaseOwners) -> None:
         self._backend, self._owners = backend, owners
         self._leases: dict[str, Lease] = {}
         self._over: OrderedDict[str, bool] = OrderedDict()

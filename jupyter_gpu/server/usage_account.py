@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.usage import Usage
 
 
-class Books:
+class UsageAccount:
     """The account of one server, from its start on.
 
     ``interval``: seconds between two samples; ``clock`` never goes back.

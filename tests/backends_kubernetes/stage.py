@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.rules.views import read
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cluster, kubeconfig
+from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
@@ -276,7 +276,7 @@ class Stage:
             await each.close()
         await self._stack.aclose()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.kind == "removed":
             self.states.pop(objects.uid(change.object), None)
             self.news.removed(objects.uid(change.object))

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpu.backends.kubernetes import KubernetesBackend, trouble
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.own_pod import OwnPod
-from jupyter_gpu.backends.kubernetes.writer import Writer
+from jupyter_gpu.backends.kubernetes.writer import RequestWriter
 from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
@@ -119,7 +119,7 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
             own = OwnPod(kube, Identity(stage.namespace, "p"))
             known: list[Mapping[str, Any]] = [await own.look()]
             await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
-            writer = Writer(own, lambda: known[-1], known.append, patience=SECONDS)
+            writer = RequestWriter(own, lambda: known[-1], known.append, patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
                 await writer.record(lambda _: Wish(1000), 0)
             assert caught.value.current == 5

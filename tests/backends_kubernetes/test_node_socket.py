@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
-from jupyter_gpu.backends.kubernetes.rules.pod_state import Told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.details import GpuDetails, NamedUse
 from jupyter_gpu.model.gpu import Holder
@@ -97,10 +97,10 @@ class Listener:
 
     def __init__(self, path: Path) -> None:
         self._news = asyncio.Event()
-        self.states: list[Told] = []
+        self.states: list[PodUpdate] = []
         self.socket = NodeSocket(path, self._news.set, self._told)
 
-    def _told(self, told: Told) -> None:
+    def _told(self, told: PodUpdate) -> None:
         self.states.append(told)
         self._news.set()
 

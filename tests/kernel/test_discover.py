@@ -336,7 +336,7 @@ def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: 
     assert (found.sock, found.token, found.file) == ("/run/door.sock", "secret", str(path))
 
 
-PLACE = outside.Place("http://127.0.0.1:1/", "/home/ann", container=False)
+PLACE = outside.RunningServer("http://127.0.0.1:1/", "/home/ann", container=False)
 
 
 def test_what_a_pod_guards() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from jupyter_gpu.kube import Kube, Lease, kubeconfig
+from jupyter_gpu.kube import Kube, LeaderLease, kubeconfig
 from jupyter_gpu.kube.rules import paths
 from tests.cluster.testbed import ControlPlane
 from tests.kube.conftest import Through
@@ -47,7 +47,7 @@ class Leaders:
 
 
 @asynccontextmanager
-async def standing(lease: Lease, lead: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
+async def standing(lease: LeaderLease, lead: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
     """A candidate, until the end of the block."""
     task = asyncio.create_task(lease.run(lead))
     try:
@@ -58,9 +58,9 @@ async def standing(lease: Lease, lead: Callable[[], Awaitable[None]]) -> AsyncIt
             await task
 
 
-def candidate(kube: Kube, name: str, identity: str, **times: float) -> Lease:
+def candidate(kube: Kube, name: str, identity: str, **times: float) -> LeaderLease:
     """With short times."""
-    return Lease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
+    return LeaderLease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
@@ -202,7 +202,7 @@ def test_what_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Thro
             await stubborn()
 
         async with through() as (shaky, proxy):
-            lease = Lease(shaky, "default", "stubborn", "one", duration=2, renew=1, retry=0.2, abort=abort)
+            lease = LeaderLease(shaky, "default", "stubborn", "one", duration=2, renew=1, retry=0.2, abort=abort)
             async with standing(lease, lead):
                 async with asyncio.timeout(SECONDS):
                     while not lease.leading:
@@ -219,4 +219,4 @@ def test_times_that_allow_two_leaders_are_refused(times: dict[str, float]) -> No
     """The leader must stop before another may begin."""
     kube: Kube = object.__new__(Kube)
     with pytest.raises(ValueError, match="retry < renew < duration"):
-        Lease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]
+        LeaderLease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]

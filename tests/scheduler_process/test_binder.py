@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Kube, kubeconfig
+from jupyter_gpu.kube import Kube, ObjectChange, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_scheduler import binder as module
 from jupyter_gpu_scheduler.binder import Binder
@@ -51,8 +51,8 @@ def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:
     leads = iter([True])
 
     async def work(kube: Kube, mirror: Mirror, binder: Binder) -> None:
-        mirror.node_changed(Change("added", there))
-        mirror.pod_changed(Change("added", old))
+        mirror.node_changed(ObjectChange("added", there))
+        mirror.pod_changed(ObjectChange("added", old))
         assert "does not lead" in await binder.bind(asked)
         assert mirror.flights == 0
         assert mirror.snapshot.free(f"GPU-{node}-0") == 1000
@@ -71,7 +71,7 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
     there = stage.get_node(node)
 
     async def work(kube: Kube, mirror: Mirror, binder: Binder) -> None:
-        mirror.node_changed(Change("added", there))
+        mirror.node_changed(ObjectChange("added", there))
         for each in asked:
             assert await binder.bind(each) == ""
         assert mirror.flights == 2
@@ -83,7 +83,7 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
         free = sorted(mirror.snapshot.free(f"GPU-{node}-{index}") for index in range(2))
         assert free == [0, 1000]
         assert mirror.unseen(asked[1].uid)
-        mirror.pod_changed(Change("added", await kube.get(paths.pod(stage.namespace, "b"))))
+        mirror.pod_changed(ObjectChange("added", await kube.get(paths.pod(stage.namespace, "b"))))
         assert mirror.flights == 0
         assert not mirror.unseen(asked[1].uid)
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 Pod = Mapping[str, Any]
 
 
-class Writer:
+class RequestWriter:
     """The only writer of this pod's `requested` but for whoever uses kubectl.
 
     ``pod``: the newest state that is known. ``adopt``: take a newer one in. ``patience``: seconds for one wish, all

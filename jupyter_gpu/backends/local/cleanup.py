@@ -15,13 +15,13 @@ from jupyter_gpu_node.devices import cgroup
 from .holder_scan import Exemptions, Scope, Suspects, scan
 from .other_pods import OtherPod
 from .pod_processes import PodProcesses
-from .store import Store
+from .store import StateStore
 
 _log = logging.getLogger(__name__)
 
 
 def reap(
-    store: Store,
+    store: StateStore,
     dead: Iterable[OtherPod],
     gpus: Mapping[str, Gpu],
     sharing: Mapping[str, Sequence[PodProcesses]],

@@ -13,7 +13,7 @@ from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from .pod_processes import PodProcesses
 
 
-class Guard:
+class PodGuard:
     """One pod's enforcement. From its making on the pod's process and its children can open no managed device."""
 
     def __init__(

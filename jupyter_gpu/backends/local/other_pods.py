@@ -10,7 +10,7 @@ from jupyter_gpu.model.annotations import held
 from .pod_processes import PodProcesses
 from .process_id import alive, boot, namespace, users
 from .record import Record
-from .store import Entry
+from .store import RecordEntry
 
 NODE = "local"
 """Name of the only node there is."""
@@ -42,7 +42,7 @@ class OtherPod(NamedTuple):
         return held(self.record.allocated, self.record.attached)
 
 
-def read_others(entries: Mapping[str, Entry], own: str) -> tuple[OtherPod, ...]:
+def read_others(entries: Mapping[str, RecordEntry], own: str) -> tuple[OtherPod, ...]:
     """Return all other pods, by uid; without those of another boot, which hold nothing."""
     return tuple(
         OtherPod(entry.record, entry.owner, _dead(entry))
@@ -56,14 +56,14 @@ def is_of_another_boot(record: Record) -> bool:
     return record.boot != boot()
 
 
-def _dead(entry: Entry) -> bool:
+def _dead(entry: RecordEntry) -> bool:
     record = entry.record
     if record.namespace != namespace():
         return False  # its pids mean nothing here: believe that it lives rather than take its GPUs
     return record.ended or not alive(record.server) or _forged(entry)
 
 
-def _forged(entry: Entry) -> bool:
+def _forged(entry: RecordEntry) -> bool:
     """Tell whether it names a server of another user: no pod keeps GPUs with a process that is not its owner's."""
     found = users(entry.record.server.pid)
     return entry.owner != 0 and bool(found) and entry.owner not in found

@@ -31,7 +31,7 @@ from jupyter_gpu_node.gpus.registry import INTERVAL, Stock
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from . import notify, surroundings
-from .guard import Guard
+from .guard import PodGuard
 from .other_pods import read_others, sharers
 from .pod_processes import PodProcesses, take_back
 from .process_id import FIRST_NAMESPACE, alive, boot, identify, namespace, since_boot
@@ -40,7 +40,7 @@ from .repair import OtherPods, tidy
 from .scan_result import ScanResult
 from .settings import Settings
 from .sources import open_source, simulated_folder
-from .store import Session, Store, plain_errors
+from .store import Session, StateStore, plain_errors
 from .strangers import Strangers, commands
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -81,13 +81,13 @@ class Pod:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._store = Store(settings.state_dir)
+        self._store = StateStore(settings.state_dir)
         follows = settings.follow_visible_devices and not settings.simulated_gpus
         self._site = SiteLimit(surroundings.site_limit(os.environ, self._store.pods) if follows else None)
         self._stock = Stock(
             partial(open_source, settings, self._store, self._move_out, self._unguarded), choose=self._site.choose
         )
-        self._guard: Guard | None = None
+        self._guard: PodGuard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
         assert server is not None
@@ -148,7 +148,7 @@ class Pod:
                 self._stock.take()
         pid = settings.pid or os.getpid()
         bare = "" if settings.simulated_gpus else surroundings.one_for_all()
-        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
+        self._guard = PodGuard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
             os.environ.update(self.environment)  # what it starts by itself, such as terminals, inherits it

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from . import notify
 from .other_pods import OtherPod, is_of_another_boot, read_others
 from .pod_processes import PodProcesses
-from .store import Contents, Session, Store
+from .store import Contents, Session, StateStore
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class OtherPods(NamedTuple):
         return tuple(other_pod for other_pod in self.pods if other_pod.dead)
 
 
-def tidy(store: Store, session: Session, found: Contents, own: str) -> OtherPods:
+def tidy(store: StateStore, session: Session, found: Contents, own: str) -> OtherPods:
     """Remove what certainly means nothing, move damaged records aside, tell their owners to write them again."""
     for name in found.leftovers:
         session.discard(name)
@@ -39,7 +39,7 @@ def tidy(store: Store, session: Session, found: Contents, own: str) -> OtherPods
     return OtherPods(read_others(found.entries, own), unreadable, repairs)
 
 
-def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
+def _damaged(store: StateStore, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """Find pods that have a socket but no readable record, or a record that is none."""
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:

@@ -38,7 +38,7 @@ class Listener(Protocol):
         """Hear that there is no server, or that it does not answer; it is tried again."""
 
 
-class Follower(threading.Thread):
+class WidgetFollower(threading.Thread):
     """A follower that runs until stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
 
     def __init__(self, client: Callable[[], Client], listener: Listener) -> None:

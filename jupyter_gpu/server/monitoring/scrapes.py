@@ -88,7 +88,7 @@ class Scrapes:
         now = time.monotonic()
         sample = self._sample
         fresh = sample is not None and time.time() - sample.time <= OLD
-        return figures.Told(
+        return figures.Figures(
             self._backend.view(),
             sample if fresh else None,
             self._waits.lasting(now),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.kernel.widget import words
 from jupyter_gpu.kernel.widget.attention import Attention
-from jupyter_gpu.kernel.widget.rules.messages import Look, Wish, read_message, saved_line
+from jupyter_gpu.kernel.widget.rules.messages import LookMessage, WishMessage, read_message, saved_line
 from jupyter_gpu.kernel.widget.wishes import Wishes
 from jupyter_gpu.model.view import User
 
@@ -31,14 +31,14 @@ ANYTHING = st.recursive(
 def test_anything_may_come_from_a_page(content: Any) -> None:
     """What is no message is left out; nothing raises."""
     found = read_message(content)
-    assert found is None or isinstance(found, (Look, Wish))
+    assert found is None or isinstance(found, (LookMessage, WishMessage))
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ({"type": "look"}, Look()),
-        ({"type": "wish", "id": "a", "milli": 1500}, Wish("a", 1500)),
+        ({"type": "look"}, LookMessage()),
+        ({"type": "wish", "id": "a", "milli": 1500}, WishMessage("a", 1500)),
         ({"type": "wish", "id": "a" * 65, "milli": 1}, None),
         ({"type": "wish", "id": "a", "milli": -1}, None),
         ({"type": "wish", "id": "a", "milli": True}, None),

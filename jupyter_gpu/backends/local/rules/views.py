@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jupyter_gpu.backends.local.guard import Guard
+from jupyter_gpu.backends.local.guard import PodGuard
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
@@ -55,7 +55,7 @@ def compose(
     version: int,
     record: Record,
     stock: Stock,
-    guard: Guard | None,
+    guard: PodGuard | None,
     settings: Settings,
     troubles: Troubles,
     used: ScanResult,
@@ -92,7 +92,7 @@ def compose(
     )
 
 
-def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
+def _of_guard(guard: PodGuard | None, settings: Settings) -> Iterator[Condition]:
     if guard and guard.mode is Mode.SOFT:
         yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
     elif guard and guard.why:

@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu.backends.local.store import Store, default_path
+from jupyter_gpu.backends.local.store import StateStore, default_path
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from . import arbiter, files, trust
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     arbiter.begin()
     while True:
         try:
-            with Store(state).locked():  # made where it is missing; of root, if we are
+            with StateStore(state).locked():  # made where it is missing; of root, if we are
                 owner = state.stat().st_uid
         except (BackendUnavailable, OSError) as error:
             _log.error("%s", error)

@@ -17,12 +17,12 @@ _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookMessage:
     """The message that somebody looks at a page that does not reach the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WishMessage:
     """The message that somebody moved the slider on such a page."""
 
     name: str
@@ -30,14 +30,14 @@ class Wish:
     milli: int
 
 
-def read_message(content: Any) -> Look | Wish | None:
+def read_message(content: Any) -> LookMessage | WishMessage | None:
     """Read a page's message; None for anything else, for the page is outside."""
     try:
         body = strict.an_object(content, "message")
         if strict.required(body, "type", strict.one_of("look", "wish")) == "look":
-            return Look()
+            return LookMessage()
         name = strict.required(body, "id", strict.text(_ID))
-        return Wish(name, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
+        return WishMessage(name, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
     except strict.FieldError:
         return None
 
