@@ -1,7 +1,7 @@
 """``jupyter gpu watch``: the GPUs of a server, live. What is shown is `watch_view`'s, the window `terminal`'s.
 
 Two threads ask, one for each change and one for the load; the main thread shows what they bring. Without a terminal
-there is one line for each change, and nobody asks for the load.
+there is one line for each change, and the load is not read.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _bring_samples(client: Client, inbox: Inbox) -> None:
 
 
 def _write(inbox: Inbox, *, as_json: bool) -> None:
-    """Write a line for each change, as long as somebody reads it."""
+    """Write a line for each change, as long as the output is open."""
     said = ""
     while not _is_deaf():
         new = _next(inbox)

@@ -14,7 +14,7 @@ from . import error_box  # noqa: F401 - it has IPython show our errors
 from .api import KEEP
 
 ANY = "any"
-"""Takes an option back, as None does: for the command line, and for who has learnt the word there."""
+"""Takes an option back, as None does: for the command line, and for users who learnt the word there."""
 
 
 def fields(amount: object, **options: Any) -> Mapping[str, Any]:

@@ -277,7 +277,7 @@ class GpuExtension(ExtensionApp):
         )
 
     async def stop_extension(self) -> None:
-        """Answer all who wait, end the kernels, give the GPUs back."""
+        """Answer all waiting requests, end the kernels, give the GPUs back."""
         if self._starting:
             await self._starting
         viewers, self._viewers = self._viewers, None

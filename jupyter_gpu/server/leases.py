@@ -69,7 +69,7 @@ class Leases:
                 view = await self._backend.request(lambda now: raised(now, max(self._need, lease.milli)))
                 self._check_begin(lease)
                 if view.requested is not None and view.requested.milli >= lease.milli:
-                    break  # else somebody changed it between: once more
+                    break  # else it was changed meanwhile: once more
             self._set({**self._leases, lease.key: lease._replace(generation=view.generation)})
         finally:
             del self._beginning[lease.key]

@@ -43,7 +43,7 @@ def pretend(count: int, using: Path | None = None) -> None:
 
 
 def tell(using: Path, *pids: int) -> None:
-    """What the driver says from now on."""
+    """Set what the driver says from now on."""
     draft = using.with_suffix(f".{os.getpid()}")
     draft.write_text(" ".join(map(str, pids)))
     draft.replace(using)

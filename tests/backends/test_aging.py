@@ -41,7 +41,7 @@ class Machine:
         self._chance = random.Random(seed)
 
     def tick(self, named: dict[str, Job]) -> None:
-        """Who is done goes, who comes asks, and each server decides for itself, in any order, until nothing changes."""
+        """Servers leave, others come, and each decides for itself, in any order, until nothing changes."""
         for uid, job in named.items():
             if self.served.get(uid, self.now) + job.keeps <= self.now:
                 self.records.pop(uid, None)
@@ -84,7 +84,7 @@ class Machine:
 
 @given(count=st.integers(3, 4), coming=st.lists(jobs, max_size=10), seed=st.integers(0, 2**16))
 def test_nobody_is_passed_over_for_longer_than_the_patience(count: int, coming: list[Job], seed: int) -> None:
-    """Whoever waited for so long gets nothing later than anybody who asked after it; and in the end all were served."""
+    """A server that waited so long gets nothing later than one that asked after it; in the end all are served."""
     machine, named = Machine(count, seed), {f"p{number:02}": job for number, job in enumerate(coming)}
     while machine.now <= 40 or len(machine.served) < len(named):
         machine.tick(named)

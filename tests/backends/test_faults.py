@@ -1,4 +1,4 @@
-"""What goes wrong around a server: files, disks, users, GPUs, clocks. It says so, and it goes on."""
+"""Faults around a server: files, disks, users, GPUs, clocks. It reports them and goes on."""
 
 import contextlib
 import json

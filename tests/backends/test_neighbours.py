@@ -1,4 +1,4 @@
-"""What is believed of other pods' records; pure."""
+"""Trust in other pods' records; pure."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What is different where the GPUs are real: other programs of the machine may have them open, and the driver fails."""
+"""Differences where the GPUs are real: other programs of the machine may have them open, and the driver can fail."""
 
 from collections.abc import Iterator
 from pathlib import Path

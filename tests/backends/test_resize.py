@@ -178,7 +178,7 @@ def test_a_server_that_is_stopped_returns_everything(stage: Stage) -> None:
 
 
 def test_a_server_that_is_stopped_while_a_kernel_has_a_gpu_open_leaves_it_to_the_kernel(stage: Stage) -> None:
-    """What is open at the goodbye is free when the kernel ends, whoever finds that out."""
+    """A GPU that is open at the server's end is free when the kernel ends, whichever server finds that out."""
     first, second = stage.server(), stage.server()
     kernel = stage.kernel(first)
     first.ask("request", milli=3000)

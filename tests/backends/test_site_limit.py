@@ -79,7 +79,7 @@ def test_a_list_of_what_is_there(indices: list[int]) -> None:
 
 @given(st.lists(ENTRIES, max_size=5), st.lists(ENTRIES, max_size=3))
 def test_nothing_after_a_wrong_entry_counts(entries: list[str], more: list[str]) -> None:
-    """What follows it neither shows nor hides anything."""
+    """Entries after it neither show nor hide anything."""
     found = visible(",".join(entries), FOUR)
     assert set(found.uuids) <= {gpu.uuid for gpu in FOUR}
     assert len(set(found.uuids)) == len(found.uuids)
@@ -181,7 +181,7 @@ def server(stage: Stage, variables: dict[str, str], **options: Any) -> Remote:
 
 
 def limits(view: dict[str, Any]) -> list[str]:
-    """What the view says about it."""
+    """Return what the view says about it."""
     return [one["message"] for one in view["conditions"] if one["type"] == "SiteLimit"]
 
 
@@ -205,7 +205,7 @@ def test_a_site_limits_a_server(stage: Stage) -> None:
 
 
 def test_no_gpu_at_all(stage: Stage) -> None:
-    """What SLURM sets for a job without GPUs leaves none, which is said."""
+    """The value that SLURM sets for a job without GPUs leaves none, and the view says so."""
     view = server(stage, {VARIABLE: "NoDevFiles"}).ask("view")
     assert view["total"] == 0
     assert "'NoDevFiles' names no GPU here" in limits(view)[0]
@@ -219,7 +219,7 @@ def test_simulated_gpus_are_not_the_sites(stage: Stage) -> None:
 
 
 def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
-    """What it inherits there tells of the outer server's GPUs; the same environment elsewhere is a site's."""
+    """The inherited value names the outer server's GPUs; the same environment elsewhere is a site's limit."""
     uid = "a" * 32
     pods = tmp_path / "pods"
     pods.mkdir()

@@ -187,7 +187,7 @@ def test_a_bad_file_is_told_of_and_moved_aside(tmp_path: Path, spoil: object) ->
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
-    """Whoever plants a link gets no files written where it points."""
+    """A planted link gets no files written where it points."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "state").symlink_to(elsewhere)

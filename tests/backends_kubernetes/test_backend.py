@@ -35,7 +35,7 @@ IDLE = ShareUse(
     uuid="GPU-0", allocated=500, effective=400, guaranteed=9, borrowed=8, idle=7, overrun=6, switching=5, waited=4,
     throttled=3, lost=2, balance=100, cap=100, expires=None, sharing=1, period=100_000,
 )  # fmt: skip
-"""What the file of a share says."""
+"""Content of a share's file."""
 
 
 def said(view: View) -> dict[str, str]:
@@ -339,7 +339,7 @@ def test_a_scheduler_that_does_not_answer_is_waited_for_in_reason(stage: Stage) 
 
 
 def test_what_the_scheduler_refuses_is_an_answer(stage: Stage) -> None:
-    """What only the scheduler knows, such as a topology, is refused by it: the view says so."""
+    """A wish that only the scheduler can judge, such as a topology, is refused by it: the view says so."""
 
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(3000, topology="island"))

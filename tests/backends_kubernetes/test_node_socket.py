@@ -41,7 +41,7 @@ SAMPLE = {
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Of the socket: short, as such paths have to be."""
+    """Return the path of the socket: short, as such paths have to be."""
     with tempfile.TemporaryDirectory(prefix="jg-") as folder:
         yield Path(folder) / "node.sock"
 
@@ -106,7 +106,7 @@ class Listener:
 
     @property
     def versions(self) -> list[str]:
-        """Of the pod, as they were told."""
+        """Versions of the pod, as they were sent."""
         return [told.pod["metadata"]["resourceVersion"] for told in self.states if told.pod]
 
     async def until(self, condition: Callable[[NodeSocket], bool]) -> None:
@@ -287,7 +287,7 @@ def test_details_are_of_each_gpu(path: Path) -> None:
     ],
 )
 def test_a_bad_answer_is_none(path: Path, answer: Any, words: str) -> None:
-    """What comes over the socket is checked like all that comes from outside."""
+    """Answers over the socket are checked like all input from outside."""
 
     async def play() -> None:
         plugin = Plugin(path)

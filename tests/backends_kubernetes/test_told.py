@@ -1,4 +1,4 @@
-"""What the node plugin tells of a pod is checked like all that comes from outside."""
+"""The node plugin's messages about a pod are checked like all input from outside."""
 
 from typing import Any
 

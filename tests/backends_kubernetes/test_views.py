@@ -25,12 +25,12 @@ def a_pod(**texts: str) -> dict[str, Any]:
 
 
 def known_state(**fields: Any) -> KnownState:
-    """Of a pod on a node with two GPUs."""
+    """Return the known state of a pod on a node with two GPUs."""
     return KnownState(**{"instance": "i", "node": Node("n1", False, inventory(2)), **fields})
 
 
 def types(view: View) -> list[str]:
-    """Of its conditions."""
+    """Return the types of its conditions."""
     return [condition.type for condition in view.conditions]
 
 

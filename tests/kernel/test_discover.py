@@ -239,7 +239,7 @@ def test_fifo_does_not_block(env: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["owner", "mode", "link"])
 @pytest.mark.root
 def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path, wrong: str) -> None:
-    """Who can write the file chooses where the secret goes."""
+    """A user that can write the file chooses where the secret goes."""
     path = write(tmp_path, 1)
     if wrong == "owner":
         os.chown(path, 12345, 12345)

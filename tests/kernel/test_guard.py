@@ -80,7 +80,7 @@ def test_users_later_choice_wins(guard: CudaGuard, file: AttachedWriter, env: di
 
 
 def test_child_process_inherits_no_choice(file: AttachedWriter, guard: CudaGuard, env: dict[str, str]) -> None:
-    """What we set is not mistaken for the user's choice in a process that inherits it."""
+    """A value of ours is not mistaken for the user's choice in a process that inherits it."""
     child = dict(env)
     inner = CudaGuard(child, str(file.path))
     file(real(1000, version=2))
@@ -340,7 +340,7 @@ def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: AttachedWri
 
 @pytest.mark.usefixtures("provisioned")
 def test_cells_are_not_slower(start_kernel: StartKernel, file: AttachedWriter) -> None:
-    """What happens before each cell takes less than a tenth of a millisecond where nothing changed."""
+    """The hook before each cell takes less than a tenth of a millisecond where nothing changed."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     code = (
         "import time, timeit; e, timer = get_ipython().events, time.thread_time\n"

@@ -1,4 +1,4 @@
-"""What `resize` and `at_least` do next: pure generators, driven by scripted answers."""
+"""The steps of `resize` and `at_least`: pure generators, driven by scripted answers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TIMES = {"duration": 4.0, "renew": 2.0, "retry": 0.3}
 
 
 class Leaders:
-    """Who leads now; two at once fail the test."""
+    """The present leader; two at once fail the test."""
 
     def __init__(self) -> None:
         self.now: list[str] = []
@@ -26,7 +26,7 @@ class Leaders:
         self.most = 0
 
     def lead(self, name: str) -> Callable[[], Awaitable[None]]:
-        """What a leader does: nothing, until it is told to stop."""
+        """Return a leader's work: nothing, until it is stopped."""
 
         async def leading() -> None:
             self.now.append(name)
@@ -74,7 +74,7 @@ def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
 
 
 def test_one_of_two_leads_and_the_other_follows_at_once(plane: ControlPlane) -> None:
-    """Whoever ends in order gives the lease back: the next need not wait for its end."""
+    """A candidate that ends in order gives the lease back: the next need not wait for its expiry."""
 
     async def play(kube: Kube) -> None:
         leaders = Leaders()

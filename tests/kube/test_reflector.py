@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Follower:
-    """What a reflector told, checked as it comes: never the same twice, never what cannot be."""
+    """The changes that a reflector reports, checked as they come: never the same twice, never an impossible one."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
@@ -192,7 +192,7 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
 
 
 def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
-    """What one gave up and another got while nobody looked is never seen as both having it."""
+    """A GPU that moved from one pod to another while no watch ran is never seen as held by both."""
     item = '{"metadata": {"uid": "%s", "name": "%s", "resourceVersion": "%d", "labels": {"has": "%s"}}}'
     listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
     before = ", ".join((item % ("a", "a", 1, "no"), item % ("b", "b", 2, "yes"), item % ("c", "c", 3, "no")))

@@ -313,7 +313,7 @@ async def test_given_back_while_it_begins() -> None:
 
 
 async def test_a_refused_lease_is_in_nobody_s_way() -> None:
-    """What can never be granted is refused, and others go on."""
+    """A lease that can never be granted is refused, and others go on."""
     backend = Fake()
     leases, watched = desk(backend)
     with pytest.raises(Infeasible):

@@ -41,7 +41,7 @@ from .settings import Settings
 from .trouble import Trouble
 from .writer import RequestWriter
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
 
@@ -96,7 +96,7 @@ class KubernetesBackend:
         self._writer: RequestWriter | None = None
 
     async def start(self) -> None:
-        """Find out who we are, and follow our pod. Passing trouble of the cluster is told in the view."""
+        """Find our pod and follow it. Passing trouble of the cluster is shown in the view."""
         path = self._socket()
         credentials, who = self._who()
         try:
@@ -181,7 +181,7 @@ class KubernetesBackend:
         mine = {card.gpu.uuid for card in self._view.gpus}
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
-    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
+    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - a pod never sees the other pods
         """Return the sums of the node."""
         from jupyter_gpu.model.machine import Machine, Shown
 

@@ -24,7 +24,7 @@ Pod = Mapping[str, Any]
 
 
 class RequestWriter:
-    """The only writer of this pod's `requested` but for whoever uses kubectl.
+    """The only writer of this pod's `requested` beside users of kubectl.
 
     ``pod``: the newest state that is known. ``adopt``: take a newer one in. ``patience``: seconds for one wish, all
     attempts together.

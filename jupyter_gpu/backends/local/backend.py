@@ -25,7 +25,7 @@ from .pod import JobResult, Pod
 from .pod_ends import PodEnds
 from .settings import Settings
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
 

@@ -28,7 +28,7 @@ def reap(
     exemptions: Exemptions,
     groups: Path | None,
 ) -> tuple[frozenset[str], frozenset[int]]:
-    """Bury the dead pods of which nothing is left, with their files where that is allowed.
+    """Remove the dead pods of which nothing is left, with their files where that is allowed.
 
     Returns their uids, and what is left: pids of the others, see `remains`, whose end is a reason to try again.
     ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
@@ -67,8 +67,8 @@ def remains(
 ) -> frozenset[int]:
     """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``exemptions``: those of
-    the machine; the record tells its own.
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, processes of other pods that have it. ``exemptions``:
+    those of the machine; the record tells its own.
     """
     if left := dead.processes.pids():
         return left

@@ -55,7 +55,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The traits of a pod's processes that everybody may see."""
+    """The traits of a pod's processes that every user can see."""
 
     server: ProcessId
     user: int
@@ -78,7 +78,7 @@ class Scope:
     suspects: Suspects | None = None
     """Processes that cannot be inspected and count all the same; ``None``: none of them."""
     families: Mapping[str, Sequence[Family]] = field(default_factory=dict)
-    """By uuid, all pods that rightfully have it open, this one too: by what everybody may see of them."""
+    """By uuid, all pods that rightfully have it open, this one too: by what every user can see of them."""
     pods: Sequence[PodProcesses] = ()
     """All other pods."""
     told: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def families(other_pods: Iterable[OtherPod], gpus: Iterable[str], own: Record) -
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods to which the processes of a look belong."""
+    """The pods to which the processes of a scan belong."""
 
     scope: Scope
     own: frozenset[int]

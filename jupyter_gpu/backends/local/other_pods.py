@@ -1,4 +1,4 @@
-"""The other pods of the machine: what their records say, how far it is believed, and which of them are dead."""
+"""The other pods of the machine: their records, how far these are trusted, and which pods are dead."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OtherPod(NamedTuple):
 
     @property
     def processes(self) -> PodProcesses:
-        """Its processes. Only root makes groups, so only root is believed about them."""
+        """Its processes. Only root makes groups, so they are trusted only in a record of root."""
         record = self.record
         return PodProcesses.at(self.uid, record.place) if self.owner == 0 and record.place else PodProcesses(self.uid)
 
@@ -59,7 +59,7 @@ def is_of_another_boot(record: Record) -> bool:
 def _dead(entry: RecordEntry) -> bool:
     record = entry.record
     if record.namespace != namespace():
-        return False  # its pids mean nothing here: believe that it lives rather than take its GPUs
+        return False  # its pids mean nothing here: assume that it lives rather than take its GPUs
     return record.ended or not alive(record.server) or _forged(entry)
 
 

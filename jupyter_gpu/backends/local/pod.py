@@ -1,4 +1,4 @@
-"""The pod of this server: one step from what is recorded to what is so. Everything here runs in the worker thread."""
+"""The pod of this server: steps that make the recorded state actual. Everything here runs in the worker thread."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .sources import open_source, simulated_folder
 from .store import Session, StateStore, plain_errors
 from .strangers import Strangers, commands
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
     from jupyter_gpu.model.machine import Machine, Shown
     from jupyter_gpu.model.share import ShareUse
@@ -61,7 +61,7 @@ LAST_RETRY = 60.0
 FAREWELL = 1.0
 """Seconds that a server that ends waits for the last of its processes, before it leaves the rest to others."""
 MAX_STEPS = 8
-"""Most turns of one reconcile; each but the last has released something that was waited for."""
+"""Most steps of one reconcile; each but the last has released something that was waited for."""
 
 
 class JobResult(NamedTuple):
@@ -183,7 +183,7 @@ class Pod:
             raise
 
     def reconcile(self) -> None:
-        """Look again at everything; what fails is told in the view and tried again."""
+        """Look again at everything; failures are shown in the view and tried again."""
         with self._may_fail():
             self._stock.take()
             self._ask_driver()
@@ -300,7 +300,7 @@ class Pod:
     def _advance(
         self, wish: Wish | None, *, thorough: bool = False, revocation: str = "", busy: frozenset[str] | None = None
     ) -> None:
-        """Turn after turn until nothing changes any more by itself.
+        """Take step after step until nothing changes any more by itself.
 
         ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``revocation``:
         the key of the one that this carries out. ``busy``: GPUs that should stay, in place of those that are in use.
@@ -435,7 +435,7 @@ class Pod:
             self._save(session, attached=after.attached)
 
     def _reap(self) -> bool:
-        """Bury the dead pods of which nothing is left; whether there was one that held something."""
+        """Remove the dead pods of which nothing is left; return whether one of them held something."""
         dead = [pod for pod in self._others.dead if pod.uid not in self._empty]
         if not dead:
             return False
@@ -480,7 +480,7 @@ class Pod:
 
             end(guilty - {self._record.server})
 
-    # -- what is so ---------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def _held(self) -> frozenset[str]:
         return frozenset(held(self._record.allocated, self._record.attached))

@@ -84,5 +84,5 @@ def namespace() -> int:
 
 
 def since_boot() -> float:
-    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    """Read the clock that cannot be set, and goes on while the machine sleeps: the same for all its servers."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

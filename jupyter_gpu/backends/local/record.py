@@ -31,7 +31,7 @@ class Record(NamedTuple):
     boot: str
     namespace: int
     place: str | None = None
-    """Control group of its enforcement; ``None`` in soft mode. Believed only of root, who alone makes groups."""
+    """Control group of its enforcement; ``None`` in soft mode. Trusted only from root, who alone makes groups."""
     ended: bool = False
     """Whether its server has ended; only what is still open is left of it."""
     limit: int | None = None

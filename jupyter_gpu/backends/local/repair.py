@@ -29,7 +29,7 @@ class OtherPods(NamedTuple):
 
 
 def tidy(store: StateStore, session: Session, found: Contents, own: str) -> OtherPods:
-    """Remove what certainly means nothing, move damaged records aside, tell their owners to write them again."""
+    """Remove void records, move damaged ones aside, and notify their owners to write them again."""
     for name in found.leftovers:
         session.discard(name)
     for uid, entry in found.entries.items():

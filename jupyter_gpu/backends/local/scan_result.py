@@ -1,4 +1,4 @@
-"""The findings of a look for processes that have GPUs open. A server needs `holder_scan` itself only later."""
+"""The result of a scan for processes that have GPUs open. A server needs `holder_scan` itself only later."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
 class ScanResult(NamedTuple):
-    """The findings of a look."""
+    """The result of a scan."""
 
     holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
     """By uuid."""
     processes: frozenset[ProcessId] = frozenset()
     """The same, so that their end can be watched."""
     scanned: frozenset[str] = frozenset()
-    """The uuids that were looked for: of any other nothing is proven."""
+    """The uuids that were scanned for: of any other nothing is proven."""
     strangers: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
     """By uuid, processes that use it without having been given it."""
     podless: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})

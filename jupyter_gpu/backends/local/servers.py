@@ -1,4 +1,4 @@
-"""The servers of this machine as their records tell them: whose they are, what they hold, and what they wait for."""
+"""The servers of this machine by their records: their users, the GPUs they hold, and those they wait for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The state directory: one record for each pod, changed under one lock, each file by its pod's server only.
 
 Nothing is trusted before it is checked: links are not followed, a record is a regular file of bounded size, and
-who wrote it is told by the file's owner. Nothing is flushed to a disk: the state means nothing after the next boot.
+the file's owner is its writer. Nothing is flushed to a disk: the state means nothing after the next boot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A follower of a server in a thread: what is new arrives while a cell runs, whoever made the change."""
+"""A follower of a server in a thread: updates arrive while a cell runs, whatever made the change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WidgetFollower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Wake up, as somebody begins to look: do not wait for something new first."""
+        """Wake up, as a page begins to show it: do not wait for something new first."""
         if not self._quick:
             self._woken.set()
             self._abort()

@@ -1,4 +1,4 @@
-"""Whose arbiter is believed, and that nobody puts words into its mouth: real files, locks and users."""
+"""Trust in arbiters, and files that no other user can forge: real files, locks and users."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], se
 
 @pytest.mark.root
 def test_a_lower_number_is_no_claim(state: Path) -> None:
-    """Who listens and has no lock is nobody; who has it is believed as long as nobody better listens."""
+    """An arbiter without the lock counts for nothing; the lock's holder is trusted as long as no better one listens."""
     with listening(state, LOW), listening(state, HIGH):
         assert trust.listening(state) == {LOW, HIGH}
         assert trust.arbiter_user(state) is None
@@ -258,7 +258,7 @@ def test_a_file_that_others_could_have_written_says_nothing(state: Path, what: s
 @pytest.mark.parametrize("above", [0, 1])
 @pytest.mark.parametrize("what", FILES)
 def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, forge: Callable[..., None]) -> None:
-    """Who can change a folder can put any file there."""
+    """A user that can change a folder can put any file there."""
     name, text, reads = FILES[what]
     path = written(state, name, text)
     assert reads(state)
@@ -270,7 +270,7 @@ def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, 
 
 @pytest.mark.parametrize("what", sorted(set(FILES) - {"recalled"}))
 def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
-    """Whoever made it could lead us anywhere."""
+    """The user that made the link could lead us anywhere."""
     name, text, reads = FILES[what]
     written(state, name, text)
     assert reads(state)

@@ -1,4 +1,4 @@
-"""Who may have a pod's share, and that nobody who is looked at holds up the turns of others: real processes."""
+"""Checks of clients that want a pod's share; a slow check holds up no other client's turns: real processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ME = os.geteuid()
 
 @pytest.fixture
 def clients() -> Iterator[Clients]:
-    """Of one pod of ours."""
+    """Return the clients of one pod of ours."""
     found = Clients()
     record = Record(UID, ProcessId(1, 1), boot(), namespace())
     found.pods = {UID: OtherPod(record, ME, dead=False)}
@@ -43,7 +43,7 @@ def peer(process: subprocess.Popen[bytes], user: int = ME) -> Peer:
 
 @pytest.fixture
 def program() -> Iterator[subprocess.Popen[bytes]]:
-    """Of that pod."""
+    """Start a process of that pod."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: UID}) as found:
         yield found
 
@@ -60,7 +60,7 @@ def answer(clients: Clients, who: Peer, pod: str = UID) -> str:
 
 
 def test_who_has_the_mark_of_the_pod_may(clients: Clients, program: subprocess.Popen[bytes]) -> None:
-    """Of its user, and as long as it runs; of a pod that is known."""
+    """A process of the pod's user has the share as long as it runs, in a pod that is known."""
     who = peer(program)
     assert answer(clients, who) == ""
     assert "has nothing here" in clients.check(who, OTHER)
@@ -156,7 +156,7 @@ def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
 
 
 def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.Popen[bytes], slow: Slow) -> None:
-    """Whose process cannot be looked at holds up those of the same user alone."""
+    """A process that cannot be inspected holds up those of the same user alone."""
     mine = clients.pods[UID]
     clients.pods = {UID: mine, OTHER: OtherPod(mine.record, ME + 1, dead=False)}
     who = peer(program)

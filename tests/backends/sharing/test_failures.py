@@ -1,4 +1,4 @@
-"""What goes wrong with time shares on one machine: each time somebody goes on, or is told why not."""
+"""Faults of time shares on one machine: each time the work goes on, or the user learns why not."""
 
 import contextlib
 import fcntl
@@ -42,7 +42,7 @@ with Client(Path(sys.argv[1])) as client:
             client.send(Ask(0))  # wants more, and keeps what it has
 """
 STRIKES = 4
-"""Of an offender in these tests, who has been one before: it would take many seconds to become one."""
+"""Record of an offender in these tests, which has been one before: it would take many seconds to become one."""
 
 
 def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
@@ -192,7 +192,7 @@ def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machin
 
 
 def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
-    """Whoever has it and serves nobody: the others say so."""
+    """A process that holds the lock and serves no share: the other servers say so."""
     server = machine.server()
     lock = files.open_lock(machine.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -231,7 +231,7 @@ def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machin
 
 
 def test_a_gpu_that_changes_hands_without_an_arbiter_has_one_user(machine: Machine) -> None:
-    """Whoever had it whole does not go on beside the next owner, though the next arbiter serves its other GPU.
+    """A program that had a whole GPU does not run beside the next owner, though the next arbiter serves its other GPU.
 
     What it had queued ends there: with a real GPU nobody else gets it before its programs have closed it.
     """
@@ -255,7 +255,7 @@ def test_a_gpu_that_changes_hands_without_an_arbiter_has_one_user(machine: Machi
 
 
 def test_a_wish_alone_starts_no_arbiter(machine: Machine) -> None:
-    """Who waits for what a dead server's program holds needs none yet."""
+    """A server that waits for a GPU that a dead server's program holds needs no arbiter yet."""
     dead, server = machine.server(), machine.server()
     view = dead.ask("request", milli=1000)
     kernel = machine.kernel(dead)
@@ -295,7 +295,7 @@ def test_a_program_that_outlives_its_server_finds_its_sockets(machine: Machine) 
 
 
 def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) -> None:
-    """Whoever has started it lets them run, as the next one may be of another user."""
+    """The server that started it lets them run again, as the next one may belong to another user."""
     share(machine, 500)
     program = machine.run(machine.actors[0], "sleep:600000000")
     process = identify(program.pid)

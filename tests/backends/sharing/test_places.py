@@ -1,4 +1,4 @@
-"""What is believed of the state directory, in which every user of the machine may make files."""
+"""Trust in the state directory, in which every user of the machine may make files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
 def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
-    """Whoever was here first may have made anything."""
+    """The first user here may have made anything."""
     path = state / files.LOCK
     if kind == "link":
         path.symlink_to(state / "elsewhere")
@@ -208,7 +208,7 @@ def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
 
 
 def test_nothing_is_removed_through_a_link(state: Path) -> None:
-    """Whoever made the folder of the links can put anything in its place."""
+    """The user that made the folder of the links can put anything in its place."""
     files.make_home(state)
     elsewhere = state / "elsewhere"
     (elsewhere / ("4" * 16)).mkdir(parents=True)
@@ -233,7 +233,7 @@ def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
 
 
 def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
-    """Of this boot, from files that can be read and belong to whom they say."""
+    """Processes of this boot count, from files that can be read and belong to the user that they name."""
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
     stopped_processes.save(

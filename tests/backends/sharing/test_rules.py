@@ -129,7 +129,7 @@ def test_what_is_no_revocation_is_refused(text: bytes) -> None:
 
 
 def test_a_revocation_names_no_more_processes_than_can_be_read() -> None:
-    """Of thousands the first are enough: the server finds the others itself."""
+    """The first of thousands are enough: the server finds the others itself."""
     many = Revocation("k", GPU, "r", tuple(ProcessId(pid, 1) for pid in range(1, 1000)))
     assert len(revocation.decode(revocation.encode([many]))[0].processes) == revocation.MAX_PROCESSES
 

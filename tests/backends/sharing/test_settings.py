@@ -43,7 +43,7 @@ def write(path: Path, value: Any, mode: int = 0o644) -> Path:
 
 @pytest.fixture
 def rules(tmp_path: Path) -> MachineRules:
-    """Of a state directory; the machine's own file is beside it."""
+    """Make the rules of a state directory; the machine's own file is beside it."""
     (tmp_path / "state").mkdir()
     return MachineRules(tmp_path / "state", tmp_path / "machine.json")
 
@@ -85,7 +85,7 @@ def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: MachineR
 
 
 def test_a_mistake_changes_nothing_and_is_explained(rules: MachineRules, tmp_path: Path) -> None:
-    """What was read before holds until the file is corrected."""
+    """The rules that were read before hold until the file is corrected."""
     path = write(tmp_path / "state" / NAME, {"timing": {"lease": 9_000}})
     assert rules.reload()
     write(path, {"timing": {"lease": 8_000, "perod": 1}})
@@ -302,7 +302,7 @@ def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_
 
 
 def sample(machine: Machine, server: Remote) -> dict[str, Any]:
-    """What the file of a share says; nothing while there is none."""
+    """Return the content of a share's file; nothing while there is none."""
     found: dict[str, Any] = server.ask("sample").get("shares", {}).get(machine.uuids[0], {})
     return found
 
@@ -314,7 +314,7 @@ def quantum_and_cap(machine: Machine, server: Remote) -> tuple[int, int]:
 
 
 def test_an_arbiter_begins_with_the_rules_that_were_set(machine: Machine) -> None:
-    """Of this very GPU."""
+    """The rules of this very GPU hold."""
     server = machine.server()
     own = {"timing": {"period": 50_000, "savings": 7}, "elastic": {"floor": 0.33}}
     write(machine.state / NAME, {"timing": {"savings": 3}, "gpus": {machine.uuids[0]: own}})
@@ -364,7 +364,7 @@ def test_who_has_the_whole_gpu_goes_on_when_rules_change(machine: Machine) -> No
 
 
 def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
-    """Who may save nothing from now on has nothing."""
+    """A share that may save nothing from now on has nothing."""
     server = share(machine, 500)
     machine.until(lambda: sample(machine, server).get("balance", 0) > 0, "savings")
     write(machine.state / NAME, {"timing": {"savings": 0}})
@@ -523,7 +523,7 @@ def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None
         machine.until(partial(panel, machine, server, ""), "the panel")
 
     def none_comes() -> bool:
-        """What the free one had queued is done."""
+        """The free share's queued work is done."""
         found = machine.sums().overlaps
         machine.more(300)
         return machine.sums().overlaps == found

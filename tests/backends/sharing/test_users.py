@@ -36,7 +36,7 @@ def share(machine: Machine, user: int, milli: int, mask: int = 0) -> Remote:
 
 
 def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
-    """Whoever was first serves all; none of them may look into the processes of the other, and none overlaps."""
+    """The first user's arbiter serves all; neither user may inspect the other's processes, and no turns overlap."""
     first, second = share(machine, ONE, 500), share(machine, OTHER, 500)
     for server in (first, second):
         machine.run(server, *HOG)
@@ -150,7 +150,7 @@ def test_an_ordinary_users_arbiter_serves_others_who_are_told(roots: Machine) ->
 
 @pytest.mark.parametrize("owner", [0, ONE])
 def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -> None:
-    """Of the owner of the state directory it is obeyed. Else the share stays, and the panel says who wants what."""
+    """An arbiter of the state directory's owner is obeyed. Else the share stays, and the panel says who wants what."""
     os.chown(roots.state, owner, -1)
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)

@@ -1,4 +1,4 @@
-"""What the slider's parts decide."""
+"""Decisions of the slider's parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_anything_may_come_from_a_page(content: Any) -> None:
-    """What is no message is left out; nothing raises."""
+    """Content that is no message is left out; nothing raises."""
     found = read_message(content)
     assert found is None or isinstance(found, (LookMessage, WishMessage))
 
@@ -136,7 +136,7 @@ def test_wishes() -> None:
     ],
 )
 def test_language(environ: dict[str, str], found: str) -> None:
-    """Of the kernel's locale, as everywhere."""
+    """The language is that of the kernel's locale, as everywhere."""
     assert words.language(environ) == found
 
 

@@ -118,7 +118,7 @@ def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[C
 
 
 def _of_wait(record: Record, stock: Stock) -> Iterator[Condition]:
-    """Yield a condition if the server waits for GPUs while others do not work: their card is nobody's."""
+    """Yield a condition if the server waits for GPUs while others do not work: these have no card of their own."""
     allocated = record.allocated
     if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
         return

@@ -1,4 +1,4 @@
-"""The files of time shares in the state directory; `trust` says which of them are believed.
+"""The files of time shares in the state directory; `trust` says which of them are trusted.
 
 The directory belongs to all users of the machine. What an arbiter makes is in a folder that has the name of its user
 id and belongs to that user: any other folder is ignored. No link is followed but those that a pod's own server made.
@@ -128,7 +128,7 @@ def open_log(state: Path) -> int:
 
 
 def beat(own: Path) -> None:
-    """Give a sign of life: the time of the notify socket, by the clock that nobody sets."""
+    """Give a sign of life: the time of the notify socket, by the clock that cannot be set."""
     now = time.monotonic_ns()
     os.utime(own / NOTIFY_SOCKET, ns=(now, now))
 

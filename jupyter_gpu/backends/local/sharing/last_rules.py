@@ -1,7 +1,7 @@
 """The rules that held last, as an arbiter keeps them among its own files for the next one: if the file is bad by then.
 
-Whose copies count is whose arbiter is believed anyhow: root's, that of the owner of the state directory, our own. Of
-several the newest is the last. What others could have written, or is damaged, is none.
+Copies of trusted arbiters count: root's, that of the owner of the state directory, our own. Of several the newest
+is the last. What others could have written, or is damaged, is none.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def traces(state: Path, home: Path) -> Traces:
 def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
     """Remove what is left of pods that are no more; ``known`` are those of which there was a record after ``found``.
 
-    The folder of the links belongs to whoever made it, who may put anything there: only links of ours are removed, and
-    none is followed.
+    The folder of the links belongs to the user that made it, who may put anything there: only links of ours are
+    removed, and none is followed.
     """
     beginnings = {pod[: files.SHORT] for pod in known}
     for name in found.folders - set(known):

@@ -115,7 +115,7 @@ class Supervisor:
         status = process.wait() if process else 0
         if status:
             self._thaw()
-        if status <= 0:  # whoever killed it knew why
+        if status <= 0:  # killed on purpose
             return status < 0, ""
         return True, f"It ended with status {status}; {files.home(self._state) / files.LOG} says why."
 

@@ -1,9 +1,9 @@
-"""The arbiter that is believed, and readers of its files: nothing that another user can have made or changed.
+"""The arbiter to trust, and readers of its files: nothing that another user can have made or changed.
 
-Everybody may listen in a folder of their own and say to hand out GPU time. Believed are, in this order, the arbiters of
-root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all others
-only the one that has the file `SERVING` locked, which the kernel tells (fcntl(2)): without root there may be none
-that is better, and programs are served by it; but its words are told as those of its user, and it takes no share away.
+Every user may listen in a folder of their own and claim to hand out GPU time. Trusted are, in this order, the arbiters
+of root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all
+others only the one that has the file `SERVING` locked, as the kernel says (fcntl(2)): without root there may be no
+better one, and programs are served by it; but its messages are shown as those of its user, and it revokes no share.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _check(descriptor: int, name: str, user: int, kind: Callable[[int], bool]) -
         raise PermissionError(errno.EPERM, "others than its owner can change it", name)
 
 
-# --- whose ------------------------------------------------------------------------------------------------------------
+# --- users ------------------------------------------------------------------------------------------------------------
 
 
 def trusted_users(state: Path) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def trusted_users(state: Path) -> tuple[int, ...]:
 
 
 def choose(listening: Collection[int], above: Collection[int], serving: Collection[int]) -> int | None:
-    """Choose the listening user to believe: the first of those ``above`` all others, else the lock's holder. Pure."""
+    """Choose the listening user to follow: the first of those ``above`` all others, else the lock's holder. Pure."""
     first = next((user for user in above if user in listening), None)
     return first if first is not None else min(set(listening) & set(serving), default=None)
 
@@ -156,9 +156,9 @@ class ServingLock:
         self._descriptor = -1
 
     def keep(self) -> bool:
-        """Try, in a thread, now and then, to have the lock. An arbiter without it is believed by fewer users."""
+        """Try, in a thread, now and then, to have the lock. An arbiter without it is trusted by fewer users."""
         try:
-            if not self._is_current():  # somebody has removed it
+            if not self._is_current():  # it was removed
                 self.close()
                 self._descriptor = _open_serving(self._path)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

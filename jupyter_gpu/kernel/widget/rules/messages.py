@@ -18,12 +18,12 @@ _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 @dataclass(frozen=True, slots=True)
 class LookMessage:
-    """The message that somebody looks at a page that does not reach the server itself."""
+    """The message that a page is visible that does not reach the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WishMessage:
-    """The message that somebody moved the slider on such a page."""
+    """The message that the slider was moved on such a page."""
 
     name: str
     """Chosen by the page; the answer carries it, because all pages of a notebook hear it."""

@@ -1,4 +1,4 @@
-"""The claims of pods on GPUs, as the records say them, and how far they are believed. Pure."""
+"""The claims of pods on GPUs, as the records say them, and how far these are trusted. Pure."""
 
 from __future__ import annotations
 
