@@ -10,8 +10,7 @@ from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.quantity import parse_bytes, parse_milli, parse_seconds, plain
 from jupyter_gpu.model.strict import FieldError
 
-from . import error_box  # noqa: F401 - it has IPython show our errors
-from .api import KEEP
+from . import KEEP, error_box  # noqa: F401 - the second has IPython show our errors
 
 ANY = "any"
 """Takes an option back, as None does: for the command line, and for users who learnt the word there."""
