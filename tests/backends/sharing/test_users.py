@@ -13,8 +13,8 @@ from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from tests.backends.stage import Remote
 
 from .machine import Machine
-from .test_belief import listening
 from .test_shares import HOG
+from .test_trust import listening
 
 ONE, OTHER = 4321, 4322
 LOW = 77
