@@ -72,7 +72,7 @@ def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
     assert "jupyter_gpu/kernel/api.py" in fold.data["text/html"]
     assert "jupyter-gpu:show-panel" in fold.data["text/html"]
     assert notebook.cells[1].outputs[-1] == fold, "below the error"
-    assert "kernel.py" in "\n".join(error_of(notebook.cells[2]).traceback)
+    assert "api.py" in "\n".join(error_of(notebook.cells[2]).traceback)
     assert notebook.cells[3].outputs[0].text == "4000 True\n"
     assert notebook.cells[4].outputs[0].text == "handled Infeasible\n"
     assert len(notebook.cells[4].outputs) == 1
