@@ -16,7 +16,7 @@ import os
 import sys
 import time
 
-from jupyter_gpu.kube import Change, Kube, Reflector, credentials
+from jupyter_gpu.kube import Kube, ObjectChange, Reflector, credentials
 from jupyter_gpu.kube.rules import objects, paths
 
 REST = 0.1
@@ -36,7 +36,7 @@ class Party:
         self.answers = ""
         self.watch = Reflector(kube, paths.pods(namespace), fields=f"metadata.name={pod}", on_change=self._hear)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         text = objects.annotation(change.object, self._heard)
         if not text or text in self._known:
             return

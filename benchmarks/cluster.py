@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from jupyter_gpu.kube import Change, Kube, Reflector, credentials
+from jupyter_gpu.kube import Kube, ObjectChange, Reflector, credentials
 from jupyter_gpu.kube.rules import paths
 
 from . import _hop, _in_pod
@@ -237,7 +237,7 @@ def _cpu_resize(here: World) -> float:
 async def _resized(kubeconfig: Path, body: dict[str, Any], cpu: str) -> float:
     done = asyncio.Event()
 
-    def hear(change: Change) -> None:
+    def hear(change: ObjectChange) -> None:
         for each in (change.object.get("status") or {}).get("containerStatuses") or ():
             if (each.get("resources") or {}).get("requests", {}).get("cpu") == cpu:
                 done.set()

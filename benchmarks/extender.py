@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jupyter_gpu.kube import Change
+from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
@@ -47,7 +47,7 @@ async def _measure(nodes: int, goal: float) -> list[Figure]:
     for number in range(_QUESTIONS):
         milli = chance.choice(_WISHES)
         pod = new_pod(number, milli)
-        cache.pod_changed(Change("added", pod))
+        cache.pod_changed(ObjectChange("added", pod))
         question = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
         began = time.thread_time()
         _, found = await extender.filter(question)
@@ -60,7 +60,7 @@ async def _measure(nodes: int, goal: float) -> list[Figure]:
         (samples if milli in asked else first).append((seconds + time.thread_time() - began) * 1000)
         asked.add(milli)
         baseline.append(_exchange(question) + _exchange(second))
-        cache.pod_changed(Change("removed", pod))
+        cache.pod_changed(ObjectChange("removed", pod))
         _churn(cache, chance, nodes)
     name = f"extender: filter and prioritize, {nodes:,} nodes"
     return [
@@ -79,16 +79,16 @@ def _exchange(question: bytes) -> float:
 def _churn(cache: ClusterCache, chance: random.Random, nodes: int) -> None:
     """Between two questions something changes, as it does."""
     number = chance.randrange(nodes * _PODS)
-    cache.pod_changed(Change("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
+    cache.pod_changed(ObjectChange("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
 
 
 def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
     """Return the cache of a synthetic cluster, and the extender that answers from it."""
     cache = ClusterCache(lambda: None)
     for number in range(nodes):
-        cache.node_changed(Change("added", node(number)))
+        cache.node_changed(ObjectChange("added", node(number)))
     for number in range(nodes * _PODS):
-        cache.pod_changed(Change("added", running_pod(number, nodes, chance)))
+        cache.pod_changed(ObjectChange("added", running_pod(number, nodes, chance)))
     policy = Policy()
     waiting = WaitingPods(cache, _nobody_leads, policy, wake_seconds=3600)
     binder: Any = None

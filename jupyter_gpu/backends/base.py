@@ -12,7 +12,7 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
 

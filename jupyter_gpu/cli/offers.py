@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from jupyter_gpu.model.view import View
 
 _PATIENCE = 1.0
-"""Seconds that a person who pressed Tab waits for it."""
+"""Seconds that completion may wait for it."""
 
 
 def amounts(**_: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """``jupyter gpu watch``: the GPUs of a server, live. What is shown is `watch_view`'s, the window `terminal`'s.
 
 Two threads ask, one for each change and one for the load; the main thread shows what they bring. Without a terminal
-there is one line for each change, and nobody asks for the load.
+there is one line for each change, and the load is not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from queue import SimpleQueue
 
     from jupyter_gpu.kernel.client import Client
-    from jupyter_gpu.kernel.follower import Follower
+    from jupyter_gpu.kernel.follower import ViewFollower
     from jupyter_gpu.model.errors import GpuError
     from jupyter_gpu.model.view import Sample, View
 
@@ -50,11 +50,11 @@ def _watch(given: argparse.Namespace) -> int:
     from queue import SimpleQueue
 
     from jupyter_gpu.kernel.client import get_status
-    from jupyter_gpu.kernel.follower import Follower
+    from jupyter_gpu.kernel.follower import ViewFollower
 
     client = options.client(given)
     first = client.send(get_status())  # where there is no server, say so and end
-    follower = Follower(lambda: client)
+    follower = ViewFollower(lambda: client)
     inbox: Inbox = SimpleQueue()
     inbox.put(first)
     _start(lambda: _bring_views(follower, first, inbox))
@@ -75,7 +75,7 @@ def _start(work: Callable[[], None]) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
-def _bring_views(follower: Follower, first: View, inbox: Inbox) -> None:
+def _bring_views(follower: ViewFollower, first: View, inbox: Inbox) -> None:
     for new in follower.views(first):
         inbox.put(new)
 
@@ -90,7 +90,7 @@ def _bring_samples(client: Client, inbox: Inbox) -> None:
 
 
 def _write(inbox: Inbox, *, as_json: bool) -> None:
-    """Write a line for each change, as long as somebody reads it."""
+    """Write a line for each change, as long as the output is open."""
     said = ""
     while not _is_deaf():
         new = _next(inbox)

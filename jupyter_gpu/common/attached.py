@@ -125,7 +125,7 @@ class Hint:
         )
 
 
-class Writer:
+class AttachedWriter:
     """The writer of the file; made for `Backend.subscribe`."""
 
     def __init__(self, path: Path) -> None:
@@ -150,7 +150,7 @@ class Writer:
             self.path.unlink()
 
 
-class Reader:
+class AttachedReader:
     """The reader of the file, which looks whether it changed."""
 
     def __init__(self, path: str | None) -> None:

@@ -2,8 +2,8 @@
 
 ``JUPYTER_GPU_CRASH_AT=<point>`` ends the process with SIGKILL when it gets there, as a power cut or the
 out-of-memory killer would: no handler runs, nothing is flushed. Unset, a point costs one dict look-up.
-``JUPYTER_GPU_CRASH_AT=@<file>``: the file names the point, whenever there is one. Who dies removes it first, so that
-what is started in its place lives.
+``JUPYTER_GPU_CRASH_AT=@<file>``: the file names the point, whenever there is one. The process that dies removes it
+first, so that the one started in its place lives.
 """
 
 from __future__ import annotations

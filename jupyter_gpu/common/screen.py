@@ -69,7 +69,7 @@ def taken(out: TextIO, draw: Callable[[], None] = lambda: None) -> Iterator[None
 
 
 def _attributes() -> list[Any] | None:
-    """Read how what is typed is treated; None: nobody types."""
+    """Read the settings of the terminal; None where it is no terminal."""
     try:
         return termios.tcgetattr(sys.stdin)
     except (termios.error, ValueError, OSError):

@@ -5,6 +5,8 @@ Only this facade is loaded in every kernel; what does the work is imported at th
 
 from __future__ import annotations
 
+from . import KEEP
+
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,15 +23,6 @@ if TYPE_CHECKING:
     from .client import Call, Client
     from .progress import Progress
     from .waiting import Patience, Pause, Steps
-
-
-class _Keep:
-    def __repr__(self) -> str:
-        return "<as it is>"
-
-
-KEEP: Any = _Keep()
-"""Value of an option of `resize` that stays as it was asked for last."""
 
 
 class Gpu:

@@ -10,11 +10,10 @@ from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.quantity import parse_bytes, parse_milli, parse_seconds, plain
 from jupyter_gpu.model.strict import FieldError
 
-from . import error_box  # noqa: F401 - it has IPython show our errors
-from .api import KEEP
+from . import KEEP, error_box  # noqa: F401 - the second has IPython show our errors
 
 ANY = "any"
-"""Takes an option back, as None does: for the command line, and for who has learnt the word there."""
+"""Takes an option back, as None does: for the command line, and for users who learnt the word there."""
 
 
 def fields(amount: object, **options: Any) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus, devices
 from jupyter_gpu.model.errors import GpuError
 
 from .client import Client, get_status
-from .follower import Follower
+from .follower import ViewFollower
 
 if TYPE_CHECKING:
     from jupyter_gpu.model.view import View
@@ -165,7 +165,7 @@ class Changes:
         self._client = client
         self._lock = threading.Lock()
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._follower: Follower | None = None
+        self._follower: ViewFollower | None = None
         self._thread: threading.Thread | None = None
 
     def add(self, callback: Callback) -> Subscription:
@@ -177,7 +177,7 @@ class Changes:
         with self._lock:
             self._subscriptions = (*self._subscriptions, made)
             if self._thread is None or not self._thread.is_alive():  # after a fork it is not
-                follower = self._follower = Follower(self._client)
+                follower = self._follower = ViewFollower(self._client)
                 self._thread = threading.Thread(
                     target=self._follow, args=(follower, view), name="jupyter-gpu-changes", daemon=True
                 )
@@ -193,7 +193,7 @@ class Changes:
             follower, self._follower, self._thread = self._follower, None, None
         follower.end()
 
-    def _follow(self, follower: Follower, view: View) -> None:
+    def _follow(self, follower: ViewFollower, view: View) -> None:
         for new in follower.views(view):
             if isinstance(new, GpuError):
                 log.info("Changes of the GPUs are not heard of now, and it is tried again: %s", new)

@@ -189,7 +189,7 @@ def _here(server: Server, env: Mapping[str, str]) -> Server:
 
 
 def _outside(servers: Sequence[Server]) -> OutsideServer:
-    places = tuple(sorted(outside.Place(one.url, one.folder, one.container) for one in servers))
+    places = tuple(sorted(outside.RunningServer(one.url, one.folder, one.container) for one in servers))
     return OutsideServer(outside.told(places), servers=[{"url": one.url, "folder": one.folder} for one in places])
 
 

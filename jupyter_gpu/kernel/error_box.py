@@ -70,7 +70,7 @@ def _typed(line: str) -> str:
 def _have(error: GpuError) -> str:
     if isinstance(error, _ASKS_NOBODY):
         return ""
-    from .api import gpu
+    from jupyter_gpu import gpu  # its front door: `api` imports this module by `client`
 
     try:
         return gpu.sentence(_PATIENCE)

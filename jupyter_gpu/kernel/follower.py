@@ -16,7 +16,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 """Seconds until a server that did not answer is asked again."""
 
 
-class Follower:
+class ViewFollower:
     """A follower of one server; ``client`` is called for each question: another server may be chosen meanwhile."""
 
     def __init__(self, client: Callable[[], Client]) -> None:

@@ -43,7 +43,7 @@ class Pause:
 Steps = Generator[Call | Pause, View, View]
 
 _POLL = 25.0
-"""Seconds that one question waits at the server where nobody looks at a progress bar."""
+"""Seconds that one question waits at the server without a progress bar."""
 _TICK = 1.0
 """Seconds between updates of the elapsed time that a progress bar shows."""
 _ENDING = 1.0

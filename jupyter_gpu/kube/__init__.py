@@ -7,13 +7,12 @@ Import from here; the modules are divided by what they know: `rules` reads objec
 from .client import MERGE_PATCH, Event, Kube, Listing
 from .credentials import Credentials, in_cluster, kubeconfig, load
 from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
-from .lease import Lease
+from .lease import LeaderLease
 from .recorder import Recorder
-from .reflector import Change, Reflector
+from .reflector import ObjectChange, Reflector
 
 __all__ = [
     "MERGE_PATCH",
-    "Change",
     "Conflict",
     "Credentials",
     "Event",
@@ -22,9 +21,10 @@ __all__ = [
     "Invalid",
     "Kube",
     "KubeError",
-    "Lease",
+    "LeaderLease",
     "Listing",
     "NotFound",
+    "ObjectChange",
     "Recorder",
     "Reflector",
     "TooMany",

@@ -29,7 +29,7 @@ def _end_process() -> None:
     os._exit(1)
 
 
-class Lease:
+class LeaderLease:
     """A candidate for one lease; ``identity`` must be its own, such as the pod's name and uid.
 
     ``duration``: seconds until others may take a lease that is not renewed. ``renew``: seconds without a successful

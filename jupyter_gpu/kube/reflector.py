@@ -32,7 +32,7 @@ _KINDS: Mapping[str, Kind] = {"ADDED": "added", "MODIFIED": "changed", "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """``object`` is as it is now; of one that was removed, as it was last seen."""
 
     kind: Kind
@@ -55,7 +55,7 @@ class Reflector:
         *,
         labels: str = "",
         fields: str = "",
-        on_change: Callable[[Change], None],
+        on_change: Callable[[ObjectChange], None],
         on_trouble: Callable[[str], None] | None = None,
         newest: bool = False,
         silence: float = SILENCE,
@@ -120,7 +120,7 @@ class Reflector:
         self._objects.clear()
         self._objects.update((objects.uid(item), item) for item in found.items)  # all of it before any of it is told
         for uid in known.keys() - self._objects.keys():
-            self._on_change(Change("removed", known[uid]))
+            self._on_change(ObjectChange("removed", known[uid]))
         for uid, item in self._objects.items():
             self._tell(known.get(uid), item)
         self._version = found.resource_version
@@ -149,7 +149,7 @@ class Reflector:
         kind = _KINDS.get(event.type)
         if kind == "removed":
             if self._objects.pop(objects.uid(event.object), None) is not None:
-                self._on_change(Change(kind, self._trimmed(event.object)))
+                self._on_change(ObjectChange(kind, self._trimmed(event.object)))
         elif kind is not None:
             self._keep(self._trimmed(event.object))
         self._version = objects.resource_version(event.object) or self._version
@@ -162,7 +162,7 @@ class Reflector:
 
     def _tell(self, known: dict[str, Any] | None, item: dict[str, Any]) -> None:
         if known is None or objects.resource_version(known) != objects.resource_version(item):
-            self._on_change(Change("added" if known is None else "changed", item))
+            self._on_change(ObjectChange("added" if known is None else "changed", item))
 
     def _trimmed(self, item: dict[str, Any]) -> dict[str, Any]:
         return self._trim(item) if self._trim else item

@@ -19,7 +19,7 @@ _read_bytes = strict.integer(0, MAX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class LinkRates:
     """Bytes a second into the GPU and out of it."""
 
     received: int
@@ -30,7 +30,7 @@ class Rates:
         return {"received": self.received, "sent": self.sent}
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "rates") -> Rates:
+    def from_json(cls, value: Any, key: str = "rates") -> LinkRates:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(strict.required(body, "received", _read_bytes), strict.required(body, "sent", _read_bytes))
@@ -65,8 +65,8 @@ class Reading:
     """Temperature in °C at which the GPU makes itself slower."""
     power_limit: float | None = None
     """Watts."""
-    pcie: Rates | None = None
-    nvlink: Rates | None = None
+    pcie: LinkRates | None = None
+    nvlink: LinkRates | None = None
     processes: tuple[ProcessUse, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -135,8 +135,8 @@ class GpuDetails:
     """Temperature in °C at which the GPU makes itself slower."""
     power_limit: float | None = None
     """Watts."""
-    pcie: Rates | None = None
-    nvlink: Rates | None = None
+    pcie: LinkRates | None = None
+    nvlink: LinkRates | None = None
     processes: tuple[NamedUse, ...] | None = None
     """Processes of the pod, and strangers that have its GPU open."""
     others: Others | None = None
@@ -215,8 +215,8 @@ def _read_figures(body: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "slowdown": strict.optional(body, "slowdown", read_celsius),
         "power_limit": strict.optional(body, "power_limit", read_watts),
-        "pcie": strict.optional(body, "pcie", Rates.from_json),
-        "nvlink": strict.optional(body, "nvlink", Rates.from_json),
+        "pcie": strict.optional(body, "pcie", LinkRates.from_json),
+        "nvlink": strict.optional(body, "nvlink", LinkRates.from_json),
     }
 
 

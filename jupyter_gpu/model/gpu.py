@@ -162,7 +162,7 @@ class Holder(NamedTuple):
 
 
 class DrainingShare(NamedTuple):
-    """A revoked share whose device is not proven closed; it is no pod's. ``holders`` is a sample, not the proof."""
+    """A revoked share whose device is not proven closed; no pod owns it. ``holders`` is a sample, not the proof."""
 
     uuid: str
     milli: int

@@ -16,7 +16,7 @@ from .view import GpuLoad
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ServerClaim:
     """The GPUs that one server has and waits for, and the facts that may be shown about it."""
 
     uid: str
@@ -39,7 +39,7 @@ class Claim:
     """Place in line."""
 
 
-def overview(gpus: Sequence[Gpu], claims: Iterable[Claim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
+def overview(gpus: Sequence[Gpu], claims: Iterable[ServerClaim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
     """Show the ``claims`` as far as allowed. Beyond a whole GPU none is believed: the asked server comes first."""
     ordered = sorted(claims, key=_order)
     told = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
@@ -56,12 +56,14 @@ def overview(gpus: Sequence[Gpu], claims: Iterable[Claim], loads: Mapping[str, G
     return Machine(shown, totals, cards, tuple(_server(claim) for claim in told[:MAX_SERVERS]))
 
 
-def _order(claim: Claim) -> tuple[bool, bool, bool, int, str, str]:
+def _order(claim: ServerClaim) -> tuple[bool, bool, bool, int, str, str]:
     line = claim.position or 10**6
     return not claim.here, not claim.mine, claim.owed == 0, line, claim.user, claim.uid
 
 
-def _gpu(gpu: Gpu, claims: Iterable[Claim], places: Mapping[str, int], loads: Mapping[str, GpuLoad]) -> MachineGpu:
+def _gpu(
+    gpu: Gpu, claims: Iterable[ServerClaim], places: Mapping[str, int], loads: Mapping[str, GpuLoad]
+) -> MachineGpu:
     room = MILLI_PER_GPU
     named: list[Part] = []
     nameless: dict[bool, int] = {}
@@ -79,7 +81,7 @@ def _gpu(gpu: Gpu, claims: Iterable[Claim], places: Mapping[str, int], loads: Ma
     return MachineGpu(gpu.uuid, gpu.index, gpu.model, gpu.memory, gpu.healthy, loads.get(gpu.uuid, UNKNOWN), parts)
 
 
-def _server(claim: Claim) -> Server:
+def _server(claim: ServerClaim) -> Server:
     folder, port = (claim.folder, claim.port) if claim.mine else ("", None)
     has = min(MAX_MILLI, sum(claim.held.values()))
     return Server(claim.user, claim.here, folder, port, claim.ended, has, claim.owed, claim.position)

@@ -114,7 +114,7 @@ class ShareUse:
         )
 
 
-class Rates(NamedTuple):
+class ShareRates(NamedTuple):
     """The activity of a share, as parts of the time it covers: none below 0, the first four together at most 1."""
 
     guaranteed: float = 0.0
@@ -138,7 +138,7 @@ _MONOTONIC = ("borrowed", "idle", "switching", "waited", "throttled", "lost")
 """Totals that never fall. The other two do by a little, when the cost of a change of hands is given back."""
 
 
-def rates(before: ShareUse | None, after: ShareUse, passed: int) -> Rates | None:
+def rates(before: ShareUse | None, after: ShareUse, passed: int) -> ShareRates | None:
     """Return the rates over the ``passed`` microseconds between the two; ``None`` if they cannot be told.
 
     Totals that fell were begun again, by a node that was restarted or for a new share of the same GPU: then what they
@@ -153,7 +153,7 @@ def rates(before: ShareUse | None, after: ShareUse, passed: int) -> Rates | None
     }
     own = grown["guaranteed"] + grown["overrun"]
     whole = max(passed, own + grown["borrowed"] + grown["idle"] + grown["waited"])
-    return Rates(
+    return ShareRates(
         guaranteed=own / whole,
         borrowed=grown["borrowed"] / whole,
         idle=grown["idle"] / whole,

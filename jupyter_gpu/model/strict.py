@@ -160,7 +160,7 @@ def text(most: int) -> Callable[[Any, str], str]:
 def label(most: int) -> Callable[[Any, str], str]:
     """Make a reader of text that is only shown, such as a process's name: any string, made `printable`.
 
-    Nobody must be able to make a record unreadable by an odd name.
+    An odd name must never make a record unreadable.
     """
 
     def read(value: Any, key: str) -> str:

@@ -21,7 +21,7 @@ class GpuUse:
     whole: float = 0.0
     """It was held as a whole: attached, or not given back yet."""
     watched: float = 0.0
-    """The part of ``whole`` of which the load is known: it is read only while somebody looks."""
+    """The part of ``whole`` of which the load is known: it is read only while a viewer is open."""
     busy: float = 0.0
     """The part of ``watched`` in which programs ran on it."""
     shared: float = 0.0

@@ -28,7 +28,7 @@ from jupyter_gpu.server.rules.resizes import Resizes
 
 from . import provisioning
 from .door import Door
-from .lease_owners import Ends
+from .lease_owners import ProcessOwners
 from .leases import Leases
 from .notebooks import Notebooks
 from .programs import forget_terminals, prepare_terminals
@@ -51,7 +51,7 @@ from .routes import (
     StatusHandler,
 )
 from .stream import StreamHandler
-from .usage_account import Books
+from .usage_account import UsageAccount
 from .viewers import Sampler, Viewers
 
 PROVISIONER = "jupyter-gpu"
@@ -277,7 +277,7 @@ class GpuExtension(ExtensionApp):
         )
 
     async def stop_extension(self) -> None:
-        """Answer all who wait, end the kernels, give the GPUs back."""
+        """Answer all waiting requests, end the kernels, give the GPUs back."""
         if self._starting:
             await self._starting
         viewers, self._viewers = self._viewers, None
@@ -357,18 +357,18 @@ class GpuExtension(ExtensionApp):
         """Begin everything but what the taking up waits for; returns the task that does."""
         assert self.serverapp is not None
         assert self.serverapp.event_logger is not None
-        taking_up = asyncio.get_running_loop().create_task(self._take_up())
+        starting = asyncio.get_running_loop().create_task(self._start_backend())
         await asyncio.sleep(0)  # from here on it is under way
         self.serverapp.event_logger.register_event_schema(json.loads(SCHEMA.read_bytes()))
         self._use_provisioner()
-        return taking_up
+        return starting
 
     def _await_guard(self) -> None:
         """Block until nothing that the server starts can open a GPU that it was not granted."""
         if self._backend and self._starting and not self._starting.done():
             self._backend.await_guard()
 
-    async def _take_up(self) -> None:
+    async def _start_backend(self) -> None:
         try:
             self._backend = backend = self._make_backend()
             await backend.start()
@@ -393,14 +393,14 @@ class GpuExtension(ExtensionApp):
         notebooks = Notebooks(
             app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
         )
-        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = Books(backend, self.sample_interval)
+        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = UsageAccount(backend, self.sample_interval)
         sampler = Sampler(backend, self.sample_interval, self.points, self.log, books.hear)
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
         self._scrapes = Scrapes(backend, sampler, self.log)
         self._scrapes.begin()
-        self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
+        self._leases = Leases(backend, ProcessOwners(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler, self._leases)
         self._viewers.notes = gateway.notes(app)

@@ -110,7 +110,7 @@ class Door:
 class Insider(IdentityProvider):
     """The identity provider for programs that have the secret: those of this server's user."""
 
-    def get_user(self, handler: Any) -> User:  # noqa: ARG002 - whoever it is
+    def get_user(self, handler: Any) -> User:  # noqa: ARG002 - the same for every request
         """Return a user that no login makes."""
         return User("jupyter-gpu", "jupyter-gpu", "Code of this server")
 

@@ -10,30 +10,19 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.process_ends import ProcessEnds
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 _ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 _ENDS = ("shutdown", "restart")
 
 
-class Process(NamedTuple):
-    """An owner as this server sees it."""
-
-    pid: int
-    started: int
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return proc.alive(self.pid, self.started)
-
-
-class Owners(Protocol):
+class LeaseOwners(Protocol):
     """A source of the ends of owners."""
 
     async def check(self, owner: Owner) -> None:
@@ -46,22 +35,22 @@ class Owners(Protocol):
         """Return its pid as this server sees it; ``None`` if it does not."""
 
 
-class Ends:
-    """The `Owners` of processes that this server sees, and of its kernels.
+class ProcessOwners:
+    """The `LeaseOwners` of processes that this server sees, and of its kernels.
 
     ``kernels``: the server's kernel manager; ``events``: its event logger.
     """
 
     def __init__(self, kernels: Any, events: Any) -> None:
         self._kernels, self._events = kernels, events
-        self._processes: dict[Owner, Process] = {}
+        self._processes: dict[Owner, ProcessId] = {}
         self._watched: frozenset[Owner] = frozenset()
         self._ended: Callable[[Owner], None] = lambda _: None
-        self._endings: ProcessEnds[Process] = ProcessEnds(self._look, lambda process: process.alive)
+        self._endings: ProcessEnds[ProcessId] = ProcessEnds(self._look, _alive)
         self._followed: set[str] = set()
 
     async def check(self, owner: Owner) -> None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         process = await asyncio.to_thread(find, owner)
         if process is not None:
             self._processes[owner] = process
@@ -75,19 +64,19 @@ class Ends:
             self._follow(owner.kernel)
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         self._watched, self._ended = frozenset(owners), ended
         self._processes = {owner: found for owner, found in self._processes.items() if owner in self._watched}
         self._endings.set(self._processes.values())
 
     def pid_of(self, owner: Owner) -> int | None:
-        """See `Owners`."""
+        """See `LeaseOwners`."""
         process = self._processes.get(owner)
         return process.pid if process else None
 
     def _look(self) -> None:
         for owner, process in tuple(self._processes.items()):
-            if not process.alive:
+            if not _alive(process):
                 self._ended(owner)
 
     def _follow(self, kernel: str | None) -> None:
@@ -112,7 +101,7 @@ class Ends:
                 self._ended(owner)
 
 
-def find(owner: Owner) -> Process | None:
+def find(owner: Owner) -> ProcessId | None:
     """Find the process that calls itself so, as this process sees it; None if it has ended or is not to be seen."""
     if owner.namespace == _namespace("self"):
         return _same(owner.pid, owner.started)
@@ -122,8 +111,13 @@ def find(owner: Owner) -> Process | None:
     return None
 
 
-def _same(pid: int, started: int) -> Process | None:
-    return Process(pid, started) if proc.alive(pid, started) else None
+def _same(pid: int, start: int) -> ProcessId | None:
+    process = ProcessId(pid, start)
+    return process if _alive(process) else None
+
+
+def _alive(process: ProcessId) -> bool:
+    return proc.alive(process.pid, process.start)
 
 
 def _namespace(pid: str) -> int | None:

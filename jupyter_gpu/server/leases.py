@@ -18,7 +18,7 @@ from jupyter_gpu.model.errors import GpuError, InvalidRequest, StaleGeneration
 from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, idle, need, overruled, raised
 from jupyter_gpu.model.view import View
 
-from .lease_owners import Owners
+from .lease_owners import LeaseOwners
 
 RETRY, LAST_RETRY = 2.0, 60.0
 """Seconds until giving back is tried again: at first, and of what goes on failing."""
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Leases:
     """The leases of one server. Everything runs on its event loop, but for the changes that the backend asks for."""
 
-    def __init__(self, backend: Backend, owners: Owners) -> None:
+    def __init__(self, backend: Backend, owners: LeaseOwners) -> None:
         self._backend, self._owners = backend, owners
         self._leases: dict[str, Lease] = {}
         self._over: OrderedDict[str, bool] = OrderedDict()
@@ -69,7 +69,7 @@ class Leases:
                 view = await self._backend.request(lambda now: raised(now, max(self._need, lease.milli)))
                 self._check_begin(lease)
                 if view.requested is not None and view.requested.milli >= lease.milli:
-                    break  # else somebody changed it between: once more
+                    break  # else it was changed meanwhile: once more
             self._set({**self._leases, lease.key: lease._replace(generation=view.generation)})
         finally:
             del self._beginning[lease.key]

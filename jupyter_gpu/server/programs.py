@@ -34,7 +34,7 @@ def attached_file(server: Any) -> str | None:
             return None
         door = settings.get(_DOOR)
         alone = Path(server.runtime_dir) / f"jupyter-gpu-{rendezvous.here()}-{os.getpid()}.attached"
-        writer = attached.Writer(door.attached if door else alone)
+        writer = attached.AttachedWriter(door.attached if door else alone)
         writer(backend.view())
         backend.subscribe(writer)
         atexit.register(writer.remove)

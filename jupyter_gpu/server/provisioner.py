@@ -48,7 +48,7 @@ class GpuProvisioner(LocalProvisioner):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the environment and the command of the kernel, at each start and restart."""
-        await taken_up(self._server())
+        await started(self._server())
         kwargs = await super().pre_launch(**kwargs)
         env: dict[str, str] = kwargs["env"]
         for name, value in ENVIRONMENT.items():
@@ -90,7 +90,7 @@ class GpuProvisioner(LocalProvisioner):
         return getattr(getattr(self.parent, "parent", None), "parent", None)
 
 
-async def taken_up(server: Any) -> None:
+async def started(server: Any) -> None:
     """Wait until the GPUs are guarded: no kernel may be older, also where a server is embedded in a program."""
     settings = getattr(getattr(server, "web_app", None), "settings", {})
     starting: asyncio.Task[None] | None = settings.get(_STARTING)

@@ -16,7 +16,7 @@ _DISTRIBUTION = "jupyter-gpu"
 def use(name: str, app: Any, log: Logger) -> None:
     """Do so for the server ``app``.
 
-    The factory reads about every installed distribution, some 10 ms at the start of a server: whoever needs it first
+    The factory reads about every installed distribution, some 10 ms at the start of a server: the first use
     makes it, the first list of kernel specs, say. It finds its default in the server's configuration then.
     """
     made = Factory.initialized()

@@ -50,7 +50,7 @@ LEASES = "jupyter_gpu_leases"
 VISIBLE_BY = "jupyter_gpu_visible_by"
 """Key of the form in which ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels (``uuid``, ``index``)."""
 BOOKS = "jupyter_gpu_books"
-"""The `Books` of the server."""
+"""The `UsageAccount` of the server."""
 STATE_DIR = "jupyter_gpu_state_dir"
 """Path of the state directory that is configured, or empty."""
 SHOW_MACHINE = "jupyter_gpu_show_machine"
@@ -75,7 +75,7 @@ _ADVICE = {
 
 
 def describe(status: int, error: BaseException | None) -> dict[str, Any]:
-    """Return the JSON of an error answer; tells nothing of the inside of an error that nobody foresaw."""
+    """Return the JSON of an error answer; an unforeseen error shows none of its details."""
     if isinstance(error, GpuError):
         return error.to_json()
     if isinstance(error, web.HTTPError) and status < 500:
@@ -141,12 +141,12 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
 
 
 class ApiHandler(JsonErrors, APIHandler):
-    """Base of the REST handlers: nobody gets further than `prepare` without being known."""
+    """Base of the REST handlers: `prepare` stops every request that is not authenticated."""
 
     auth_resource = RESOURCE
 
     async def prepare(self) -> None:  # type: ignore[override] # as in APIHandler
-        """Refuse who is not known, whatever the verb; a CORS preflight carries no credentials."""
+        """Refuse a request that is not authenticated, whatever the verb; a CORS preflight carries no credentials."""
         await super().prepare()
         if self.current_user is None and self.request.method != "OPTIONS":
             raise web.HTTPError(403)

@@ -107,7 +107,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
 
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Check who, whether and from where; then speak WebSocket."""
+        """Check user, rights and origin; then speak WebSocket."""
         allowed = await ensure_async(
             self.authorizer.is_authorized(self, self.current_user, "execute", self.auth_resource)
         )

@@ -11,11 +11,11 @@ from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu.server.rules import accounting
 from jupyter_gpu.server.rules.accounting import Account
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.usage import Usage
 
 
-class Books:
+class UsageAccount:
     """The account of one server, from its start on.
 
     ``interval``: seconds between two samples; ``clock`` never goes back.

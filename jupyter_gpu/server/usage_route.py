@@ -10,7 +10,7 @@ from tornado import web
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from .routes import BOOKS, ApiHandler
-from .usage_account import Books
+from .usage_account import UsageAccount
 
 
 class UsageHandler(ApiHandler):
@@ -25,5 +25,5 @@ class UsageHandler(ApiHandler):
         viewers = await self.viewers()
         with contextlib.suppress(BackendUnavailable):  # then with what they said last
             await viewers.sampler.now()
-        books: Books = self.settings[BOOKS]
+        books: UsageAccount = self.settings[BOOKS]
         self.answer(books.usage().to_json())

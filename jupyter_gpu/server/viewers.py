@@ -48,7 +48,7 @@ class Viewer(Protocol):
 
 
 class Sampler:
-    """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
+    """Samples of the pod's GPUs: taken for all viewers at once, only while there is one.
 
     ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later. ``hear`` is
     told each.
@@ -74,7 +74,7 @@ class Sampler:
         self._failed = False
 
     def history(self) -> str:
-        """Return the stream message with the samples so far; the same text for all who come before the next sample."""
+        """Return the stream message with the samples so far; the same text until the next sample."""
         return self._history.message()
 
     def look(self, viewer: Viewer, on: bool) -> None:
@@ -87,7 +87,7 @@ class Sampler:
             self._timer = None
 
     async def now(self) -> Sample:
-        """Return a sample that is no older than the interval, whoever it was taken for.
+        """Return a sample that is no older than the interval, for whichever viewer it was taken.
 
         Raises `BackendUnavailable` if none can be taken.
         """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jupyter_gpu.kube import Change
+from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
@@ -81,7 +81,7 @@ class ClusterCache:
 
     # --- from the watches ---------------------------------------------------------------------------------------------
 
-    def pod_changed(self, change: Change) -> None:
+    def pod_changed(self, change: ObjectChange) -> None:
         """Apply a pod's change from the watch."""
         uid = objects.uid(change.object)
         self._unseen.discard(uid)
@@ -111,7 +111,7 @@ class ClusterCache:
         self._forget_pod(uid)
         self._on_change()
 
-    def node_changed(self, change: Change) -> None:
+    def node_changed(self, change: ObjectChange) -> None:
         """Apply a node's change from the watch."""
         node = read_node(change.object)
         if change.kind != "removed":

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
-from jupyter_gpu.kube import Change, Kube, Lease, Recorder, Reflector, credentials
+from jupyter_gpu.kube import Kube, LeaderLease, ObjectChange, Recorder, Reflector, credentials
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
@@ -65,7 +65,7 @@ class SchedulerProcess:
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
         lease = settings.lease
-        self._lease = Lease(
+        self._lease = LeaderLease(
             kube,
             self._namespace,
             lease.name,
@@ -136,7 +136,7 @@ class SchedulerProcess:
         what: str,
         path: str,
         trim: Callable[[dict[str, object]], dict[str, object]],
-        on_change: Callable[[Change], None],
+        on_change: Callable[[ObjectChange], None],
     ) -> Reflector:
         """Return a reflector. Its first list is the newest: an API server's cache may lack an earlier leader's writes.
 

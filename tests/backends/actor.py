@@ -31,7 +31,7 @@ CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
 
 
 class Actor:
-    """What it can be told are its methods."""
+    """An actor: the commands that it takes are its methods."""
 
     backend: LocalBackend
 
@@ -103,7 +103,7 @@ class Actor:
         asyncio.get_running_loop().add_reader(listener, take)
 
     def number(self, path: str) -> int:
-        """Of a descriptor that was received."""
+        """Return the number of a descriptor that was received."""
         return self.files.pop(path)
 
     def become(self, user: int, *, reads: bool = False, mask: int = 0) -> None:
@@ -221,7 +221,7 @@ class Actor:
         return (await self.backend.machine(Shown(shown))).to_json()
 
     def environment(self) -> dict[str, str]:
-        """What its kernels need."""
+        """Return the variables that its kernels need."""
         return dict(self.backend.environment)
 
     def view(self) -> dict[str, Any]:
@@ -244,8 +244,8 @@ class Actor:
         """End the backend, not the process."""
         await self.backend.stop()
 
-    async def poke(self) -> None:
-        """Have the backend look at everything, as a poke of another server does."""
+    async def notify(self) -> None:
+        """Have the backend look at everything, as a notification from another server does."""
         folder = self.backend._pod._store.pods
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"", str(folder / f"{self.backend.view().instance}.sock"))
@@ -260,7 +260,7 @@ class Actor:
         os.environ["JUPYTER_GPU_CRASH_AT"] = point
 
     def pid(self) -> int:
-        """Of this process."""
+        """Return the pid of this process."""
         return os.getpid()
 
     def freeze(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.settings import Settings
-from jupyter_gpu.backends.local.store import Store
+from jupyter_gpu.backends.local.store import StateStore
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 
@@ -33,7 +33,7 @@ class LooksReal(SimulatedGpus):
 def pretend(count: int, using: Path | None = None) -> None:
     """Have servers of this process find this many; ``using``: a file with pids."""
 
-    def source(_: Settings, store: Store, *__: object) -> LooksReal:
+    def source(_: Settings, store: StateStore, *__: object) -> LooksReal:
         made = LooksReal(store.path / "simulated", count)
         if using:
             made.using = lambda: [int(word) for word in using.read_text().split()]
@@ -43,7 +43,7 @@ def pretend(count: int, using: Path | None = None) -> None:
 
 
 def tell(using: Path, *pids: int) -> None:
-    """What the driver says from now on."""
+    """Set what the driver says from now on."""
     draft = using.with_suffix(f".{os.getpid()}")
     draft.write_text(" ".join(map(str, pids)))
     draft.replace(using)

@@ -39,7 +39,7 @@ class Remote:
         self._channel.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
 
     def answer(self) -> Any:
-        """Of the oldest message that has none yet. Raises RuntimeError with the actor's own error."""
+        """Return the answer to the oldest open message. Raises RuntimeError with the actor's own error."""
         line = self._lines.readline()
         if not line:
             raise EOFError("The actor is dead.")

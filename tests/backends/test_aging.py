@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.other_pods import NODE, Neighbour
+from jupyter_gpu.backends.local.other_pods import NODE, OtherPod
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_since
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -41,14 +41,14 @@ class Machine:
         self._chance = random.Random(seed)
 
     def tick(self, named: dict[str, Job]) -> None:
-        """Who is done goes, who comes asks, and each server decides for itself, in any order, until nothing changes."""
+        """Servers leave, others come, and each decides for itself, in any order, until nothing changes."""
         for uid, job in named.items():
             if self.served.get(uid, self.now) + job.keeps <= self.now:
                 self.records.pop(uid, None)
             if job.comes == self.now:
                 self.asked[uid] = self.now
                 wish = requested(job.gpus, priority=job.priority)
-                self.records[uid] = Record(uid, Process(1, 1), "boot", 1, requested=wish)
+                self.records[uid] = Record(uid, ProcessId(1, 1), "boot", 1, requested=wish)
         before: Any = None
         while before != self.records:
             before = dict(self.records)
@@ -66,7 +66,7 @@ class Machine:
     def _decide(self, uid: str) -> None:
         record = self.records[uid]
         overdue = partial(is_overdue, patience=PATIENCE, now=self.now)
-        others = [Neighbour(one, 0, dead=False) for name, one in self.records.items() if name != uid]
+        others = [OtherPod(one, 0, dead=False) for name, one in self.records.items() if name != uid]
         mine = {share.uuid: share.milli for share in record.allocated.shares} if record.allocated else {}
         me = PodState(uid, NODE, record.requested, record.allocated, record.attached)
         snapshot = ClusterSnapshot()
@@ -84,7 +84,7 @@ class Machine:
 
 @given(count=st.integers(3, 4), coming=st.lists(jobs, max_size=10), seed=st.integers(0, 2**16))
 def test_nobody_is_passed_over_for_longer_than_the_patience(count: int, coming: list[Job], seed: int) -> None:
-    """Whoever waited for so long gets nothing later than anybody who asked after it; and in the end all were served."""
+    """A server that waited so long gets nothing later than one that asked after it; in the end all are served."""
     machine, named = Machine(count, seed), {f"p{number:02}": job for number, job in enumerate(coming)}
     while machine.now <= 40 or len(machine.served) < len(named):
         machine.tick(named)

@@ -71,7 +71,7 @@ def around(mounts: str, path: str, **more: Any) -> Surroundings:
     ],
 )
 def test_what_is_known_from_inside(here: Surroundings, expected: Apart | None) -> None:
-    """Who shares the machine's directory hears nothing; who has one of its own is told why."""
+    """A server that shares the machine's directory shows nothing; one with a directory of its own says why."""
     assert apart(here) is expected
 
 
@@ -124,7 +124,7 @@ def test_the_default_is_one_that_services_share(tmp_path: Path, monkeypatch: pyt
 
 
 def said(view: dict[str, Any]) -> list[str]:
-    """What the view says about where the server runs."""
+    """Return what the view says about where the server runs."""
     return [one["message"] for one in view["conditions"] if one["type"] in ("StateApart", "Contained")]
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jupyter_gpu.backends.local.store import Contents, Store
+from jupyter_gpu.backends.local.store import Contents, StateStore
 
 from .stage import PATIENCE, Stage, wait_for
 
@@ -43,7 +43,7 @@ def test_no_gpu_is_ever_owned_twice_and_in_the_end_all_are_free(stage: Stage) ->
     chance = random.Random(20261121)
     servers = [stage.server() for _ in range(SERVERS)]
     kernels = [stage.kernel(server) for server in servers]
-    store = Store(stage.state)
+    store = StateStore(stage.state)
     paths, uuids = stage.paths, stage.uuids
     open_in: dict[int, str] = {}
     busy = [False] * SERVERS

@@ -73,7 +73,7 @@ def test_killed_there_nothing_is_owned_twice_and_nothing_is_lost(stage: Stage, w
         server.ask("request", milli=3000)
 
         def as_told() -> Any:
-            """What it can open, if that is what it says: it may get more at any moment, and is told of that then."""
+            """Return what it can open, if it says the same: it may get more at any moment, and hears of it then."""
             found, told = server.ask("tries", paths=stage.paths), {gpu["path"] for gpu in server.ask("view")["gpus"]}
             return found == [path in told for path in stage.paths] and [found]
 

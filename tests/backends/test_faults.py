@@ -1,4 +1,4 @@
-"""What goes wrong around a server: files, disks, users, GPUs, clocks. It says so, and it goes on."""
+"""Faults around a server: files, disks, users, GPUs, clocks. It reports them and goes on."""
 
 import contextlib
 import json
@@ -252,7 +252,7 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
     server = stage.server()
     gpu = server.ask("request", milli=1000)["gpus"][0]
     simulated.set_health(stage.state / "simulated", gpu["uuid"], "It overheats.")
-    server.ask("poke")
+    server.ask("notify")
     server.ask("until", phase="Degraded")
     assert server.ask("view")["gpus"][0]["health"] == "It overheats."
     server.ask("request", milli=0)
@@ -265,7 +265,7 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
         f"GPU {gpu['index']} (It overheats)."
     )
     simulated.set_health(stage.state / "simulated", gpu["uuid"], None)
-    server.ask("poke")
+    server.ask("notify")
     server.ask("until", phase="Ready", attached=3000)
     assert "GpusOutOfOrder" not in {one["type"] for one in server.ask("view")["conditions"]}
 
@@ -277,7 +277,7 @@ def test_a_gpu_that_disappears_while_it_is_open_drains_and_another_takes_its_pla
     gpu = server.ask("request", milli=1000)["gpus"][0]
     assert kernel.ask("open", path=gpu["path"]) == ""
     simulated.unplug(stage.state / "simulated", gpu["uuid"])
-    server.ask("poke")
+    server.ask("notify")
     wait_for(lambda: server.ask("view")["total"] == 2000, "the loss to be seen")
     view = server.ask("view")
     by_uuid = {card["uuid"]: card for card in view["gpus"]}

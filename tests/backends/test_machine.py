@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.backends.local import servers
-from jupyter_gpu.backends.local.process_id import Process, boot, namespace
+from jupyter_gpu.backends.local.process_id import boot, namespace
 from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .stage import Stage, wait_for
 from .test_faults import NOBODY, OTHER
@@ -109,7 +110,7 @@ def test_the_folder_is_what_jupyter_noted(tmp_path: Path, monkeypatch: pytest.Mo
     """With the port; in the home directory it is short. Another user's file, a link or garbage is not read."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("HOME", "/home/ann")
-    record = Record("0" * 32, Process(os.getpid(), 1), boot(), namespace())
+    record = Record("0" * 32, ProcessId(os.getpid(), 1), boot(), namespace())
     note = tmp_path / f"jpserver-{os.getpid()}.json"
 
     def told() -> tuple[str, int | None]:

@@ -1,11 +1,11 @@
-"""What is different where the GPUs are real: other programs of the machine may have them open, and the driver fails."""
+"""Differences where the GPUs are real: other programs of the machine may have them open, and the driver can fail."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import holder_scan as looking
+from jupyter_gpu.backends.local import holder_scan
 from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.pod import Pod
 from jupyter_gpu.backends.local.settings import Settings
@@ -34,7 +34,7 @@ def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
 def pod(source: LooksReal, short_tmp: Path) -> Iterator[Pod]:
     """In soft mode: the guard has tests of its own."""
     made = Pod(Settings(state_dir=short_tmp / "state", enforcement="soft"))
-    made.take_up()
+    made.start()
     made.reconcile()
     yield made
     made.give_back()
@@ -123,7 +123,7 @@ def test_nothing_is_released_without_a_look_however_often_the_look_fails(
         raise OSError("too many open files")
 
     with monkeypatch.context() as broken:
-        broken.setattr(looking, "look", failing)
+        broken.setattr(holder_scan, "scan", failing)
         with pytest.raises(BackendUnavailable, match="too many open files"):
             pod.request(Wish(0), None)
         for _ in range(3):

@@ -25,7 +25,7 @@ def test_only_what_was_granted_can_be_opened(stage: Stage) -> None:
 
 
 def test_a_share_that_cannot_be_had_now_is_completed_when_another_server_shrinks(stage: Stage) -> None:
-    """Partial now, the rest within a moment of the other's release, by a poke and not by looking again and again."""
+    """Partial now, the rest within a moment of the other's release, by a notification and not by polling."""
     first, second = stage.server(), stage.server()
 
     def completed() -> float:
@@ -178,7 +178,7 @@ def test_a_server_that_is_stopped_returns_everything(stage: Stage) -> None:
 
 
 def test_a_server_that_is_stopped_while_a_kernel_has_a_gpu_open_leaves_it_to_the_kernel(stage: Stage) -> None:
-    """What is open at the goodbye is free when the kernel ends, whoever finds that out."""
+    """A GPU that is open at the server's end is free when the kernel ends, whichever server finds that out."""
     first, second = stage.server(), stage.server()
     kernel = stage.kernel(first)
     first.ask("request", milli=3000)
@@ -211,7 +211,7 @@ def test_a_killed_server_keeps_its_gpus_until_its_last_process_is_gone(stage: St
 
 
 def test_the_end_of_a_killed_server_is_heard_of(stage: Stage) -> None:
-    """A server that waits gets the GPUs of one that is killed, without a poke, within a moment."""
+    """A server that waits gets the GPUs of one that is killed, without a notification, within a moment."""
     second = stage.server()
 
     def heard() -> float:

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_the_node_writes(folder: Path) -> None:
-    """Of those that are asked for; one that has no file yet, or can have none, is left out."""
+    """Only shares that are asked for are read; one that has no file yet, or can have none, is left out."""
     assert share_files.read(folder, [GPU], WRITTEN) == {GPU: SHARE}
     found = share_files.read(folder, [GPU, OTHER, "GPU-3", "../state", "a/b", "", "ä" * 99], WRITTEN)
     assert found == {GPU: SHARE, OTHER: replace(SHARE, uuid=OTHER)}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.rules.site_limit import VARIABLE, SiteLimit, Visible, visible
 from jupyter_gpu.backends.local.surroundings import SITE, site_limit
@@ -21,6 +21,7 @@ from jupyter_gpu.common.rules.visible import OURS
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus.registry import Registry
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from tests.builders import gpu
 
 from .stage import Remote, Stage
@@ -78,7 +79,7 @@ def test_a_list_of_what_is_there(indices: list[int]) -> None:
 
 @given(st.lists(ENTRIES, max_size=5), st.lists(ENTRIES, max_size=3))
 def test_nothing_after_a_wrong_entry_counts(entries: list[str], more: list[str]) -> None:
-    """What follows it neither shows nor hides anything."""
+    """Entries after it neither show nor hide anything."""
     found = visible(",".join(entries), FOUR)
     assert set(found.uuids) <= {gpu.uuid for gpu in FOUR}
     assert len(set(found.uuids)) == len(found.uuids)
@@ -180,7 +181,7 @@ def server(stage: Stage, variables: dict[str, str], **options: Any) -> Remote:
 
 
 def limits(view: dict[str, Any]) -> list[str]:
-    """What the view says about it."""
+    """Return what the view says about it."""
     return [one["message"] for one in view["conditions"] if one["type"] == "SiteLimit"]
 
 
@@ -204,7 +205,7 @@ def test_a_site_limits_a_server(stage: Stage) -> None:
 
 
 def test_no_gpu_at_all(stage: Stage) -> None:
-    """What SLURM sets for a job without GPUs leaves none, which is said."""
+    """The value that SLURM sets for a job without GPUs leaves none, and the view says so."""
     view = server(stage, {VARIABLE: "NoDevFiles"}).ask("view")
     assert view["total"] == 0
     assert "'NoDevFiles' names no GPU here" in limits(view)[0]
@@ -218,7 +219,7 @@ def test_simulated_gpus_are_not_the_sites(stage: Stage) -> None:
 
 
 def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
-    """What it inherits there tells of the outer server's GPUs; the same environment elsewhere is a site's."""
+    """The inherited value names the outer server's GPUs; the same environment elsewhere is a site's limit."""
     uid = "a" * 32
     pods = tmp_path / "pods"
     pods.mkdir()
@@ -230,7 +231,7 @@ def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
     outer, me = identify(os.getppid()), identify(os.getpid())
     assert outer
     assert me
-    for process, expected in ((outer, None), (me, "GPU-1"), (Process(outer.pid, outer.started + 1), "GPU-1")):
+    for process, expected in ((outer, None), (me, "GPU-1"), (ProcessId(outer.pid, outer.start + 1), "GPU-1")):
         (pods / f"{uid}.json").write_bytes(Record(uid, process, boot(), namespace()).encode())
         assert site_limit(environ, pods) == expected
     (pods / f"{uid}.json").write_bytes(Record(uid, me, boot(), namespace()).encode())

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import MAX_BYTES, Record
-from jupyter_gpu.backends.local.store import Contents, Store, default_path
+from jupyter_gpu.backends.local.store import Contents, StateStore, default_path
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 UID = "0123456789abcdef0123456789abcdef"
 OTHER = "f" * 32
@@ -29,7 +29,7 @@ shares = st.builds(GpuShare, words, st.integers(1, 1000))
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), words, st.booleans())
 draining = st.builds(DrainingShare, words, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
 reasons = st.none() | st.sampled_from(Reason)
-processes = st.builds(Process, st.integers(1, 2**31 - 1), numbers)
+processes = st.builds(ProcessId, st.integers(1, 2**31 - 1), numbers)
 
 
 def distinct(items: st.SearchStrategy) -> st.SearchStrategy:
@@ -52,21 +52,21 @@ records = st.builds(
     ),
     attached=st.none() | st.builds(Attached, numbers, distinct(shares), distinct(draining), reasons),
     outside=st.lists(processes, max_size=3).map(tuple),
-    judged=st.just(()),
+    revocations=st.just(()),
 )
 
 
 def record(uid: str = UID, **fields: object) -> Record:
-    return Record(uid, Process(1, 1), "boot", 1, **fields)  # type: ignore[arg-type] # each test names its own
+    return Record(uid, ProcessId(1, 1), "boot", 1, **fields)  # type: ignore[arg-type] # each test names its own
 
 
 @contextmanager
-def contents(store: Store) -> Iterator[Contents]:
+def contents(store: StateStore) -> Iterator[Contents]:
     with store.locked() as session:
         yield session.read()
 
 
-def read(store: Store) -> Contents:
+def read(store: StateStore) -> Contents:
     with contents(store) as found:
         return found
 
@@ -103,7 +103,7 @@ def test_a_record_with_a_wrong_piece_is_refused_or_is_a_record(given_record: Rec
 
 def test_writing_then_reading_finds_it_with_its_owner(tmp_path: Path) -> None:
     """The owner of the file is told, which is what its claims are worth."""
-    store = Store(tmp_path / "state")
+    store = StateStore(tmp_path / "state")
     with store.locked() as session:
         session.write(record(limit=2000))
     found = read(store)
@@ -116,7 +116,7 @@ def test_the_directories_are_shared_and_sticky_whatever_the_umask_is(tmp_path: P
     """Mode 1777 for folders and 644 for records, so that servers of all users can work together."""
     old = os.umask(0o077)
     try:
-        store = Store(tmp_path / "state")
+        store = StateStore(tmp_path / "state")
         with store.locked() as session:
             session.write(record())
     finally:
@@ -172,7 +172,7 @@ BAD = [_truncated, _garbage, _empty, _huge, _link, _fifo, _folder, _of_another_p
 def test_a_bad_file_is_told_of_and_moved_aside(tmp_path: Path, spoil: object) -> None:
     """Nothing that can lie under a record's name stops a server, hangs it, or hides the other records."""
     assert callable(spoil)
-    store = Store(tmp_path / "state")
+    store = StateStore(tmp_path / "state")
     with store.locked() as session:
         session.write(record(OTHER))
         spoil(store.pods / f"{UID}.json")
@@ -187,11 +187,11 @@ def test_a_bad_file_is_told_of_and_moved_aside(tmp_path: Path, spoil: object) ->
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
-    """Whoever plants a link gets no files written where it points."""
+    """A planted link gets no files written where it points."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "state").symlink_to(elsewhere)
-    with pytest.raises(BackendUnavailable) as caught, Store(tmp_path / "state").locked():
+    with pytest.raises(BackendUnavailable) as caught, StateStore(tmp_path / "state").locked():
         pytest.fail("it was followed")
     assert str(tmp_path / "state") in caught.value.message
     assert not list(elsewhere.iterdir())
@@ -199,7 +199,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> Non
 
 def test_a_directory_that_was_wiped_is_made_again(tmp_path: Path) -> None:
     """A cleaner of temporary files costs the records, not the server."""
-    store = Store(tmp_path / "state")
+    store = StateStore(tmp_path / "state")
     with store.locked() as session:
         session.write(record())
     store.path.rename(tmp_path / "old")
@@ -214,7 +214,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     rounds, writers = 50, 4
 
     def count() -> None:
-        store = Store(tmp_path / "state", timeout=30)
+        store = StateStore(tmp_path / "state", timeout=30)
         for _ in range(rounds):
             with store.locked() as session:
                 entry = session.read().entries.get(UID)
@@ -225,12 +225,12 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert read(Store(tmp_path / "state")).entries[UID].record.limit == rounds * writers
+    assert read(StateStore(tmp_path / "state")).entries[UID].record.limit == rounds * writers
 
 
 def test_the_wait_for_the_lock_has_an_end(tmp_path: Path) -> None:
     """A stopped process that holds the lock costs an error that says so, not a hanging server."""
-    store = Store(tmp_path / "state", timeout=0.05)
+    store = StateStore(tmp_path / "state", timeout=0.05)
     read(store)
     holder = os.open(store.pods, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
@@ -245,7 +245,7 @@ def test_the_wait_for_the_lock_has_an_end(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_a_failed_write_leaves_the_old_record_and_no_litter(tmp_path: Path, full_disk: Path) -> None:
     """On a full disk the write fails in plain words; what was there before stays whole."""
-    store = Store(full_disk / "state")
+    store = StateStore(full_disk / "state")
     with store.locked() as session:
         session.write(record(limit=1))
     filler = full_disk / "filler"
@@ -272,7 +272,7 @@ def test_a_failed_write_leaves_the_old_record_and_no_litter(tmp_path: Path, full
 @given(st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=40))
 def test_names_that_are_no_records_are_left_alone(tmp_path: Path, name: str) -> None:
     """Files of other names are neither read nor removed."""
-    store = Store(tmp_path / "state")
+    store = StateStore(tmp_path / "state")
     read(store)
     try:
         (store.pods / name).write_text("mine")

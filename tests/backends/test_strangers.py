@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.backends.local import strangers as module
-from jupyter_gpu.backends.local.store import Store
+from jupyter_gpu.backends.local.store import StateStore
 from jupyter_gpu.backends.local.strangers import Strangers, account_of, commands, quiet
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
@@ -43,7 +43,7 @@ def stranger(stage: Stage, *indices: int) -> Remote:
 
 def make_for_all(stage: Stage) -> None:
     """The state directory, as root makes it."""
-    with Store(stage.state).locked():
+    with StateStore(stage.state).locked():
         pass
 
 

@@ -14,7 +14,7 @@ from .stage import Remote, Stage, wait_for
 
 
 class Machine:
-    """What the driver says there is, and servers there."""
+    """A machine with the GPUs that its driver lists, and servers there."""
 
     def __init__(self, stage: Stage, place: Path) -> None:
         self.stage = stage
@@ -52,7 +52,7 @@ def machine(stage: Stage, tmp_path: Path) -> Machine:
 
 
 def kinds(view: dict[str, Any]) -> dict[str, str]:
-    """What the view says, by its type."""
+    """Return the messages of the view by type."""
     return {one["type"]: one["message"] for one in view["conditions"]}
 
 

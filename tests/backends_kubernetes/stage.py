@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.rules.views import read
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cluster, kubeconfig
+from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
@@ -41,7 +41,7 @@ EVENTS = {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]
 
 
 def gpus(count: int) -> tuple[Gpu, ...]:
-    """Of the node."""
+    """Return the GPUs of the node."""
     return tuple(
         Gpu(f"GPU-{NODE}-{index}", index, "Simulated GPU", 80 * GIB, Device(4, 60 + index), simulated=True)
         for index in range(count)
@@ -49,7 +49,7 @@ def gpus(count: int) -> tuple[Gpu, ...]:
 
 
 class PodSocket:
-    """What the node plugin serves to one pod."""
+    """The socket that the node plugin serves to one pod."""
 
     def __init__(self, stage: "Stage", uid: str, path: Path) -> None:
         self._stage = stage
@@ -138,14 +138,14 @@ class Stage:
         self.namespace = f"jupyter-gpu-test-{uuid.uuid4().hex[:8]}"
         self.gpus = gpus(count)
         self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
-        """Who has which GPU open, by the pod's uid."""
+        """Holders of each GPU, by the pod's uid."""
         self.taken: dict[str, dict[str, str]] = {}
         """Which shares were taken away and why, by the pod's uid."""
         self.unenforced = ""
         """Why shares are only counted."""
         self.states: dict[str, PodState] = {}
         self.attached: dict[str, Attached] = {}
-        """What the node plugin made so, told or not yet, by the pod's uid."""
+        """State that the node plugin has brought about, reported or not yet, by the pod's uid."""
         self.sockets: dict[str, PodSocket] = {}
         self.news = PodEvents()
         """What the node plugin knows of pods."""
@@ -276,7 +276,7 @@ class Stage:
             await each.close()
         await self._stack.aclose()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.kind == "removed":
             self.states.pop(objects.uid(change.object), None)
             self.news.removed(objects.uid(change.object))

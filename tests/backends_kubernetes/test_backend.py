@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpu.backends.kubernetes import KubernetesBackend, trouble
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.own_pod import OwnPod
-from jupyter_gpu.backends.kubernetes.writer import Writer
+from jupyter_gpu.backends.kubernetes.writer import RequestWriter
 from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
@@ -35,7 +35,7 @@ IDLE = ShareUse(
     uuid="GPU-0", allocated=500, effective=400, guaranteed=9, borrowed=8, idle=7, overrun=6, switching=5, waited=4,
     throttled=3, lost=2, balance=100, cap=100, expires=None, sharing=1, period=100_000,
 )  # fmt: skip
-"""What the file of a share says."""
+"""Content of a share's file."""
 
 
 def said(view: View) -> dict[str, str]:
@@ -119,7 +119,7 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
             own = OwnPod(kube, Identity(stage.namespace, "p"))
             known: list[Mapping[str, Any]] = [await own.look()]
             await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
-            writer = Writer(own, lambda: known[-1], known.append, patience=SECONDS)
+            writer = RequestWriter(own, lambda: known[-1], known.append, patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
                 await writer.record(lambda _: Wish(1000), 0)
             assert caught.value.current == 5
@@ -339,7 +339,7 @@ def test_a_scheduler_that_does_not_answer_is_waited_for_in_reason(stage: Stage) 
 
 
 def test_what_the_scheduler_refuses_is_an_answer(stage: Stage) -> None:
-    """What only the scheduler knows, such as a topology, is refused by it: the view says so."""
+    """A wish that only the scheduler can judge, such as a topology, is refused by it: the view says so."""
 
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(3000, topology="island"))

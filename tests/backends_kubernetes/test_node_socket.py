@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
-from jupyter_gpu.backends.kubernetes.rules.pod_state import Told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.details import GpuDetails, NamedUse
 from jupyter_gpu.model.gpu import Holder
@@ -41,7 +41,7 @@ SAMPLE = {
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Of the socket: short, as such paths have to be."""
+    """Return the path of the socket: short, as such paths have to be."""
     with tempfile.TemporaryDirectory(prefix="jg-") as folder:
         yield Path(folder) / "node.sock"
 
@@ -97,16 +97,16 @@ class Listener:
 
     def __init__(self, path: Path) -> None:
         self._news = asyncio.Event()
-        self.states: list[Told] = []
+        self.states: list[PodUpdate] = []
         self.socket = NodeSocket(path, self._news.set, self._told)
 
-    def _told(self, told: Told) -> None:
+    def _told(self, told: PodUpdate) -> None:
         self.states.append(told)
         self._news.set()
 
     @property
     def versions(self) -> list[str]:
-        """Of the pod, as they were told."""
+        """Versions of the pod, as they were sent."""
         return [told.pod["metadata"]["resourceVersion"] for told in self.states if told.pod]
 
     async def until(self, condition: Callable[[NodeSocket], bool]) -> None:
@@ -287,7 +287,7 @@ def test_details_are_of_each_gpu(path: Path) -> None:
     ],
 )
 def test_a_bad_answer_is_none(path: Path, answer: Any, words: str) -> None:
-    """What comes over the socket is checked like all that comes from outside."""
+    """Answers over the socket are checked like all input from outside."""
 
     async def play() -> None:
         plugin = Plugin(path)

@@ -7,7 +7,7 @@ from jupyter_gpu.backends.kubernetes.trouble import Trouble
 
 
 def test_what_lasts_is_told_and_what_passes_is_not() -> None:
-    """Of two reasons one is told until both are over; a reason that changes is told again."""
+    """One of two reasons is shown until both are over; a reason that changes is shown again."""
 
     async def play() -> None:
         told: list[str] = []

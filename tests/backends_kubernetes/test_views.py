@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.kubernetes.rules import event_texts
-from jupyter_gpu.backends.kubernetes.rules.views import Node, Records, Sight, advance, answered, compose, read
+from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Records, advance, answered, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
 from jupyter_gpu.model.gpu import Holder
@@ -24,13 +24,13 @@ def a_pod(**texts: str) -> dict[str, Any]:
     return {"metadata": {"uid": "u", "annotations": {f"jupyter-gpu.io/{key}": text for key, text in texts.items()}}}
 
 
-def sight(**fields: Any) -> Sight:
-    """Of a pod on a node with two GPUs."""
-    return Sight(**{"instance": "i", "node": Node("n1", False, inventory(2)), **fields})
+def known_state(**fields: Any) -> KnownState:
+    """Return the known state of a pod on a node with two GPUs."""
+    return KnownState(**{"instance": "i", "node": Node("n1", False, inventory(2)), **fields})
 
 
 def types(view: View) -> list[str]:
-    """Of its conditions."""
+    """Return the types of its conditions."""
     return [condition.type for condition in view.conditions]
 
 
@@ -41,7 +41,7 @@ def test_a_pod_with_everything() -> None:
         "allocated": encode(allocated([0, 1])),
         "attached": encode(attached([0, 1])),
     }
-    seen = sight(pod=a_pod(**texts), holders={uuid(1): (Holder(7, "python"),)})
+    seen = known_state(pod=a_pod(**texts), holders={uuid(1): (Holder(7, "python"),)})
     view = compose(3, seen, Settings(limit=1500, fractions=(250,)))
     assert (view.version, view.instance, view.backend, view.total, view.limit) == (3, "i", "kubernetes", 2000, 1500)
     assert view.steps == (0, 250, 1000, 1500)
@@ -71,7 +71,7 @@ def test_a_pod_with_everything() -> None:
 )
 def test_what_is_out_of_the_ordinary_is_said(fields: dict[str, Any], expected: list[str]) -> None:
     """One condition for each thing."""
-    assert types(compose(0, sight(**fields), Settings())) == expected
+    assert types(compose(0, known_state(**fields), Settings())) == expected
 
 
 ANNOTATION = st.text(max_size=30) | st.sampled_from(
@@ -91,7 +91,7 @@ def test_whatever_stands_there_the_view_can_be_sent(
 ) -> None:
     """Nobody can break the panel by what they write into a pod."""
     pod = {"metadata": {"annotations": annotations}}
-    seen = sight(pod=pod, node_trouble=trouble, cluster_trouble=trouble, events=tuple(events))
+    seen = known_state(pod=pod, node_trouble=trouble, cluster_trouble=trouble, events=tuple(events))
     view = compose(0, seen, Settings())
     assert View.from_json(view.to_json()).to_json() == view.to_json()
 

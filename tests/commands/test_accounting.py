@@ -1,4 +1,4 @@
-"""What a server used: the sums, their words, and their way through the server."""
+"""The account of a server's use: the sums, their words, and their way through the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HALF = view((500, GpuState.ATTACHED))
 
 
 def load(percent: float | None) -> Sample:
-    """Of GPU 0."""
+    """Return a sample with the load of one GPU."""
     return Sample(0.0, {"GPU-1": GpuLoad(percent, 0)})
 
 
@@ -53,7 +53,7 @@ def test_held() -> None:
 
 
 def test_attaching_is_not_held() -> None:
-    """What cannot be opened yet is not counted."""
+    """A GPU that cannot be opened yet is not counted."""
     assert seen(Account(0.0), view((1000, GpuState.ATTACHING)), 1.0).holding == {}
 
 
@@ -70,7 +70,7 @@ def test_busy_is_known_only_while_somebody_looks() -> None:
 
 
 def test_shares_by_the_account_of_their_node() -> None:
-    """What ran between two looks is counted however long ago the last one was; accounts may begin anew."""
+    """Time run between two samples is counted however far apart they are; accounts may begin anew."""
     account = seen(Account(0.0), HALF, 0.0)
     account = sampled(account, share(guaranteed=2_000_000, idle=1_000_000, waited=500_000), 5.0, 1.0)
     account = sampled(account, share(guaranteed=9_000_000, idle=1_000_000, waited=500_000), 900.0, 1.0)
@@ -142,13 +142,13 @@ uses = st.builds(
 
 @given(st.builds(Usage, st.floats(0, 1e9), st.floats(0, 1e9), st.lists(uses, max_size=3).map(tuple)))
 def test_round_trip(usage: Usage) -> None:
-    """What is sent is what is read."""
+    """An account is read as it was sent."""
     assert Usage.from_json(json.loads(json.dumps(usage.to_json()))) == usage
 
 
 @pytest.mark.parametrize("bad", [{}, {"since": -1.0}, {"since": True}, {"since": "1"}, {"gpus": [{}]}, {"gpus": 7}])
 def test_refused(bad: dict[str, object]) -> None:
-    """What is no account is not read as one."""
+    """Other JSON is not read as an account."""
     body = {"since": 1.0, "seconds": 1.0, "gpus": []}
     with pytest.raises(FieldError):
         Usage.from_json({**body, **bad} if bad else {})

@@ -39,7 +39,7 @@ def kernel(server: Server) -> Iterator[Kernel]:
 
 
 def heard(kernel: Kernel, count: int) -> list[Any]:
-    """What the callbacks of the test have written, as soon as it is so much."""
+    """Return what the callbacks of the test have written, as soon as it is so much."""
     await_(lambda: int(kernel.run("print(len(heard))")) >= count)
     found = eval(kernel.run("print(heard)"))
     assert isinstance(found, list)
@@ -74,7 +74,7 @@ def test_busy_cell(server: Server, kernel: Kernel) -> None:
 
 
 def test_output_belongs_to_the_cell_that_registered(server: Server, kernel: Kernel) -> None:
-    """What a callback prints is not lost, and appears below the cell of `on_change`."""
+    """A callback's output is not lost, and appears below the cell of `on_change`."""
     code = "handle = gpu.on_change(lambda c: print('changed:', c))"
     asked = kernel.client.execute(code)
     printed: list[Any] = []
@@ -287,7 +287,7 @@ def test_older_views_are_not_news() -> None:
 
 
 def test_nothing_is_kept_for_ever() -> None:
-    """What was cancelled can be forgotten, with its callback."""
+    """A cancelled subscription can be freed, with its callback."""
 
     class Callback:
         def __call__(self, change: GpuChange) -> None: ...
@@ -304,7 +304,7 @@ def test_nothing_is_kept_for_ever() -> None:
 
 @given(views, views)
 def test_difference(before: View, after: View) -> None:
-    """What was there, less what was removed, and what was added, is what is there; and no change is no news."""
+    """The old set without the removed and with the added is the new set; without a change no callback is called."""
     was, status = devices(before), GpuStatus(after)
     change = difference(was, status)
     kept = {one.uuid for one in was}

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.skipif(not (BINARIES / "jupyter-gpu").exists(), reason=
 
 
 def environment(server: Server) -> dict[str, str]:
-    """Of a shell of the server's user, in which our commands are found."""
+    """Return the environment of a shell of the server's user, in which our commands are found."""
     return {**server.env, "PATH": f"{BINARIES}:{os.environ['PATH']}"}
 
 
 def offered(server: Server, line: str) -> list[str]:
-    """What a real bash offers after that line."""
+    """Return what a real bash offers after that line."""
     command = ["bash", "--norc", "--noprofile", "-c", ASK, "bash", line]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -65,7 +65,7 @@ def test_no_server(server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells(server: Server, shell: str) -> None:
-    """What is printed for them names both commands; where the shell is installed it reads it without a word."""
+    """The printed script names both commands; where the shell is installed it reads it without a word."""
     text = server.cli("completion", shell).stdout
     assert re.search(r"\bjupyter-gpu\b", text)
     assert re.search(r"\bjupyter\b(?!-)", text)

@@ -66,7 +66,7 @@ def test_all_is_well() -> None:
     ],
 )
 def test_server(name: str, change: dict[str, Any], level: Level, said: str) -> None:
-    """What is wrong in the server's environment is found there, and whoever reads it is told what to do."""
+    """A fault in the server's environment is found there, and the finding says what to do."""
     (finding,) = about(name, there=replace(SERVER, **change))
     assert (finding.level, said in finding.text) == (level, True)
     assert (finding.advice != "") == (level is not Level.OK)
@@ -78,7 +78,7 @@ def test_gate() -> None:
 
 
 def test_view() -> None:
-    """What the server says of its GPUs is said, with what stands in the way told from what is only to be known."""
+    """Conditions of the server's GPUs are findings; those that block its use differ from those that only inform."""
     conditions = (Condition("SoftMode", "Soft mode: so it is."), Condition("StateDamaged", "A record is bad."))
     view = replace(BARE, mode=Mode.SOFT, conditions=conditions, requested=Requested(4, Wish(1000)))
     found = {finding.about: finding for finding in judge(replace(FINE, driver="550"), SERVER, view, "")}
@@ -148,20 +148,20 @@ def test_any_facts(here: Facts, there: Facts | None, view: View | None, lost: st
 
 @given(facts)
 def test_round_trip(found: Facts) -> None:
-    """What is sent is what is read, and what is missing is empty."""
+    """Facts are read as they were sent, and missing ones are empty."""
     assert Facts.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert Facts.from_json({}) == Facts()
 
 
 @pytest.mark.parametrize("bad", [{"gate": 1}, {"devices": -1}, {"state": 7}, {"kernels": [{}]}, {"version": 7}])
 def test_refused(bad: dict[str, Any]) -> None:
-    """What is no facts is not read as such."""
+    """Other JSON is not read as facts."""
     with pytest.raises(FieldError):
         Facts.from_json(bad)
 
 
 def test_state_directory(tmp_path: Path) -> None:
-    """What can be used, what is private, and what is in the way; nothing is made."""
+    """A usable, a private and a blocked directory are told apart; nothing is made."""
     assert probe.look(str(tmp_path / "state"), driver=False).state_trouble == ""
     assert probe.look(str(tmp_path / "state"), driver=False).state_private
     assert list(tmp_path.iterdir()) == []
@@ -188,7 +188,7 @@ def test_node_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is enabled, disabled or missing is read as Jupyter reads it; a file that is nonsense is none."""
+    """Enabled, disabled and missing extensions are read as Jupyter reads them; a nonsense file counts as none."""
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     server, lab = tmp_path / "jupyter_server_config.d", tmp_path / "labconfig"

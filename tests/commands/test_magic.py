@@ -74,7 +74,7 @@ def test_no_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
     ],
 )
 def test_errors(kernel: Kernel, line: str, said: str) -> None:
-    """What cannot be meant is our error, which changes nothing."""
+    """A line that makes no sense is our error, and changes nothing."""
     with pytest.raises(Failed) as failed:
         kernel.run(line)
     assert failed.value.kind == "InvalidRequest"

@@ -1,4 +1,4 @@
-"""What `jupyter gpu watch` shows."""
+"""The screen of `jupyter gpu watch`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Make = Callable[..., Backend]
 """A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
 
 Beside = Callable[[Any], AbstractContextManager[None]]
-"""Of a stage of the cluster, what else is there while a test runs."""
+"""Parts of a cluster's stage that run beside a test."""
 
 KINDS = [
     pytest.param("soft"),

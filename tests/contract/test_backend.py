@@ -1,4 +1,4 @@
-"""What every backend promises, whatever is behind it: the same tests on each."""
+"""The contract of every backend: the same tests on each."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -112,7 +112,7 @@ def test_leases_on_top(make: Make) -> None:
 
 
 def test_a_stale_generation_changes_nothing(make: Make) -> None:
-    """Who did not see the latest wish cannot replace it unawares."""
+    """A client that did not see the latest wish cannot replace it unawares."""
 
     async def play(backend: Backend) -> None:
         before = await backend.request(Wish(1000), generation=0)
@@ -289,7 +289,7 @@ def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
 
 
 def test_details_are_of_the_pods_gpus_alone(make: Make) -> None:
-    """Of each attached GPU; of none when nothing is attached."""
+    """A sample covers each attached GPU; none when nothing is attached."""
 
     async def play(backend: Backend) -> None:
         assert (await backend.details()).gpus == {}

@@ -1,4 +1,4 @@
-"""What every backend tells the user of a time share, whatever is behind it: the same tests on each.
+"""Information about time shares that every backend gives its user: the same tests on each.
 
 On one machine the servers have their arbiter. For the cluster one is beside the stage, as the node plugin has it: it
 serves what the stage attaches, and writes the files that the pods see.

@@ -35,7 +35,7 @@ class Kernel:
         self.results: list[dict[str, Any]] = []
 
     def run(self, code: str, timeout: float = 60) -> str:
-        """What the cell wrote to standard output; `errors` has the other stream, `results` its rich output."""
+        """The cell's standard output; `errors` has the other stream, `results` its rich output."""
         texts = {"stdout": "", "stderr": ""}
         self.results = []
 

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def kernels(server: Server) -> Iterator[tuple[Kernel, Kernel]]:
-    """Of two notebooks."""
+    """Start the kernels of two notebooks."""
     with server.kernel() as a, server.kernel() as b:
         for kernel in (a, b):
             kernel.run("from jupyter_gpu import gpu\nimport asyncio, os")
@@ -62,7 +62,7 @@ def test_the_second_block_keeps_what_the_first_one_took(two: tuple[Kernel, Kerne
 
 
 def test_the_larger_block_leaves_first(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """What remains is what the other one needs, or what was asked for, whichever is more."""
+    """The larger of what the other block needs and what was asked for remains."""
     a, b = two
     a.run("gpu.resize(1)")
     a.run(ENTER.format(4))

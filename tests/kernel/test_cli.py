@@ -116,7 +116,7 @@ def test_in_a_cell(server: Server) -> None:
 
 
 def interrupted(server: Server) -> str:
-    """What `resize` says when it is interrupted: nothing before it has heard that its request is recorded."""
+    """An interrupted `resize` says nothing before it has heard that its request is recorded."""
     command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1"]
     with subprocess.Popen(command, env=server.terminal, stderr=subprocess.PIPE, text=True) as waiting:
         await_(lambda: server.status()["phase"] == "Waiting")
@@ -143,7 +143,7 @@ def test_ctrl_c(server: Server, tmp_path: Path) -> None:
 
 
 def everything(terminal: int) -> str:
-    """What a program that has ended has written on it."""
+    """Return what a program that has ended has written on it."""
     found = b""
     with contextlib.suppress(OSError):  # its end
         while more := os.read(terminal, 65536):

@@ -38,7 +38,7 @@ class Site(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Of one request."""
+    """Handler of one request."""
 
     server: Site
 

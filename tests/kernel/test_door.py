@@ -89,7 +89,7 @@ class Running:
             client.stop_channels()
 
     def file(self) -> Path:
-        """What the server names to its programs."""
+        """Return the file that the server names to its programs."""
 
         def found() -> Path | None:
             names = sorted((self.folder / "runtime").glob("jupyter-gpu-*.json"))

@@ -40,7 +40,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def notebook(server: Server) -> Any:
-    """What a notebook of the user holds after these cells."""
+    """Return what a notebook of the user holds after these cells."""
     book = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
         cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]  # type: ignore[no-untyped-call]
     )
@@ -54,7 +54,7 @@ def error_of(cell: Any) -> Any:
 
 
 def test_a_sentence_not_a_page(notebook: Any) -> None:
-    """What is wrong and what to do, what one has, which line; no line of our own source."""
+    """The box says what is wrong, what to do, what one has, and which line; no line of our own source."""
     error = error_of(notebook.cells[1])
     assert (error.ename, error.evalue[:12]) == ("Infeasible", "Only 4 GPUs ")
     text = "\n".join(error.traceback)
@@ -72,7 +72,7 @@ def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
     assert "jupyter_gpu/kernel/api.py" in fold.data["text/html"]
     assert "jupyter-gpu:show-panel" in fold.data["text/html"]
     assert notebook.cells[1].outputs[-1] == fold, "below the error"
-    assert "kernel.py" in "\n".join(error_of(notebook.cells[2]).traceback)
+    assert "api.py" in "\n".join(error_of(notebook.cells[2]).traceback)
     assert notebook.cells[3].outputs[0].text == "4000 True\n"
     assert notebook.cells[4].outputs[0].text == "handled Infeasible\n"
     assert len(notebook.cells[4].outputs) == 1

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.common.attached import Hint, Writer
+from jupyter_gpu.common.attached import AttachedWriter, Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
-from jupyter_gpu.kernel.cuda.guard import Guard, cuda_nodes, open_files
+from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, open_files
 from jupyter_gpu.model.view import View
 
 from .builders import gpu, view
@@ -27,9 +27,9 @@ def uuids(*indices: int) -> str:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Writer:
+def file(tmp_path: Path) -> AttachedWriter:
     """The file that the server keeps; nothing is attached."""
-    writer = Writer(tmp_path / "attached.json")
+    writer = AttachedWriter(tmp_path / "attached.json")
     writer(real(0))
     return writer
 
@@ -41,8 +41,8 @@ def env() -> dict[str, str]:
 
 
 @pytest.fixture
-def guard(file: Writer, env: dict[str, str]) -> Guard:
-    guard = Guard(env, str(file.path))
+def guard(file: AttachedWriter, env: dict[str, str]) -> CudaGuard:
+    guard = CudaGuard(env, str(file.path))
     guard.refresh()
     return guard
 
@@ -52,7 +52,7 @@ def look() -> int:
     return 7
 
 
-def test_variable_follows(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+def test_variable_follows(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
     """CUDA_VISIBLE_DEVICES holds the attached uuids, none at first."""
     assert env[VISIBLE] == ""
     file(real(2000, version=2))
@@ -60,16 +60,16 @@ def test_variable_follows(guard: Guard, file: Writer, env: dict[str, str]) -> No
     assert env[VISIBLE] == env[OURS] == uuids(0, 1)
 
 
-def test_users_choice_wins(file: Writer) -> None:
+def test_users_choice_wins(file: AttachedWriter) -> None:
     """A variable that somebody set at the start, or changes later, is never touched again, and nothing is blocked."""
     env = {VISIBLE: "3"}
-    guard = Guard(env, str(file.path))
+    guard = CudaGuard(env, str(file.path))
     guard.refresh()
     assert env == {VISIBLE: "3"}
     assert not guard.blocked
 
 
-def test_users_later_choice_wins(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+def test_users_later_choice_wins(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
     """`os.environ[…] = "-1"` in a cell means: stay on the CPU."""
     env[VISIBLE] = "-1"
     file(real(1000, version=2))
@@ -79,29 +79,29 @@ def test_users_later_choice_wins(guard: Guard, file: Writer, env: dict[str, str]
     assert guard.notice() == ""
 
 
-def test_child_process_inherits_no_choice(file: Writer, guard: Guard, env: dict[str, str]) -> None:
-    """What we set is not mistaken for the user's choice in a process that inherits it."""
+def test_child_process_inherits_no_choice(file: AttachedWriter, guard: CudaGuard, env: dict[str, str]) -> None:
+    """A value of ours is not mistaken for the user's choice in a process that inherits it."""
     child = dict(env)
-    inner = Guard(child, str(file.path))
+    inner = CudaGuard(child, str(file.path))
     file(real(1000, version=2))
     inner.refresh()
     assert child[VISIBLE] == uuids(0)
 
 
-def test_simulated_gpus_are_left_alone(file: Writer) -> None:
+def test_simulated_gpus_are_left_alone(file: AttachedWriter) -> None:
     """On simulated GPUs, or with none to wait for, nothing is set and nothing is blocked."""
     for other in (view(0), view(1000), view(0, limit=0, simulated=False)):
         env: dict[str, str] = {}
-        guard = Guard(env, None)
+        guard = CudaGuard(env, None)
         guard.see(Hint.of(other))
         assert env == {}
         assert guard.starts(look)() == 7
 
 
-def test_what_the_site_chose_is_narrowed(file: Writer) -> None:
+def test_what_the_site_chose_is_narrowed(file: AttachedWriter) -> None:
     """A list that the server itself was started with, as batch systems do: of it what is attached, and it follows."""
     env = {VISIBLE: "", OURS: "", "JUPYTER_GPU_CUDA_WANTED": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    guard = Guard(env, str(file.path))
+    guard = CudaGuard(env, str(file.path))
     guard.refresh()
     assert env[VISIBLE] == ""
     assert guard.blocked
@@ -113,7 +113,7 @@ def test_what_the_site_chose_is_narrowed(file: Writer) -> None:
 def test_unknown_blocks_nothing(tmp_path: Path) -> None:
     """Where no server tells, CUDA starts as it always did."""
     env: dict[str, str] = {}
-    guard = Guard(env, str(tmp_path / "missing"))
+    guard = CudaGuard(env, str(tmp_path / "missing"))
     assert guard.starts(look)() == 7
     assert env == {}
 
@@ -132,11 +132,11 @@ def test_broken_file(tmp_path: Path, content: str) -> None:
     """A file that cannot be read is as good as none."""
     path = tmp_path / "attached"
     path.write_text(content)
-    guard = Guard({}, str(path))
+    guard = CudaGuard({}, str(path))
     assert not guard.blocked
 
 
-def test_premature_start(guard: Guard) -> None:
+def test_premature_start(guard: CudaGuard) -> None:
     """The error says what to do; a question is answered with nothing; neither runs the real function."""
 
     def never() -> int:
@@ -147,7 +147,7 @@ def test_premature_start(guard: Guard) -> None:
     assert guard.answers(never, int)() == 0
 
 
-def test_started_process_cannot_see_more(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+def test_started_process_cannot_see_more(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
     """Once CUDA has looked, a new GPU is hidden from this process: it is told once, and its children get it."""
     file(real(1000, version=2))
     assert guard.starts(look)() == 7
@@ -161,7 +161,7 @@ def test_started_process_cannot_see_more(guard: Guard, file: Writer, env: dict[s
     assert not guard.blocked
 
 
-def test_order_of_devices_is_kept(guard: Guard, env: dict[str, str]) -> None:
+def test_order_of_devices_is_kept(guard: CudaGuard, env: dict[str, str]) -> None:
     """Device 0 of a library stays device 0, whatever else is attached later."""
     hint = Hint.of(real(2000, version=2))
     first, second = hint.gpus
@@ -171,7 +171,7 @@ def test_order_of_devices_is_kept(guard: Guard, env: dict[str, str]) -> None:
     assert env[VISIBLE] == f"{second.uuid},{first.uuid}"
 
 
-def test_a_library_that_nobody_guards_looked_too_early(guard: Guard, file: Writer) -> None:
+def test_a_library_that_nobody_guards_looked_too_early(guard: CudaGuard, file: AttachedWriter) -> None:
     """The gate leaves a mark of it: it is told as soon as there is a GPU, and no more when CUDA has started."""
     mark = "/memfd:jupyter-gpu-looked (deleted)"
     assert guard.notice(links=[mark]) == ""
@@ -189,7 +189,7 @@ def test_indices_for_programs_that_read_numbers(
 ) -> None:
     """Those of the bus; where no other GPU can be opened CUDA counts the attached ones alone."""
     env["JUPYTER_GPU_VISIBLE_BY"] = "index"
-    guard = Guard(env, str(tmp_path / "missing"))
+    guard = CudaGuard(env, str(tmp_path / "missing"))
     gpus = Hint.of(real(2000)).gpus
     guard.see(Hint("one", 0, False, gpus, enforced))
     assert env[VISIBLE] == uuids(0, 1), "CUDA's own order is another one, and a number could mean any GPU."
@@ -202,7 +202,7 @@ def test_indices_for_programs_that_read_numbers(
     assert env[VISIBLE] == ""
 
 
-def test_poisoned_before_us(guard: Guard, file: Writer) -> None:
+def test_poisoned_before_us(guard: CudaGuard, file: AttachedWriter) -> None:
     """A library that looked too early fails although GPUs are there: the cause is said, not its bare message."""
     file(real(1000, version=2))
 
@@ -214,7 +214,7 @@ def test_poisoned_before_us(guard: Guard, file: Writer) -> None:
     assert "cannot use GPU 0" in guard.notice()
 
 
-def test_other_errors_pass(guard: Guard, file: Writer) -> None:
+def test_other_errors_pass(guard: CudaGuard, file: AttachedWriter) -> None:
     """An error of the library that has nothing to do with this stays itself."""
     file(real(1000, version=2))
 
@@ -226,7 +226,7 @@ def test_other_errors_pass(guard: Guard, file: Writer) -> None:
     assert guard.notice() == ""
 
 
-def test_older_news_is_no_news(guard: Guard, env: dict[str, str]) -> None:
+def test_older_news_is_no_news(guard: CudaGuard, env: dict[str, str]) -> None:
     """A late view never overwrites a newer one; another instance of the server always does."""
     guard.see(Hint.of(real(2000, version=9)))
     guard.see(Hint.of(real(1000, version=8)))
@@ -235,7 +235,7 @@ def test_older_news_is_no_news(guard: Guard, env: dict[str, str]) -> None:
     assert env[VISIBLE] == uuids(0)
 
 
-def test_cuda_is_seen_by_its_files(guard: Guard, file: Writer) -> None:
+def test_cuda_is_seen_by_its_files(guard: CudaGuard, file: AttachedWriter) -> None:
     """Libraries that we do not know leave their trace in the open files; NVML alone is not CUDA."""
     assert cuda_nodes(["/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null"]) == {"/dev/nvidia0"}
     assert cuda_nodes(["/dev/nvidiactl", "/dev/nvidia0"]) == frozenset()
@@ -250,7 +250,7 @@ def test_open_files_are_ours() -> None:
         assert os.devnull in open_files()
 
 
-def test_file_is_written_only_on_change(file: Writer) -> None:
+def test_file_is_written_only_on_change(file: AttachedWriter) -> None:
     """A new version with the same GPUs costs no write."""
     before = file.path.stat().st_mtime_ns
     file(real(0, version=2))
@@ -279,7 +279,7 @@ EARLY_AND_LATE = {
 
 @pytest.mark.usefixtures("provisioned")
 @pytest.mark.parametrize("library", EARLY_AND_LATE)
-def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: Writer, library: str) -> None:
+def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: AttachedWriter, library: str) -> None:
     """A real kernel asks and fails while it has no GPU; gets one; and the same process uses it."""
     use, ask, nothing = EARLY_AND_LATE[library]
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
@@ -309,7 +309,7 @@ def test_libraries_are_poisoned_without_us(start_kernel: StartKernel, library: s
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_cpu_on_purpose(start_kernel: StartKernel, file: Writer) -> None:
+def test_cpu_on_purpose(start_kernel: StartKernel, file: AttachedWriter) -> None:
     """JAX on the CPU, by its own variable or by CUDA's, is nobody's mistake."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path), JAX_PLATFORMS="cpu")
     assert kernel.run("import jax; print(jax.devices())") == "['cpu:0']"
@@ -319,7 +319,7 @@ def test_cpu_on_purpose(start_kernel: StartKernel, file: Writer) -> None:
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_unknown_version_of_a_library(start_kernel: StartKernel, file: Writer, tmp_path: Path) -> None:
+def test_unknown_version_of_a_library(start_kernel: StartKernel, file: AttachedWriter, tmp_path: Path) -> None:
     """A library that is built otherwise than we know is imported as without us."""
     folder = tmp_path / "other"
     folder.mkdir()
@@ -329,7 +329,7 @@ def test_unknown_version_of_a_library(start_kernel: StartKernel, file: Writer, t
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: Writer) -> None:
+def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: AttachedWriter) -> None:
     """The import looks as if we had not been there: loader, source, reload."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     kernel.run("import torch, inspect, importlib")
@@ -339,8 +339,8 @@ def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: Writer) -> 
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_cells_are_not_slower(start_kernel: StartKernel, file: Writer) -> None:
-    """What happens before each cell takes less than a tenth of a millisecond where nothing changed."""
+def test_cells_are_not_slower(start_kernel: StartKernel, file: AttachedWriter) -> None:
+    """The hook before each cell takes less than a tenth of a millisecond where nothing changed."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     code = (
         "import time, timeit; e, timer = get_ipython().events, time.thread_time\n"
@@ -354,7 +354,7 @@ def _is_loaded(kernel: Kernel) -> bool:
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_restarted_kernel_is_guarded_again(start_kernel: StartKernel, file: Writer) -> None:
+def test_restarted_kernel_is_guarded_again(start_kernel: StartKernel, file: AttachedWriter) -> None:
     """A restart is a start."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     assert _is_loaded(kernel)

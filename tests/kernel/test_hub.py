@@ -108,7 +108,7 @@ def person(home: Path) -> Iterator[Person]:
 
 @pytest.fixture
 def kernel(person: Person, home: Path) -> Iterator[Kernel]:
-    """Of a notebook of theirs."""
+    """Start a kernel of theirs."""
     made = person.api("POST", "kernels", {"name": "python3"})
     client = BlockingKernelClient(connection_file=str(home / "runtime" / f"kernel-{made['id']}.json"))
     client.load_connection_file()

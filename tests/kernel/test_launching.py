@@ -1,4 +1,4 @@
-"""What is understood of the commands of kernel specs."""
+"""Parsing of the commands of kernel specs."""
 
 import shlex
 
@@ -74,7 +74,7 @@ def test_a_shell(text: str) -> None:
 
 @pytest.mark.parametrize("text", LEFT)
 def test_what_is_left_alone(text: str) -> None:
-    """What is not known to be ipykernel here: a question could start it, and an argument could break it."""
+    """Commands not known to be ipykernel: a question could start one, and an argument could break it."""
     assert read(shlex.split(text)) is None
 
 

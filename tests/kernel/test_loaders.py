@@ -71,7 +71,7 @@ ENDS = {
     "an executor that forks": "executor.shutdown()",
     "a fork server": "pool.terminate()",
 }
-"""What the error advises, as it stands there."""
+"""The error's advice, word for word."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_its_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server
 
 @pytest.mark.torch
 def test_the_workers_of_a_dataloader_are_named_and_end_as_advised(kernel: Kernel, server: Server) -> None:
-    """Of PyTorch itself: the kernel takes it from the named Python, which must be of the same version."""
+    """The DataLoader is PyTorch's own: the kernel takes it from the named Python, which must be of the same version."""
     names = [os.environ["JUPYTER_GPU_TEST_TORCH"], "-c", "import sys; print([path for path in sys.path if path])"]
     paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout
     assert kernel.run(DATALOADER.format(paths=paths)) == "[0, 1, 2, 3]"

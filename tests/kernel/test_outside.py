@@ -89,7 +89,7 @@ def test_several_run(server: Server, tmp_path: Path) -> None:
 
 
 def cells(server: Server, *code: str) -> list[Any]:
-    """What they show in a kernel that papermill or another editor starts."""
+    """Return what the cells show in a kernel that papermill or another editor starts."""
     new: Any = nbformat.v4
     book = new.new_notebook(cells=[new.new_code_cell(cell) for cell in code])
     NotebookClient(book, timeout=60, allow_errors=True).execute(env=server.env)

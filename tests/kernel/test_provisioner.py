@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_gpu.common.attached import Hint
 from jupyter_gpu.server import provisioner
-from jupyter_gpu.server.provisioner import has_us, taken_up
+from jupyter_gpu.server.provisioner import has_us, started
 from jupyter_gpu.server.rules.launching import read
 
 from .conftest import StartKernel
@@ -191,10 +191,10 @@ def test_no_kernel_is_older_than_its_guard() -> None:
 
         starting = asyncio.create_task(take_up())
         server = SimpleNamespace(web_app=SimpleNamespace(settings={"jupyter_gpu_starting": starting}))
-        await taken_up(server)
+        await started(server)
         order.append("kernel")
-        await taken_up(server)
-        await taken_up(None)
+        await started(server)
+        await started(None)
         assert isinstance(starting.exception(), RuntimeError)
         return order
 

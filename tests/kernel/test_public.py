@@ -1,4 +1,4 @@
-"""What the package offers, and what its import costs."""
+"""The public names of the package, and the cost of its import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAVY = (
 
 
 def test_public_names() -> None:
-    """Whoever adds or removes a public name does it here, too."""
+    """A public name that is added or removed must be changed here, too."""
     assert sorted(jupyter_gpu.__all__) == [
         "BackendUnavailable",
         "CudaStartedTooEarly",

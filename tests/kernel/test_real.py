@@ -68,7 +68,7 @@ def test_resize_in_a_running_kernel(kernel: Kernel, server: Server) -> None:
 
 
 def test_devices(calm: Kernel) -> None:
-    """What is attached, by index, whole or shared."""
+    """Return what is attached, by index, whole or shared."""
     calm.run("gpu.resize(1.5)")
     assert calm.run("print([(d.milli, d.exclusive, d.simulated) for d in gpu.devices])") == (
         "[(1000, True, True), (500, False, True)]"

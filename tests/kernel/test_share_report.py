@@ -1,4 +1,4 @@
-"""What `gpu.usage()` answers: figures, words, and what there is to say where there is no share."""
+"""Answers of `gpu.usage()`: figures, words, and the text where there is no share."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_words() -> None:
 
 
 def test_little_is_known() -> None:
-    """What is not known is left out, not made up."""
+    """Unknown figures are left out, not made up."""
     assert repr(usage(view(250), sample(BARE))[0]).splitlines() == [
         "GPU 0: 0.25 of it, nobody else shares it",
         "  ran       17 s: 12.5 s of its slice, 3 s from its bank, 1.5 s idle time",
@@ -150,7 +150,7 @@ def test_seconds(amount: float, text: str) -> None:
 
 @pytest.fixture
 def answers(site: Site) -> dict[str, object]:  # noqa: F811 - the fixture
-    """What a real web server answers, by the end of the path."""
+    """Set the answers of a real web server, by the end of the path."""
     found: dict[str, object] = {"usage": TOTAL.to_json(), "status": view(250).to_json()}
     found["sample"] = sample(SHARE).to_json()
 

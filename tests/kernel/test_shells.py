@@ -33,7 +33,7 @@ HERE = [shell for shell, command in EVALS.items() if shutil.which(command[0])]
 
 @pytest.mark.parametrize("shell", HERE)
 def test_a_real_shell_reads_what_was_written(shell: str, tmp_path: Path) -> None:
-    """Of those that are installed: nothing in a value is run, and what is to go is gone."""
+    """Installed shells run nothing in a value, and unset what is to be unset."""
     text = lines({"X": NASTY, "Y": None}, shell)
     env = {"LINES_OF_IT": text, "Y": "there", "HOME": str(tmp_path)}
     done = subprocess.run(EVALS[shell], env=os.environ | env, capture_output=True, text=True, timeout=30)
@@ -93,7 +93,7 @@ def test_a_shell_with_an_older_list_is_told() -> None:
 
 
 def test_who_starts_a_program_leaves_what_was_chosen_for_it() -> None:
-    """What it has of the server's own is narrowed, as a batch system gave that to the server."""
+    """The value inherited from the server is narrowed, as a batch system gave that to the server."""
     soft = Hint("one", 1, False, GPUS[1:2])
     site = {VISIBLE: "0,1", ORDER: "PCI_BUS_ID"}
     assert start(site, site, soft) == {VISIBLE: "1", OURS: "1", WANTED: "0,1"}

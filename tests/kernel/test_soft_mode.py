@@ -89,7 +89,7 @@ class Terminal:
         self._machine, self._name = machine, name
 
     def say(self, command: str) -> str:
-        """What ``command`` prints, both streams."""
+        """Return what ``command`` prints, both streams."""
         out = self._machine.folder / f"out-{uuid.uuid4().hex}"
         asyncio.run(self._type(f"{{ {command}\n}} > {out}.new 2>&1; mv {out}.new {out}\n"))
         await_(out.exists)

@@ -1,4 +1,4 @@
-"""What `resize` and `at_least` do next: pure generators, driven by scripted answers."""
+"""The steps of `resize` and `at_least`: pure generators, driven by scripted answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jupyter_gpu.model.errors import (
 )
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu.model.view import User, View
-from jupyter_gpu.model.workers import SELF, Started, Worker, worker
+from jupyter_gpu.model.workers import SELF, StartedProcess, Worker, worker
 
 from .builders import view
 
@@ -141,7 +141,7 @@ def test_waiting_for_itself() -> None:
 def test_waiting_for_its_own_workers() -> None:
     """They wait for this process. Those that were just told to end have a moment; then it says what to do."""
     mine = patience()
-    loader = worker(Started(7, "pt_data_worker", ("python",), forked=True), ())
+    loader = worker(StartedProcess(7, "pt_data_worker", ("python",), forked=True), ())
     mine.own_holders = lambda _: (loader,)
     drains = view(0, generation=2, draining=(0,), users=(User(7, "python"),))
     steps = resize({"milli": 0}, mine)
@@ -158,7 +158,7 @@ def test_waiting_for_its_own_workers() -> None:
 def test_its_own_workers_end() -> None:
     """No error where they were just about to."""
     mine = patience()
-    answers = iter([(worker(Started(7, "python", ("python",), forked=True), ()),), (), ()])
+    answers = iter([(worker(StartedProcess(7, "python", ("python",), forked=True), ()),), (), ()])
     mine.own_holders = lambda _: next(answers)
     drains = view(0, generation=2, draining=(0,))
     result, _ = drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
@@ -168,7 +168,7 @@ def test_its_own_workers_end() -> None:
 def test_a_program_of_its_own() -> None:
     """It may end by itself: it is waited for, and named once."""
     mine = patience()
-    program = worker(Started(7, "train", ("./train",)), ())
+    program = worker(StartedProcess(7, "train", ("./train",)), ())
     mine.own_holders = lambda _: (program,)
     drains = view(0, generation=2, draining=(0,))
     drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))

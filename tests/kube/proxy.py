@@ -20,7 +20,7 @@ class Proxy:
         self.chop = 0
         """Cut each connection after about so many bytes of answers; 0: never."""
         self.swallowing = False
-        """What the server answers is lost, and the connection with it."""
+        """The server's answer is lost, and the connection with it."""
         self.connections = 0
 
     async def __aenter__(self) -> "Proxy":

@@ -302,7 +302,7 @@ def test_an_error_inside_a_watch_is_raised(lines: list[object], error: type[Kube
 
 
 def test_half_a_line_is_no_event() -> None:
-    """What comes before a cut is told, the half after it is not."""
+    """Events before a cut are reported, the half event after it is not."""
     line = json.dumps({"type": "ADDED", "object": {"a": "b"}})
 
     async def play() -> None:

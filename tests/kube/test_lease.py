@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from jupyter_gpu.kube import Kube, Lease, kubeconfig
+from jupyter_gpu.kube import Kube, LeaderLease, kubeconfig
 from jupyter_gpu.kube.rules import paths
 from tests.cluster.testbed import ControlPlane
 from tests.kube.conftest import Through
@@ -18,7 +18,7 @@ TIMES = {"duration": 4.0, "renew": 2.0, "retry": 0.3}
 
 
 class Leaders:
-    """Who leads now; two at once fail the test."""
+    """The present leader; two at once fail the test."""
 
     def __init__(self) -> None:
         self.now: list[str] = []
@@ -26,7 +26,7 @@ class Leaders:
         self.most = 0
 
     def lead(self, name: str) -> Callable[[], Awaitable[None]]:
-        """What a leader does: nothing, until it is told to stop."""
+        """Return a leader's work: nothing, until it is stopped."""
 
         async def leading() -> None:
             self.now.append(name)
@@ -47,7 +47,7 @@ class Leaders:
 
 
 @asynccontextmanager
-async def standing(lease: Lease, lead: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
+async def standing(lease: LeaderLease, lead: Callable[[], Awaitable[None]]) -> AsyncIterator[asyncio.Task[None]]:
     """A candidate, until the end of the block."""
     task = asyncio.create_task(lease.run(lead))
     try:
@@ -58,9 +58,9 @@ async def standing(lease: Lease, lead: Callable[[], Awaitable[None]]) -> AsyncIt
             await task
 
 
-def candidate(kube: Kube, name: str, identity: str, **times: float) -> Lease:
+def candidate(kube: Kube, name: str, identity: str, **times: float) -> LeaderLease:
     """With short times."""
-    return Lease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
+    return LeaderLease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
@@ -74,7 +74,7 @@ def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
 
 
 def test_one_of_two_leads_and_the_other_follows_at_once(plane: ControlPlane) -> None:
-    """Whoever ends in order gives the lease back: the next need not wait for its end."""
+    """A candidate that ends in order gives the lease back: the next need not wait for its expiry."""
 
     async def play(kube: Kube) -> None:
         leaders = Leaders()
@@ -202,7 +202,7 @@ def test_what_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Thro
             await stubborn()
 
         async with through() as (shaky, proxy):
-            lease = Lease(shaky, "default", "stubborn", "one", duration=2, renew=1, retry=0.2, abort=abort)
+            lease = LeaderLease(shaky, "default", "stubborn", "one", duration=2, renew=1, retry=0.2, abort=abort)
             async with standing(lease, lead):
                 async with asyncio.timeout(SECONDS):
                     while not lease.leading:
@@ -219,4 +219,4 @@ def test_times_that_allow_two_leaders_are_refused(times: dict[str, float]) -> No
     """The leader must stop before another may begin."""
     kube: Kube = object.__new__(Kube)
     with pytest.raises(ValueError, match="retry < renew < duration"):
-        Lease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]
+        LeaderLease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]

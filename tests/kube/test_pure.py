@@ -136,7 +136,7 @@ def test_a_name_stays_one_part_of_the_path(name: str) -> None:
     ],
 )
 def test_errors_by_status(status: int, body: Any, kind: type[KubeError]) -> None:
-    """What one does about it is in the type."""
+    """The type of an error says what to do about it."""
     error = errors.from_status(status, body)
     assert type(error) is kind
     assert error.message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Event, Kube, NotFound, Reflector, client, kubeconfig
+from jupyter_gpu.kube import Event, Kube, NotFound, ObjectChange, Reflector, client, kubeconfig
 from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.kube.answers import answering, http
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Follower:
-    """What a reflector told, checked as it comes: never the same twice, never what cannot be."""
+    """The changes that a reflector reports, checked as they come: never the same twice, never an impossible one."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
@@ -28,7 +28,7 @@ class Follower:
         self.there: dict[str, dict[str, Any]] = {}
         self.news = asyncio.Event()
 
-    def change(self, change: Change) -> None:
+    def change(self, change: ObjectChange) -> None:
         """The reflector's on_change."""
         uid, name = objects.uid(change.object), objects.name(change.object)
         self.told.append((change.kind, name))
@@ -192,7 +192,7 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
 
 
 def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
-    """What one gave up and another got while nobody looked is never seen as both having it."""
+    """A GPU that moved from one pod to another while no watch ran is never seen as held by both."""
     item = '{"metadata": {"uid": "%s", "name": "%s", "resourceVersion": "%d", "labels": {"has": "%s"}}}'
     listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
     before = ", ".join((item % ("a", "a", 1, "no"), item % ("b", "b", 2, "yes"), item % ("c", "c", 3, "no")))
@@ -203,7 +203,7 @@ def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
         seen: list[tuple[str, dict[str, str]]] = []
         async with answering(answers) as (kube, _):
 
-            def look(change: Change) -> None:
+            def look(change: ObjectChange) -> None:
                 now = {uid: each["metadata"]["labels"]["has"] for uid, each in reflector.objects.items()}
                 seen.append((f"{objects.name(change.object)} {change.kind}", now))
 
@@ -278,7 +278,7 @@ def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None
     async def play(kube: Kube) -> None:
         await write(kube, "mistake", "mistake-a", "1")
 
-        def bad(_: Change) -> None:
+        def bad(_: ObjectChange) -> None:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):

@@ -12,10 +12,10 @@ from jupyter_gpu.model.details import (
     MAX_BYTES,
     Details,
     GpuDetails,
+    LinkRates,
     NamedUse,
     Others,
     ProcessUse,
-    Rates,
     Reading,
     named,
     read_all,
@@ -26,7 +26,7 @@ from . import golden
 from .strategies import names
 
 SIZES = st.integers(0, MAX_BYTES)
-RATES = st.none() | st.builds(Rates, SIZES, SIZES)
+RATES = st.none() | st.builds(LinkRates, SIZES, SIZES)
 USES = st.builds(ProcessUse, st.integers(0, 9), st.none() | SIZES)
 READINGS = st.builds(
     Reading,
@@ -83,10 +83,12 @@ def test_nobody_is_named_who_is_not_known(reading: Reading, known: dict[int, Hol
 
 def test_figures_are_kept() -> None:
     """Limits and rates are the same for everybody; a pid is told as the pod sees it."""
-    reading = Reading(90, 400.0, Rates(1, 2), Rates(3, 4), (ProcessUse(11, 5), ProcessUse(12, 6), ProcessUse(13)))
+    reading = Reading(
+        90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (ProcessUse(11, 5), ProcessUse(12, 6), ProcessUse(13))
+    )
     found = named(reading, {11: Holder(1, "python")})
     others = Others(2)
-    assert found == GpuDetails(90, 400.0, Rates(1, 2), Rates(3, 4), (NamedUse(1, "python", 5),), others)
+    assert found == GpuDetails(90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (NamedUse(1, "python", 5),), others)
     assert named(Reading(processes=(ProcessUse(12, 6), ProcessUse(13, 7))), {}).others == Others(2, 13)
     assert Details(1.5, {"GPU-1": GpuDetails(90)}).to_json() == {"time": 1.5, "gpus": {"GPU-1": {"slowdown": 90}}}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.machine import Machine, Part, Server, Shown, Totals
-from jupyter_gpu.model.overview import Claim, overview
+from jupyter_gpu.model.overview import ServerClaim, overview
 from jupyter_gpu.model.view import GpuLoad
 
 from . import golden
@@ -22,7 +22,7 @@ GPUS = tuple(Gpu(f"GPU-{i}", i, "Test", 2**30) for i in (1, 0))
 HELD = st.dictionaries(st.sampled_from(["GPU-0", "GPU-1", "GPU-gone"]), st.integers(1, 1000))
 CLAIMS = st.lists(
     st.builds(
-        Claim,
+        ServerClaim,
         uid=names(9),
         user=st.sampled_from(["secret ann", "secret bob"]),
         mine=st.booleans(),
@@ -41,7 +41,7 @@ CLAIMS = st.lists(
 
 
 @given(CLAIMS, st.sampled_from(list(Shown)))
-def test_what_is_told_can_be_read_again(claims: list[Claim], shown: Shown) -> None:
+def test_what_is_told_can_be_read_again(claims: list[ServerClaim], shown: Shown) -> None:
     """Without loss; no GPU has more than one whole, whatever was claimed."""
     machine = overview(GPUS, claims, {"GPU-0": GpuLoad(5, 6)}, shown)
     assert Machine.from_json(json.loads(strict.dumps(machine.to_json()))) == machine
@@ -51,7 +51,7 @@ def test_what_is_told_can_be_read_again(claims: list[Claim], shown: Shown) -> No
 
 
 @given(CLAIMS)
-def test_sums_are_the_same_for_all(claims: list[Claim]) -> None:
+def test_sums_are_the_same_for_all(claims: list[ServerClaim]) -> None:
     """Whatever else is told."""
     everybody, own, totals = (overview(GPUS, claims, {}, shown) for shown in Shown)
     assert everybody.totals == own.totals == totals.totals
@@ -61,7 +61,7 @@ def test_sums_are_the_same_for_all(claims: list[Claim]) -> None:
 
 
 @given(CLAIMS)
-def test_nobody_is_told_what_is_not_theirs(claims: list[Claim]) -> None:
+def test_nobody_is_told_what_is_not_theirs(claims: list[ServerClaim]) -> None:
     """No folder or port of another user, ever; no other user's name where only own servers are; sums name nobody."""
     theirs = [replace(claim, mine=False) for claim in claims]
     for claim in overview(GPUS, theirs, {}, Shown.EVERYBODY).servers:
@@ -71,9 +71,9 @@ def test_nobody_is_told_what_is_not_theirs(claims: list[Claim]) -> None:
     assert overview(GPUS, claims, {}, Shown.TOTALS).gpus == ()
 
 
-def claim(uid: str, held: Mapping[str, int] | None = None, **more: Any) -> Claim:
+def claim(uid: str, held: Mapping[str, int] | None = None, **more: Any) -> ServerClaim:
     """Of another user, unless it is said."""
-    return Claim(uid, more.pop("user", uid), mine=more.pop("mine", False), held=held or {}, **more)
+    return ServerClaim(uid, more.pop("user", uid), mine=more.pop("mine", False), held=held or {}, **more)
 
 
 def test_who_comes_first() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.share import Rates, ShareUse, rates, read_shares
+from jupyter_gpu.model.share import ShareRates, ShareUse, rates, read_shares
 from jupyter_gpu.model.strict import FieldError
 
 from .strategies import json_values
@@ -162,8 +162,8 @@ def later(share: ShareUse, **grown: int) -> ShareUse:
 def test_rates() -> None:
     """Each part of a second; an overrun is time of its own, used early."""
     after = later(ONE, guaranteed=200_000, overrun=50_000, borrowed=100_000, idle=50_000, waited=300_000, throttled=1)
-    assert rates(ONE, after, 1_000_000) == Rates(0.25, 0.1, 0.05, 0.3, 1e-6)
-    assert Rates(0.25, 0.125, 0.5).running == 0.875
+    assert rates(ONE, after, 1_000_000) == ShareRates(0.25, 0.1, 0.05, 0.3, 1e-6)
+    assert ShareRates(0.25, 0.125, 0.5).running == 0.875
 
 
 def test_nothing_before_or_no_time() -> None:
@@ -171,25 +171,25 @@ def test_nothing_before_or_no_time() -> None:
     assert rates(None, ONE, 1_000_000) is None
     assert rates(ONE, ONE, 0) is None
     assert rates(ONE, ONE, -5) is None
-    assert rates(ONE, ONE, 5) == Rates()
+    assert rates(ONE, ONE, 5) == ShareRates()
 
 
 def test_totals_that_began_again() -> None:
     """A restarted node counts from 0: what it counted is all that is known."""
     after = replace(ONE, guaranteed=10, borrowed=20, idle=30, overrun=0, switching=0, waited=40, throttled=0, lost=0)
-    assert rates(ONE, after, 1_000) == Rates(0.01, 0.02, 0.03, 0.04, 0.0)
+    assert rates(ONE, after, 1_000) == ShareRates(0.01, 0.02, 0.03, 0.04, 0.0)
 
 
 def test_a_refund_is_no_restart() -> None:
     """The cost of a change of hands is given back at the end of a turn: a total may fall by that."""
     after = later(ONE, guaranteed=-100, overrun=-50, waited=500)
-    assert rates(ONE, after, 1_000) == Rates(waiting=0.5)
+    assert rates(ONE, after, 1_000) == ShareRates(waiting=0.5)
 
 
 def test_more_than_the_time_is_scaled() -> None:
     """Two clocks, two moments: never more than all of the time."""
     found = rates(ONE, later(ONE, guaranteed=1_500, waited=500, throttled=900), 1_000)
-    assert found == Rates(guaranteed=0.75, waiting=0.25, throttled=0.25)
+    assert found == ShareRates(guaranteed=0.75, waiting=0.25, throttled=0.25)
 
 
 @given(shares, shares, st.integers(1, 10**9))

@@ -38,18 +38,18 @@ def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId])
     """The same for any order of connections; none without connections."""
     found = jupyter_server.server(connected)
     assert (found is None) == (not connected)
-    assert found is None or all(found.started <= one.started for one in connected)
+    assert found is None or all(found.start <= one.start for one in connected)
     again = jupyter_server.server(reversed(connected))
-    assert (again and again.started) == (found and found.started)
+    assert (again and again.start) == (found and found.start)
 
 
 @given(st.lists(processes, min_size=1), processes)
 def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[ProcessId], newcomer: ProcessId) -> None:
     """So what the server started cannot keep it away, and it does not keep itself away."""
     loser = jupyter_server.makes_room(connected, newcomer)
-    youngest = max(one.started for one in connected)
-    assert (loser is not None) == (newcomer.started < youngest)
-    assert loser is None or (loser in connected and loser.started == youngest)
+    youngest = max(one.start for one in connected)
+    assert (loser is not None) == (newcomer.start < youngest)
+    assert loser is None or (loser in connected and loser.start == youngest)
     assert jupyter_server.makes_room([], newcomer) is None
 
 
@@ -228,7 +228,7 @@ def test_what_was_put_into_a_container_later_is_never_the_server(
             await one.connect("server")
             await one.is_server("server")
             assert not origin.of_first(one.process("server"), "another-pod", group.parent)
-            assert not origin.of_first(ProcessId(first.pid, first.started + 1), one.uid, group.parent)
+            assert not origin.of_first(ProcessId(first.pid, first.start + 1), one.uid, group.parent)
 
     asyncio.run(check())
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.details import ProcessUse, Rates, Reading
+from jupyter_gpu.model.details import LinkRates, ProcessUse, Reading
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus import nvml_details
 from jupyter_gpu_node.gpus.nvml import NvmlSource
@@ -50,7 +50,7 @@ def test_all_that_a_gpu_tells(driver: Driver) -> None:
     assert source.details(["GPU-a"]) == {}, "nothing is measured before somebody asks, and nobody waits for it"
     first = until(source, bool, "GPU-a")["GPU-a"]
     assert (first.slowdown, first.power_limit) == (90, 400.0)
-    assert first.pcie == Rates(1_200_000, 30_000)
+    assert first.pcie == LinkRates(1_200_000, 30_000)
     assert first.processes == (ProcessUse(11, 2**30), ProcessUse(12), ProcessUse(13, 5))
     link = until(source, lambda found: found["GPU-a"].nvlink is not None, "GPU-a")["GPU-a"].nvlink
     assert link is not None
@@ -154,7 +154,7 @@ def test_a_rate_is_of_two_counts_that_grew(before: Traffic | None, now: Traffic 
 
 def test_rates() -> None:
     """Bytes by seconds."""
-    assert rates(Traffic(1, 100, 0), Traffic(3, 300, 50)) == Rates(100, 25)
+    assert rates(Traffic(1, 100, 0), Traffic(3, 300, 50)) == LinkRates(100, 25)
 
 
 def test_the_fake_driver_is_no_other(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.share import Rates, ShareUse
+from jupyter_gpu.model.share import ShareRates, ShareUse
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.top.rules import view
@@ -23,8 +23,8 @@ OTHER = replace(
 )
 WHOLE = replace(SHARE, uuid="GPU-2", allocated=1000, effective=1000, sharing=0, reason="", memory_limit=None, busy=0.5)
 SEEN = (
-    ObservedShare("GPU-1", "a", SHARE, 1.2, 99_000, Rates(0.3, 0.1, 0.05, 0.2, 0.02)),
-    ObservedShare("GPU-1", "b", OTHER, 0.0, 99_000, Rates()),
+    ObservedShare("GPU-1", "a", SHARE, 1.2, 99_000, ShareRates(0.3, 0.1, 0.05, 0.2, 0.02)),
+    ObservedShare("GPU-1", "b", OTHER, 0.0, 99_000, ShareRates()),
     ObservedShare("GPU-2", "c", WHOLE, 1.0, 9_000, None),
 )
 NAMES = {"a": "team-a/notebook-alice", "b": "team-b/notebook-with-a-very-long-name"}
@@ -134,7 +134,7 @@ def test_nothing_is_shared() -> None:
 )
 def test_the_bar_is_to_scale(parts: list[float], milli: int, width: int) -> None:
     """Each part within half a cell, or a whole one where the one before began late; and never wider."""
-    rates = Rates(*parts)
+    rates = ShareRates(*parts)
     shown = view.bar(replace(SHARE, effective=milli), rates, width, Style(unicode=False))
     assert len(shown) == width
     ends = 0.0
@@ -164,7 +164,7 @@ def later(file: ShareFile, written: int, **more: int) -> ShareFile:
     return replace(file, share=replace(file.share, **changes), written=written)
 
 
-def rates_of(history: History, file: ShareFile, now: int) -> Rates | None:
+def rates_of(history: History, file: ShareFile, now: int) -> ShareRates | None:
     (seen,) = history.update({(file.share.uuid, "a"): file}, now)
     return seen.rates
 
@@ -174,8 +174,8 @@ def test_rates_are_of_the_time_between_two_writings() -> None:
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 1_050) is None
     file = later(file, 2_000, guaranteed=300_000, waited=100_000)
-    assert rates_of(history, file, 2_050) == Rates(guaranteed=0.3, waiting=0.1)
-    assert rates_of(history, file, 3_050) == Rates()
+    assert rates_of(history, file, 2_050) == ShareRates(guaranteed=0.3, waiting=0.1)
+    assert rates_of(history, file, 3_050) == ShareRates()
 
 
 def test_after_a_rest_only_what_passed_since_the_last_look_counts() -> None:
@@ -183,7 +183,7 @@ def test_after_a_rest_only_what_passed_since_the_last_look_counts() -> None:
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 3_600_000) is None
     file = later(file, 3_600_800, guaranteed=600_000)  # it began 1.2 seconds before the look at the earliest
-    assert rates_of(history, file, 3_601_000) == Rates(guaranteed=0.3)
+    assert rates_of(history, file, 3_601_000) == ShareRates(guaranteed=0.3)
 
 
 def test_a_whole_gpu_is_written_seldom() -> None:
@@ -192,8 +192,8 @@ def test_a_whole_gpu_is_written_seldom() -> None:
     assert rates_of(history, file, 1_000) is None
     assert rates_of(history, file, 2_000) is None
     file = later(file, 9_000, guaranteed=4_000_000)
-    assert rates_of(history, file, 9_000) == Rates(guaranteed=0.5)
-    assert rates_of(history, file, 10_000) == Rates(guaranteed=0.5)
+    assert rates_of(history, file, 9_000) == ShareRates(guaranteed=0.5)
+    assert rates_of(history, file, 10_000) == ShareRates(guaranteed=0.5)
 
 
 def test_shares_come_and_go() -> None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, NotFound, Reflector
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, ObjectChange, Reflector
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, decode_allocated, decode_attached, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
@@ -46,7 +46,7 @@ class Agents:
         for event in self._again.values():
             event.set()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         uid = objects.uid(change.object)
         if change.kind == "removed":
             self.rules.pop(uid, None)

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import Change, Kube, NotFound, Reflector, kubeconfig
+from jupyter_gpu.kube import Kube, NotFound, ObjectChange, Reflector, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
@@ -409,7 +409,7 @@ class Watcher:
                 values.append(text)
         return values
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         self.seen.append((change.kind, time.monotonic(), change.object))
         now = self._pods.objects  # of one instant, which what was told so far need not be
         for uid in self._known.keys() - now.keys():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Kube, kubeconfig
+from jupyter_gpu.kube import Kube, ObjectChange, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_scheduler import binder as module
 from jupyter_gpu_scheduler.binder import Binder
@@ -51,8 +51,8 @@ def test_a_former_leader_does_not_try_again(stage: Stage) -> None:
     leads = iter([True])
 
     async def work(kube: Kube, cache: ClusterCache, binder: Binder) -> None:
-        cache.node_changed(Change("added", there))
-        cache.pod_changed(Change("added", old))
+        cache.node_changed(ObjectChange("added", there))
+        cache.pod_changed(ObjectChange("added", old))
         assert "does not lead" in await binder.bind(asked)
         assert cache.writes_in_flight == 0
         assert cache.snapshot.free(f"GPU-{node}-0") == 1000
@@ -71,7 +71,7 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
     there = stage.get_node(node)
 
     async def work(kube: Kube, cache: ClusterCache, binder: Binder) -> None:
-        cache.node_changed(Change("added", there))
+        cache.node_changed(ObjectChange("added", there))
         for each in asked:
             assert await binder.bind(each) == ""
         assert cache.writes_in_flight == 2
@@ -83,7 +83,7 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
         free = sorted(cache.snapshot.free(f"GPU-{node}-{index}") for index in range(2))
         assert free == [0, 1000]
         assert cache.is_unseen(asked[1].uid)
-        cache.pod_changed(Change("added", await kube.get(paths.pod(stage.namespace, "b"))))
+        cache.pod_changed(ObjectChange("added", await kube.get(paths.pod(stage.namespace, "b"))))
         assert cache.writes_in_flight == 0
         assert not cache.is_unseen(asked[1].uid)
 

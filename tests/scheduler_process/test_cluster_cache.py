@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.kube import Change
+from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
@@ -90,19 +90,19 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
         if what == "pod":
             uid, *fields = rest
             pods[uid] = pod(uid, version, *fields)
-            lived.pod_changed(Change("changed", pods[uid]))
+            lived.pod_changed(ObjectChange("changed", pods[uid]))
         elif what == "gone" and rest[0] in pods:
-            lived.pod_changed(Change("removed", pods.pop(rest[0])))
+            lived.pod_changed(ObjectChange("removed", pods.pop(rest[0])))
         elif what == "node":
             nodes[rest[0]] = node(*rest)
-            lived.node_changed(Change("changed", nodes[rest[0]]))
+            lived.node_changed(ObjectChange("changed", nodes[rest[0]]))
         elif what == "no node" and rest[0] in nodes:
-            lived.node_changed(Change("removed", nodes.pop(rest[0])))
+            lived.node_changed(ObjectChange("removed", nodes.pop(rest[0])))
     fresh = empty_cache()
     for item in nodes.values():
-        fresh.node_changed(Change("added", item))
+        fresh.node_changed(ObjectChange("added", item))
     for item in pods.values():
-        fresh.pod_changed(Change("added", item))
+        fresh.pod_changed(ObjectChange("added", item))
     assert picture(lived.snapshot) == picture(fresh.snapshot)
 
 
@@ -111,8 +111,8 @@ def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: A
     """Until it is confirmed the old and the new shares are held; then only what the API server says."""
     found = empty_cache()
     for name in NODES:
-        found.node_changed(Change("added", node(name)))
-    found.pod_changed(Change("added", pod("a", 1, "n0", before, attaches)))
+        found.node_changed(ObjectChange("added", node(name)))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", before, attaches)))
     held = {*(before or ()), *(attaches or ())}
     will = set(after or ())
     pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
@@ -126,11 +126,11 @@ def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: A
 def test_old_news_is_no_news() -> None:
     """A watch that is behind does not undo what an answer brought; a removal always counts."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
-    found.pod_changed(Change("changed", pod("a", 8, "n0", ())))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 9, "n0", ("n0-0",))))
+    found.pod_changed(ObjectChange("changed", pod("a", 8, "n0", ())))
     assert found.snapshot.free("n0-0") == 0
-    found.pod_changed(Change("removed", pod("a", 8)))
+    found.pod_changed(ObjectChange("removed", pod("a", 8)))
     assert found.snapshot.free("n0-0") == 1000
     assert found.take_changed_pods() == ("a",)
 
@@ -138,8 +138,8 @@ def test_old_news_is_no_news() -> None:
 def test_the_newer_version_counts_wherever_it_comes_from() -> None:
     """A question of kube-scheduler may bring a newer pod than the watch, or an older one; it never makes one known."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 5, "n0", ("n0-0",))))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 5, "n0", ("n0-0",))))
     assert found.read(pod("a", 4, "n0", ())) is found.record("a")
     assert found.snapshot.free("n0-0") == 0
     assert found.read(pod("a", 6, "n0", ("n0-1",))) is found.record("a")
@@ -151,20 +151,20 @@ def test_the_newer_version_counts_wherever_it_comes_from() -> None:
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
     """The watch may be faster than the answer; and an older write that ends late changes nothing."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 1)))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1)))
     ticket = found.assume("a", Allocated(1, ticket=1))
     pending_write = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
     found.settle("a", ticket)
     found.bound("a", pending_write)
     assert found.uncertain() == ()
     assert found.snapshot.free("n0-0") == 0
-    found.pod_changed(Change("changed", pod("a", 2, "n0", ("n0-0",))))
+    found.pod_changed(ObjectChange("changed", pod("a", 2, "n0", ("n0-0",))))
     assert not found.in_flight("a")
     assert found.snapshot.free("n0-0") == 0
-    found.pod_changed(Change("added", pod("b", 3)))
+    found.pod_changed(ObjectChange("added", pod("b", 3)))
     pending_write = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
-    found.pod_changed(Change("changed", pod("b", 4, "n0", ("n0-1",))))
+    found.pod_changed(ObjectChange("changed", pod("b", 4, "n0", ("n0-1",))))
     found.bound("b", pending_write)
     assert found.writes_in_flight == 0
 
@@ -172,19 +172,19 @@ def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
 def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
     """Its GPUs count as broken until the record can be read, or its pod is gone."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 1, "n0", (), "?")))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", (), "?")))
     assert not any(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
-    found.pod_changed(Change("removed", pod("a", 1)))
+    found.pod_changed(ObjectChange("removed", pod("a", 1)))
     assert all(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
 
 
 def test_a_node_of_the_same_name_is_another() -> None:
     """The late removal of the old one does not take the new one away."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0", uid="old")))
-    found.node_changed(Change("added", node("n0", uid="new")))
-    found.node_changed(Change("removed", node("n0", uid="old")))
+    found.node_changed(ObjectChange("added", node("n0", uid="old")))
+    found.node_changed(ObjectChange("added", node("n0", uid="new")))
+    found.node_changed(ObjectChange("removed", node("n0", uid="old")))
     assert found.snapshot.gpus("n0")
     assert found.take_changed_nodes() == ("n0",)
 
@@ -192,8 +192,8 @@ def test_a_node_of_the_same_name_is_another() -> None:
 def test_only_the_chosen_namespaces_have_gpus() -> None:
     """Pods of others only use up a node."""
     found = ClusterCache(lambda: None, namespaces=["mine"])
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
     assert found.record("a") is None
     assert found.snapshot.facts("n0").used["cpu"] == 1000
 
@@ -201,13 +201,13 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
 def test_a_finished_pod_holds_what_is_not_closed() -> None:
     """Its promises are free at once, draining GPUs are not; then no record of it is kept."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
-    found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
     assert found.snapshot.free("n0-1") == 0
     ended = {"status": {"phase": "Succeeded"}}
-    found.pod_changed(Change("changed", {**pod("a", 2, "n0", ("n0-0", "n0-1"), ("n0-0",)), **ended}))
+    found.pod_changed(ObjectChange("changed", {**pod("a", 2, "n0", ("n0-0", "n0-1"), ("n0-0",)), **ended}))
     assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (0, 1000)
-    found.pod_changed(Change("changed", {**pod("a", 3, "n0", ("n0-0", "n0-1"), ()), **ended}))
+    found.pod_changed(ObjectChange("changed", {**pod("a", 3, "n0", ("n0-0", "n0-1"), ()), **ended}))
     assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (1000, 1000)
     assert found.record("a") is None
     assert "cpu" not in found.snapshot.facts("n0").used
@@ -218,10 +218,10 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
     found = empty_cache()
     for number in range(20):
         name, uid = f"n{number}", f"p{number}"
-        found.node_changed(Change("added", node(name)))
-        found.pod_changed(Change("added", pod(uid, 1, name, (f"{name}-0",))))
-        found.node_changed(Change("removed", node(name)))
-        found.pod_changed(Change("removed", pod(uid, 1, name)))
+        found.node_changed(ObjectChange("added", node(name)))
+        found.pod_changed(ObjectChange("added", pod(uid, 1, name, (f"{name}-0",))))
+        found.node_changed(ObjectChange("removed", node(name)))
+        found.pod_changed(ObjectChange("removed", pod(uid, 1, name)))
     found.take_changed_nodes(), found.take_changed_pods()
     left = {key: value for key, value in vars(found).items() if isinstance(value, dict | set) and value}
     assert left == {}
@@ -230,12 +230,12 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
 def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     """Or until it is found to be gone: then what it took is free. A known pod is not added again."""
     found = empty_cache()
-    found.node_changed(Change("added", node("n0")))
+    found.node_changed(ObjectChange("added", node("n0")))
     for uid in ("a", "b"):
         found.add_unseen(read_pod(pod(uid, 1)))
         found.bound(uid, found.assume(uid, Allocated(1, (GpuShare("n0-0", 500),)), "n0"))
     assert found.snapshot.free("n0-0") == 0
-    found.pod_changed(Change("added", pod("a", 1)))
+    found.pod_changed(ObjectChange("added", pod("a", 1)))
     found.add_unseen(read_pod(pod("a", 3, "n0")))
     assert (found.is_unseen("a"), found.is_unseen("b")) == (False, True)
     found.forget("b")
@@ -249,7 +249,7 @@ def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
 def test_a_blocked_pod_is_marked() -> None:
     """Until it is asked for again; a pod that is not known is no error."""
     found = empty_cache()
-    found.pod_changed(Change("added", pod("a", 1)))
+    found.pod_changed(ObjectChange("added", pod("a", 1)))
     found.block("a", True)
     found.block("nobody", True)
     state = found.snapshot.pod("a")
@@ -269,7 +269,7 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     def ask(uid: str, version: int, priority: int) -> None:
         item = pod(uid, version, "n0")
         item["metadata"]["annotations"][REQUESTED] = f'{{"generation":{version},"milli":1000,"priority":{priority}}}'
-        found.pod_changed(Change("changed", item))
+        found.pod_changed(ObjectChange("changed", item))
 
     def seen(uid: str) -> int:
         state = found.snapshot.pod(uid)
@@ -286,7 +286,7 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     now[0] = 1.5
     found.catch_up()
     assert (seen("a"), found.seconds_until_due()) == (1, 0.5)
-    found.pod_changed(Change("removed", pod("b", 9, "n0")))
+    found.pod_changed(ObjectChange("removed", pod("b", 9, "n0")))
     now[0] = 2.0
     found.take_changed_nodes()
     found.catch_up()
@@ -303,7 +303,7 @@ def test_a_pod_is_overdue_once_it_has_waited_for_the_patience() -> None:
         item = pod(uid, version, "n0", namespace=namespace)
         words = {REQUESTED: '{"generation":1,"milli":1000,"priority":8}', ALLOCATED: encode(Allocated(1, **fields))}
         item["metadata"]["annotations"] = words
-        found.pod_changed(Change("changed", item))
+        found.pod_changed(ObjectChange("changed", item))
         state = found.snapshot.pod(uid)
         assert state
         return state
@@ -319,7 +319,7 @@ def test_a_pod_is_overdue_once_it_has_waited_for_the_patience() -> None:
     assert [state.uid for state in found.snapshot.pods("n0") if state.overdue] == ["late", "old"]
     assert (found.seconds_until_due(), found.take_changed_nodes()) == (20, ("n0",))
     assert not put("late", 2).overdue
-    found.pod_changed(Change("removed", pod("low", 2, "n0", namespace="low")))
+    found.pod_changed(ObjectChange("removed", pod("low", 2, "n0", namespace="low")))
     now[0] = 2000.0
     found.catch_up()
     assert found.seconds_until_due() is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change
+from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, encode
 from jupyter_gpu_scheduler import waiting as module
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
@@ -25,9 +25,9 @@ def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch)
         waiting = WaitingPods(cache, lambda decisions, kind: None, Policy(), wake_seconds=1)
         for uid in ("never", "later", "known"):
             if uid == "known":
-                cache.pod_changed(Change("added", pod(uid, 1)))
+                cache.pod_changed(ObjectChange("added", pod(uid, 1)))
             waiting.asked(uid, ("n0",), fits=False)
-        cache.pod_changed(Change("added", pod("later", 1)))
+        cache.pod_changed(ObjectChange("added", pod("later", 1)))
         assert waiting.count == 3
         async with asyncio.timeout(60):
             while waiting.count != 2:
@@ -46,8 +46,8 @@ class Line:
         self.writes = 0
         self._pod = pod("a", 1)
         for name in ("n0", "n1"):
-            self.cache.node_changed(Change("added", node(name, 1)))
-            self.cache.pod_changed(Change("added", pod(f"on-{name}", 1, name, (f"{name}-0",), (f"{name}-0",))))
+            self.cache.node_changed(ObjectChange("added", node(name, 1)))
+            self.cache.pod_changed(ObjectChange("added", pod(f"on-{name}", 1, name, (f"{name}-0",), (f"{name}-0",))))
         self._show()
 
     @property
@@ -73,7 +73,7 @@ class Line:
         metadata = self._pod["metadata"]
         version = str(int(metadata["resourceVersion"]) + 1)
         self._pod = {**self._pod, "metadata": {**metadata, "resourceVersion": version}}
-        self.cache.pod_changed(Change("changed", self._pod))
+        self.cache.pod_changed(ObjectChange("changed", self._pod))
         self.waiting.pod_changed("a")
 
 
@@ -125,7 +125,7 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         line.waiting.asked("a", ("n0",), fits=True)
         assert offered() is None
         line.waiting.asked("a", ("n0",), fits=False)
-        line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.cache.pod_changed(ObjectChange("changed", pod("a", 100, "n0")))
         line.waiting.pod_changed("a")
         assert offered() is None
         assert line.waiting.count == 0
@@ -147,7 +147,7 @@ def test_a_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
         assert line.waiting.coming("b") == {"n0": 0.5, "n1": 0.5}
         line.waiting.bound("b")
         assert line.waiting.coming("c") == {"n0": 0.5, "n1": 0.5}
-        line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.cache.pod_changed(ObjectChange("changed", pod("a", 100, "n0")))
         line.waiting.pod_changed("a")
         assert line.waiting.coming("c") == {}
         line.waiting.scored("b", ("n0",))

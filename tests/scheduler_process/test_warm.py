@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from benchmarks.extender import new_pod, world
-from jupyter_gpu.kube import Change
+from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu_scheduler.rules.queue.fit_cache import known_fits
 from jupyter_gpu_scheduler.rules.scoring.policy import TYPICAL
@@ -30,10 +30,10 @@ def answers(*, warm: bool) -> list[Any]:
         found = []
         for number, milli in enumerate((0, 250, 1000, 2000, 8000)):
             pod = new_pod(number, milli)
-            cache.pod_changed(Change("added", pod))
+            cache.pod_changed(ObjectChange("added", pod))
             body = json.dumps({"Pod": pod, "NodeNames": [f"node-{number}" for number in range(NODES)]}).encode()
             found += [await extender.filter(body), await extender.prioritize(body)]
-            cache.pod_changed(Change("removed", pod))
+            cache.pod_changed(ObjectChange("removed", pod))
         return found
 
     return asyncio.run(ask())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Kube, Recorder
+from jupyter_gpu.kube import Kube, ObjectChange, Recorder
 from jupyter_gpu.kube.credentials import Credentials
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import controller as module
@@ -27,13 +27,13 @@ COUNT = 1500
 def _line() -> ClusterCache:
     """So many new pods in the line of one node, of whose two GPUs one is free."""
     cache = ClusterCache(lambda: None)
-    cache.node_changed(Change("added", node("n0")))
-    cache.pod_changed(Change("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
+    cache.node_changed(ObjectChange("added", node("n0")))
+    cache.pod_changed(ObjectChange("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
     for number in range(COUNT):
         item = pod(f"p{number:04}", 1)
         waits = Allocated(1, ticket=number + 1, extra={NOMINATED: "n0"})
         item["metadata"]["annotations"] = {**item["metadata"]["annotations"], ALLOCATED: encode(waits)}
-        cache.pod_changed(Change("added", item))
+        cache.pod_changed(ObjectChange("added", item))
     return cache
 
 

@@ -91,7 +91,7 @@ def extension(jp_serverapp: ServerApp) -> GpuExtension:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of a REST call."""
+    """Answer to a REST call."""
 
     code: int
     body: Any

@@ -1,4 +1,4 @@
-"""Who may do what: authentication, authorisation, XSRF and origin, on every verb of every handler."""
+"""Access: authentication, authorisation, XSRF and origin, on every verb of every handler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def asked(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the authorizer of this server was asked so far."""
+    """Return what the authorizer of this server was asked so far."""
     questions: list[tuple[str, str]] = settings.setdefault("asked_of_the_authorizer", [])
     return questions
 
@@ -115,7 +115,7 @@ async def test_a_page_of_another_site_gets_no_answer(call: Call, jp_fetch: Fetch
 
 
 class Cookies:
-    """What a browser has after the login page."""
+    """The cookies that a browser has after the login page."""
 
     def __init__(self, jar: SimpleCookie) -> None:
         self.header = "; ".join(f"{name}={morsel.value}" for name, morsel in jar.items())
@@ -216,7 +216,7 @@ def our_handlers(extension: GpuExtension) -> list[type[RequestHandler]]:
 
 
 async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtension) -> None:
-    """Whoever adds a verb must decorate it: both checks are found by what they wrap."""
+    """A new verb must be decorated: both checks are found by what they wrap."""
     seen = 0
     for handler in our_handlers(extension):
         assert vars(handler).get("auth_resource", handler.auth_resource) == "jupyter_gpu"  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ def configured(**settings: Any) -> GpuExtension:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_setting_is_documented(name: str) -> None:
-    """What ``jupyter server --help-all`` shows."""
+    """Each setting has a help text, which ``jupyter server --help-all`` shows."""
     trait = GpuExtension.class_traits(config=True)[name]
     assert len(trait.help) > 40
 
@@ -249,7 +249,7 @@ def test_a_factory_that_is_made_later_has_our_provisioner_as_its_default(
     environment: str | None,
     after: str,
 ) -> None:
-    """Whoever makes it first; the start of the server does not, since it reads about everything that is installed."""
+    """The first use makes it; the start of the server does not, since it reads about everything that is installed."""
     monkeypatch.setattr(provisioning, "_is_installed", lambda name: installed)
     if environment:
         monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", environment)

@@ -21,7 +21,7 @@ CLOSED = schema("Details", closed=True)
 
 
 async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extension: GpuExtension) -> None:
-    """Of this server's GPUs: its own processes that have one open by name, all others in number and in sum."""
+    """The answer names this server's own processes that have a GPU open, and only counts and sums the others."""
     assert (await call("details")).body["gpus"] == {}
     view = (await put({"gpus": 1})).body
     (card,) = view["gpus"]
@@ -42,7 +42,7 @@ async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extensi
 
 
 async def test_the_sample_has_temperature_and_power(call: Call, put: Call) -> None:
-    """What is cheap to ask comes with every sample."""
+    """Figures that are cheap to ask come with every sample."""
     await put({"gpus": 1})
     (load,) = (await call("sample")).body["gpus"].values()
     assert load["temperature"] > 0

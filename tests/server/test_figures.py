@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.view import GpuLoad, GpuState, Mode, PodGpu, Sample, View
-from jupyter_gpu.server.monitoring.rules.figures import Told, families
+from jupyter_gpu.server.monitoring.rules.figures import Figures, families
 from jupyter_gpu.server.monitoring.rules.peaks import TOTALS, Peaks
 from jupyter_gpu.server.monitoring.rules.waits import Waits
 
@@ -43,10 +43,10 @@ SAMPLE = Sample(
     {UUID: GpuLoad(42.0, 2**30, 62, 210.5), "GPU-other": GpuLoad(None, None), "GPU-gone": GpuLoad(1, 1)},
     {UUID: replace(SHARE, uuid=UUID)},
 )
-FULL = Told(VIEW, SAMPLE, 12.5, 100.0, {"Done": 3, "Superseded": 1})
+FULL = Figures(VIEW, SAMPLE, 12.5, 100.0, {"Done": 3, "Superseded": 1})
 
 
-def text(told: Told) -> str:
+def text(told: Figures) -> str:
     """As it is scraped."""
 
     class Collector:
@@ -58,7 +58,7 @@ def text(told: Told) -> str:
     return generate_latest(registry).decode()
 
 
-def values(told: Told) -> dict[str, float]:
+def values(told: Figures) -> dict[str, float]:
     """By name and labels."""
     found = {}
     for family in text_string_to_metric_families(text(told)):
@@ -114,8 +114,8 @@ def test_nothing_of_uuids_and_no_old_sample() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: prometheus) is not installed")
-@pytest.mark.parametrize("told", [FULL, Told(VIEW)], ids=["full", "little"])
-def test_prometheus_finds_nothing_wrong(told: Told) -> None:
+@pytest.mark.parametrize("told", [FULL, Figures(VIEW)], ids=["full", "little"])
+def test_prometheus_finds_nothing_wrong(told: Figures) -> None:
     """Its own tool reads it, and has nothing to say about names, units and help."""
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=text(told), check=False, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""What is said where the kernels of a server run on another one."""
+"""Notes where the kernels of a server run on another one."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from jupyter_gpu.model.errors import BackendUnavailable, Infeasible, InvalidRequ
 from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, resolve
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server import leases as module
-from jupyter_gpu.server.lease_owners import Ends, find
+from jupyter_gpu.server.lease_owners import ProcessOwners, find
 from jupyter_gpu.server.leases import Leases
 from tests.kernel.builders import view as make_view
 
@@ -169,7 +169,7 @@ async def test_a_kernel_that_runs_elsewhere(how: str) -> None:
     """Its process is not seen, so its manager tells of its end, and of nobody else's."""
     heard: list[Any] = []
     kernels = Kernels()
-    ends = Ends(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
+    ends = ProcessOwners(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
     there = Owner(5, 6, 1, "k")
     await ends.check(there)
     await ends.check(there._replace(pid=7))
@@ -313,7 +313,7 @@ async def test_given_back_while_it_begins() -> None:
 
 
 async def test_a_refused_lease_is_in_nobody_s_way() -> None:
-    """What can never be granted is refused, and others go on."""
+    """A lease that can never be granted is refused, and others go on."""
     backend = Fake()
     leases, watched = desk(backend)
     with pytest.raises(Infeasible):

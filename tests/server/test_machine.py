@@ -54,7 +54,7 @@ class TestNobody:
 
     @pytest.fixture
     def gpu_config(self) -> dict[str, Any]:
-        """Of the extension."""
+        """Return the configuration of the extension."""
         return {"show_machine": "nobody"}
 
     async def test_it_is_refused_and_pages_know(self, call: Call, extension: GpuExtension) -> None:
@@ -71,7 +71,7 @@ class TestOwn:
 
     @pytest.fixture
     def gpu_config(self) -> dict[str, Any]:
-        """Of the extension."""
+        """Return the configuration of the extension."""
         return {"show_machine": "own"}
 
     async def test_it_says_so(self, call: Call) -> None:

@@ -110,7 +110,7 @@ async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtensi
 
 
 def test_nothing_is_loaded_for_it_when_a_server_starts() -> None:
-    """What makes figures, details and the list of servers is imported by the first who asks."""
+    """Modules for figures, details and the list of servers are imported by the first request for them."""
     later = {
         f"jupyter_gpu.{name}"
         for name in ("server.monitoring.rules.figures", "model.details", "model.machine", "model.overview")

@@ -98,7 +98,7 @@ def gpu_path(put: Call) -> Callable[[], Any]:
 
 
 async def users_seen(connect: Connect) -> AsyncIterator[list[dict[str, Any]]]:
-    """Who has the first GPU open, each time that the panel hears of it."""
+    """Yield the users of the first GPU, each time that the panel hears of it."""
     stream = await connect()
     while (message := await stream.read()) is not None:
         if message["type"] == "view" and message["view"]["gpus"]:

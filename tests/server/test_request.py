@@ -88,7 +88,7 @@ async def test_only_json_is_read(put: Call, kind: str) -> None:
 
 
 async def test_a_charset_beside_the_content_type_is_fine(put: Call) -> None:
-    """What many clients send."""
+    """A body as many clients send it is accepted."""
     assert (await put({"gpus": 1}, headers={"Content-Type": "Application/JSON; charset=utf-8"})).code == 200
 
 
@@ -111,5 +111,5 @@ async def test_200_requests_at_once_are_all_answered(put: Call, call: Call) -> N
 
 
 async def test_the_extension_is_configured(extension: GpuExtension) -> None:
-    """What the fixtures set arrives."""
+    """The settings of the fixtures arrive."""
     assert extension.simulated_gpus == GPUS

@@ -25,7 +25,7 @@ def gpu_config() -> dict[str, Any]:
 
 @pytest.fixture
 def viewers(extension: GpuExtension) -> Viewers:
-    """What the server shows."""
+    """Return what the server shows."""
     assert extension.serverapp is not None
     found = extension.serverapp.web_app.settings[VIEWERS]
     assert isinstance(found, Viewers)
@@ -41,7 +41,7 @@ class Backend:
         self.broken = False
 
     async def sample(self) -> Sample:
-        """Of the real backend, with a share."""
+        """Return a sample of the real backend, with a share."""
         self.taken += 1
         if self.broken:
             raise RuntimeError("no load today")

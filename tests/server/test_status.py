@@ -14,7 +14,7 @@ from .conftest import GPUS, Call
 
 
 def key(view: dict[str, Any]) -> str:
-    """What ``after`` wants."""
+    """Return the value for ``after``."""
     return f"{view['instance']}:{view['version']}"
 
 
@@ -51,7 +51,7 @@ async def test_a_long_poll_ends_with_the_change(call: Call, put: Call, extension
 
 
 async def test_a_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) -> None:
-    """What the client has missed it gets without waiting."""
+    """A client gets a view that it has missed without waiting."""
     before = (await call("status")).body
     now = (await put({"gpus": 1})).body
     for after in (key(before), "another-instance:999999"):

@@ -40,7 +40,7 @@ async def until(condition: Any) -> None:
 
 
 async def test_view_then_history_then_samples(connect: Connect, call: Call, put: Call) -> None:
-    """What a tab that opens gets, in this order, and the same view as REST gives."""
+    """A tab that opens gets these messages in this order, and the same view as REST gives."""
     await put({"gpus": 2})
     before = (await call("status")).body
     stream = await connect()
@@ -93,7 +93,7 @@ class TestShortHistory:
 
 
 class TestLongHistory:
-    """Of 10,000 samples with eight time shares."""
+    """A history of 10,000 samples with eight time shares."""
 
     @pytest.fixture
     def gpu_config(self) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
         assert state(one.pid) == "T"
         os.kill(one.pid, signal.SIGCONT)
         await until(lambda: state(one.pid) == "R")
-        assert signals.stopped([ProcessId(one.pid, who.started + 1), ProcessId(2**22 + 1, 1)]) == frozenset()
+        assert signals.stopped([ProcessId(one.pid, who.start + 1), ProcessId(2**22 + 1, 1)]) == frozenset()
 
     asyncio.run(check())
 
@@ -111,7 +111,7 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
     async def check() -> None:
         one = running.start(SPIN)
         who = process(one.pid)
-        later, large = ProcessId(one.pid, who.started + 1), ProcessId(2**40, 1)
+        later, large = ProcessId(one.pid, who.start + 1), ProcessId(2**40, 1)
         assert signals.stop([later, large]) == frozenset()
         os.kill(one.pid, signal.SIGSTOP)
         await until(lambda: state(one.pid) == "T")

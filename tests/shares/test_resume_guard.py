@@ -157,7 +157,7 @@ def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, resume
         os.kill(other.pid, signal.SIGSTOP)
         await stopped(resume_guard, ours, gone)
         os.kill(gone.pid, signal.SIGKILL)
-        resume_guard.stop([ProcessId(other.pid, other.started + 1), ProcessId(2**40, 1)])
+        resume_guard.stop([ProcessId(other.pid, other.start + 1), ProcessId(2**40, 1)])
         resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         assert state(other.pid) == "T"
@@ -178,7 +178,7 @@ def test_half_a_message_is_none(running: Running, resume_guard: ResumeGuard, sig
         pipe = resume_guard.cleanup_process._process
         assert pipe is not None
         assert pipe.stdin is not None
-        pipe.stdin.write(f"{sign}{other.pid} {other.started}0".encode())  # and more was to follow
+        pipe.stdin.write(f"{sign}{other.pid} {other.start}0".encode())  # and more was to follow
         resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         if sign == "+":

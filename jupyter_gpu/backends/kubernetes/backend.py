@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.backends.base import Listener
-from jupyter_gpu.backends.kubernetes.rules.pod_state import Told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
 from jupyter_gpu.backends.kubernetes.rules.precheck import refuse
-from jupyter_gpu.backends.kubernetes.rules.views import Records, Sight, answered, compose, read
+from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, compose, read
 from jupyter_gpu.kube import Credentials, Kube, in_cluster
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import objects
@@ -39,9 +39,9 @@ from .node_socket import VARIABLE, NodeSocket, Unreachable
 from .own_pod import OwnPod
 from .settings import Settings
 from .trouble import Trouble
-from .writer import Writer
+from .writer import RequestWriter
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
 
@@ -82,8 +82,8 @@ class KubernetesBackend:
         self._identity = identity
         self._path = socket
         self._patience = patience
-        self._sight = Sight(instance=secrets.token_hex(8))
-        self._view = compose(0, self._sight, self._settings)
+        self._state = KnownState(instance=secrets.token_hex(8))
+        self._view = compose(0, self._state, self._settings)
         self._listeners: dict[int, Listener] = {}
         self._subscriptions = 0
         self._moved = asyncio.Event()  # replaced each time the view changes
@@ -93,10 +93,10 @@ class KubernetesBackend:
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
         self._node: NodeSocket | None = None
-        self._writer: Writer | None = None
+        self._writer: RequestWriter | None = None
 
     async def start(self) -> None:
-        """Find out who we are, and follow our pod. Passing trouble of the cluster is told in the view."""
+        """Find our pod and follow it. Passing trouble of the cluster is shown in the view."""
         path = self._socket()
         credentials, who = self._who()
         try:
@@ -109,9 +109,9 @@ class KubernetesBackend:
             await self._stack.aclose()
             raise
         uid = objects.uid(pod) or who.uid
-        self._sight = replace(self._sight, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
-        self._node = NodeSocket(path, self._heard, self._told)
-        self._writer = Writer(own, lambda: self._sight.pod, self._adopt, self._patience)
+        self._state = replace(self._state, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
+        self._node = NodeSocket(path, self._heard, self._on_update)
+        self._writer = RequestWriter(own, lambda: self._state.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
         for job in (self._node.run(), own.stay_in_touch(self._adopt), self._follow_events(kube, who.namespace)):
@@ -142,7 +142,7 @@ class KubernetesBackend:
             error = self._refusal(resolve(wish, self._records().requested), generation)
             if error is not None:
                 raise error
-            taken = bool(self._sight.node and self._sight.node.taken)
+            taken = bool(self._state.node and self._state.node.taken)
             recorded = await writer.record(
                 lambda now: self._with_priority(wish, now), generation, anew=taken
             )  # the same again gets back what was taken away
@@ -158,7 +158,7 @@ class KubernetesBackend:
         except Unreachable:  # told in the view
             self._node.refresh()
             return Sample(time=time.time(), loads={})
-        self._sight = replace(self._sight, holders=use.holders)
+        self._state = replace(self._state, holders=use.holders)
         self._publish()
         nothing = GpuLoad(None, None)
         loads = {card.gpu.uuid: use.loads.get(card.gpu.uuid, nothing) for card in self._view.gpus}
@@ -181,7 +181,7 @@ class KubernetesBackend:
         mine = {card.gpu.uuid for card in self._view.gpus}
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
-    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
+    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - a pod never sees the other pods
         """Return the sums of the node."""
         from jupyter_gpu.model.machine import Machine, Shown
 
@@ -196,7 +196,7 @@ class KubernetesBackend:
 
     def _fractions(self) -> tuple[str, ...]:
         """List the uuids of the GPUs whose time is shared out to this pod; none where it is not."""
-        attached, node = self._records().attached, self._sight.node
+        attached, node = self._records().attached, self._state.node
         if attached is None or node is None or node.unenforced:
             return ()
         return tuple(share.uuid for share in attached.shares if not share.exclusive)
@@ -206,8 +206,8 @@ class KubernetesBackend:
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        requested = read(self._sight.pod).requested
-        if requested and requested.milli and not self._sight.gone:
+        requested = read(self._state.pod).requested
+        if requested and requested.milli and not self._state.gone:
             try:
                 async with asyncio.timeout(GOODBYE), self._writing:
                     await writer.record(lambda _: Wish(0), None)
@@ -248,7 +248,7 @@ class KubernetesBackend:
             _log.critical("What follows the cluster failed: the GPUs are not looked after any more.", exc_info=error)
             self._see(cluster_trouble="an error inside this server, whose log says more; restart it")
 
-    def _ready(self) -> Writer:
+    def _ready(self) -> RequestWriter:
         if self._writer is None:
             raise BackendUnavailable("GPUs are not available: the server is starting or stopping. Try again later.")
         return self._writer
@@ -272,7 +272,7 @@ class KubernetesBackend:
 
     async def _until_answered(self, generation: int) -> None:
         end = asyncio.get_running_loop().time() + self._patience
-        while self._writer is not None and not self._sight.gone and not answered(self._records(), generation):
+        while self._writer is not None and not self._state.gone and not answered(self._records(), generation):
             try:
                 async with asyncio.timeout_at(end):
                     await self._moved.wait()
@@ -280,36 +280,36 @@ class KubernetesBackend:
                 return
 
     def _records(self) -> Records:
-        return read(self._sight.pod)
+        return read(self._state.pod)
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 
     async def _follow_events(self, kube: Kube, namespace: str) -> None:
         await self._known.wait()
-        await events.follow(kube, namespace, objects.uid(self._sight.pod), lambda found: self._see(events=found))
+        await events.follow(kube, namespace, objects.uid(self._state.pod), lambda found: self._see(events=found))
 
     def _adopt(self, pod: Mapping[str, Any]) -> None:
         """Take a state of the pod from the node plugin or a write. They may come out of order."""
-        known = self._sight.pod
+        known = self._state.pod
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
-            self._sight = replace(self._sight, pod=pod)
+            self._state = replace(self._state, pod=pod)
             self._known.set()
-            told = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
-            if self._node and told:  # by the node plugin; to ask it while it works would only hold it up
+            update = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
+            if self._node and update:  # by the node plugin; to ask it while it works would only hold it up
                 self._node.refresh()
             self._publish()
 
     def _see(self, **changes: Any) -> None:
-        self._sight = replace(self._sight, **changes)
+        self._state = replace(self._state, **changes)
         self._publish()
 
-    def _told(self, told: Told) -> None:
+    def _on_update(self, update: PodUpdate) -> None:
         """Take in what the node plugin says of our pod."""
-        self._trouble.set("node", told.trouble)
-        if told.gone:
+        self._trouble.set("node", update.trouble)
+        if update.gone:
             self._see(gone=True)
-        if told.pod is not None:
-            self._adopt(told.pod)
+        if update.pod is not None:
+            self._adopt(update.pod)
 
     def _heard(self) -> None:
         assert self._node is not None
@@ -318,7 +318,7 @@ class KubernetesBackend:
         self._see(node=self._node.node, node_trouble=self._node.trouble)
 
     def _publish(self) -> None:
-        view = compose(self._view.version, self._sight, self._settings)
+        view = compose(self._view.version, self._state, self._settings)
         if view == self._view:
             return
         self._view = replace(view, version=view.version + 1)

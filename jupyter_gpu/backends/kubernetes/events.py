@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Change, Forbidden, Kube, KubeError, Reflector, Unauthorized
+from jupyter_gpu.kube import Forbidden, Kube, KubeError, ObjectChange, Reflector, Unauthorized
 from jupyter_gpu.kube.rules import paths
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], N
     except KubeError:
         pass  # the reflector goes on trying
 
-    def told(_: Change) -> None:
+    def told(_: ObjectChange) -> None:
         saw(tuple(reflector.objects.values()))
 
     reflector = Reflector(kube, path, fields=fields, on_change=told)

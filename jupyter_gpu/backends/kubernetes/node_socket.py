@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jupyter_gpu.backends.kubernetes.rules.pod_state import Told, read_told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate, read_pod_update
 from jupyter_gpu.backends.kubernetes.rules.views import Node
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
 from jupyter_gpu.model.view import GpuLoad
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
     from jupyter_gpu.model.machine import Totals
 
@@ -44,7 +44,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NodeUse:
     """The loads and holders of the pod's GPUs at one moment, by uuid."""
 
     loads: Mapping[str, GpuLoad]
@@ -54,13 +54,15 @@ class Use:
 class NodeSocket:
     """The plugin's account of its node, kept up to date by `run`; ``changed`` is called when that changes.
 
-    ``told`` is called with each state of the pod that the plugin reports.
+    ``on_update`` is called with each state of the pod that the plugin reports.
     """
 
-    def __init__(self, path: Path, changed: Callable[[], None], told: Callable[[Told], None] = lambda _: None) -> None:
+    def __init__(
+        self, path: Path, changed: Callable[[], None], on_update: Callable[[PodUpdate], None] = lambda _: None
+    ) -> None:
         self._path = path
         self._changed = changed
-        self._told = told
+        self._on_update = on_update
         self._again = asyncio.Event()
         self.node: Node | None = None
         """The last answer; stays when the plugin is away."""
@@ -81,8 +83,8 @@ class NodeSocket:
                 async with self._connected() as (reader, writer):
                     self._again.clear()
                     node = _read(read_node, await _ask(reader, writer, "node"))
-                    first = _read(read_told, await _asked_for_pod(reader, writer))
-                    self._told(first)
+                    first = _read(read_pod_update, await _asked_for_pod(reader, writer))
+                    self._on_update(first)
                     self._tell(node, "")
                     pause = FIRST_PAUSE
                     await self._stay(reader)
@@ -91,7 +93,7 @@ class NodeSocket:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LAST_PAUSE)
 
-    async def sample(self) -> Use:
+    async def sample(self) -> NodeUse:
         """Ask for load and holders now. Raises `Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(read_use, await _ask(reader, writer, "sample"))
@@ -134,7 +136,7 @@ class NodeSocket:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         """Pass on each state that comes. Raises `Unreachable` at the end."""
         while True:
-            self._told(_read(read_told, await _line(reader)))
+            self._on_update(_read(read_pod_update, await _line(reader)))
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> Any:
@@ -234,13 +236,13 @@ def _read_details(answer: Any) -> Mapping[str, GpuDetails]:
     return read_all(strict.an_object(answer, "details").get("gpus"), "gpus")
 
 
-def read_use(answer: Any) -> Use:
+def read_use(answer: Any) -> NodeUse:
     """Checked; raises `FieldError`."""
     body = strict.an_object(answer, "sample")
     loads = strict.an_object(body.get("loads"), "loads")
     holders = strict.an_object(body.get("holders"), "holders")
     read_holders = strict.list_of(Holder.from_json, 1024)
-    return Use(
+    return NodeUse(
         {read_uuid(uuid, "loads"): GpuLoad.from_json(load) for uuid, load in loads.items()},
         {read_uuid(uuid, "holders"): tuple(read_holders(found, "holders")) for uuid, found in holders.items()},
     )

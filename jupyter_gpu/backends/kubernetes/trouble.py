@@ -17,10 +17,10 @@ class Trouble:
         self._reasons: dict[str, str] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
-    def set(self, whose: str, why: str) -> None:
-        """Set the reason of ``whose``; ``why`` is empty where there is none."""
-        before = self._reasons.get(whose, "")
-        self._reasons[whose] = why
+    def set(self, source: str, why: str) -> None:
+        """Set the reason of ``source``; ``why`` is empty where there is none."""
+        before = self._reasons.get(source, "")
+        self._reasons[source] = why
         if why == before:
             return
         if not any(self._reasons.values()):

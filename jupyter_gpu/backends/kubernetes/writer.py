@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 Pod = Mapping[str, Any]
 
 
-class Writer:
-    """The only writer of this pod's `requested` but for whoever uses kubectl.
+class RequestWriter:
+    """The only writer of this pod's `requested` beside users of kubectl.
 
     ``pod``: the newest state that is known. ``adopt``: take a newer one in. ``patience``: seconds for one wish, all
     attempts together.

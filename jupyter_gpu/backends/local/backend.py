@@ -21,11 +21,12 @@ from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.devices.enforcement import Preference
 
 from . import notify
-from .pod import Outcome, Pod
-from .pod_ends import Watch
+from .job_result import JobResult
+from .pod import Pod
+from .pod_ends import PodEnds
 from .settings import Settings
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
 
@@ -77,9 +78,9 @@ class LocalBackend:
         self._listeners: dict[int, Listener] = {}
         self._subscriptions = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
-        self._watch = Watch(self._wake)
+        self._watch = PodEnds(self._wake)
         self._timer: asyncio.TimerHandle | None = None
-        self._poked: socket.socket | None = None
+        self._notified: socket.socket | None = None
         self._waking = False
         self._guarded = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +97,7 @@ class LocalBackend:
     async def start(self) -> None:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
-        await self._do(self._take_up)
+        await self._do(self._start_pod)
         if self._loop is not None:
             self._loop.call_later(FIRST_LOOK, self._wake)
 
@@ -104,9 +105,9 @@ class LocalBackend:
         """Block until the pod is guarded, or could not be; only after the first step of `start`."""
         self._guarded.wait()
 
-    def _take_up(self) -> None:
+    def _start_pod(self) -> None:
         try:
-            self._pod.take_up()
+            self._pod.start()
         finally:
             self._guarded.set()
 
@@ -151,10 +152,10 @@ class LocalBackend:
         self._watch.set(())
         if self._timer:
             self._timer.cancel()
-        if self._poked:
-            asyncio.get_running_loop().remove_reader(self._poked)
-            self._poked.close()
-            self._poked = None
+        if self._notified:
+            asyncio.get_running_loop().remove_reader(self._notified)
+            self._notified.close()
+            self._notified = None
         self._worker.shutdown(wait=False)
 
     async def _do(self, job: Callable[[], T]) -> T:
@@ -182,9 +183,9 @@ class LocalBackend:
         if self._waking or self._loop is None:
             return
         self._waking = True
-        self._submit(self._look)
+        self._submit(self._reconcile)
 
-    def _look(self) -> None:
+    def _reconcile(self) -> None:
         self._waking = False  # before the look: what happens from now on needs another one
         if self._loop is None:
             return
@@ -194,7 +195,7 @@ class LocalBackend:
         except Exception:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: JobResult) -> None:
         """Tell the listeners and arrange for the next look, on the event loop, after each job."""
         if self._loop is None:
             return
@@ -213,18 +214,18 @@ class LocalBackend:
                 except Exception:
                     _log.exception("A listener for GPU changes failed.")
 
-    def _listen(self, poked: socket.socket | None) -> None:
-        if poked is self._poked or self._loop is None:
+    def _listen(self, notified: socket.socket | None) -> None:
+        if notified is self._notified or self._loop is None:
             return
-        if self._poked:
-            self._loop.remove_reader(self._poked)
-            self._poked.close()
-        self._poked = poked
-        if poked:
-            self._loop.add_reader(poked, self._heard, poked)
+        if self._notified:
+            self._loop.remove_reader(self._notified)
+            self._notified.close()
+        self._notified = notified
+        if notified:
+            self._loop.add_reader(notified, self._heard, notified)
 
-    def _heard(self, poked: socket.socket) -> None:
-        notify.drain(poked)
+    def _heard(self, notified: socket.socket) -> None:
+        notify.drain(notified)
         self._wake()
 
 

@@ -12,23 +12,23 @@ from jupyter_gpu.common import faults
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices import cgroup
 
-from .holder_scan import Excuses, Scope, Suspects, look
-from .other_pods import Neighbour
-from .pod_processes import Place
-from .store import Store
+from .holder_scan import Exemptions, Scope, Suspects, scan
+from .other_pods import OtherPod
+from .pod_processes import PodProcesses
+from .store import StateStore
 
 _log = logging.getLogger(__name__)
 
 
 def reap(
-    store: Store,
-    dead: Iterable[Neighbour],
+    store: StateStore,
+    dead: Iterable[OtherPod],
     gpus: Mapping[str, Gpu],
-    sharing: Mapping[str, Sequence[Place]],
-    excuses: Excuses,
+    sharing: Mapping[str, Sequence[PodProcesses]],
+    exemptions: Exemptions,
     groups: Path | None,
 ) -> tuple[frozenset[str], frozenset[int]]:
-    """Bury the dead pods of which nothing is left, with their files where that is allowed.
+    """Remove the dead pods of which nothing is left, with their files where that is allowed.
 
     Returns their uids, and what is left: pids of the others, see `remains`, whose end is a reason to try again.
     ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
@@ -36,7 +36,7 @@ def reap(
     gone = []
     left: frozenset[int] = frozenset()
     for pod in dead:
-        if pids := remains(pod, gpus, sharing, excuses):
+        if pids := remains(pod, gpus, sharing, exemptions):
             left |= pids
         elif _remove_group(pod, groups):
             gone.append(pod)
@@ -49,8 +49,8 @@ def reap(
     return frozenset(pod.uid for pod in gone), left
 
 
-def _remove_group(pod: Neighbour, groups: Path | None) -> bool:
-    group = pod.place.group
+def _remove_group(pod: OtherPod, groups: Path | None) -> bool:
+    group = pod.processes.group
     if group is None and pod.owner == 0 and groups is not None:
         group = groups / cgroup.group_name(pod.uid)
     if group is None or os.geteuid() != 0:
@@ -63,27 +63,27 @@ def _remove_group(pod: Neighbour, groups: Path | None) -> bool:
 
 
 def remains(
-    dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], excuses: Excuses
+    dead: OtherPod, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[PodProcesses]], exemptions: Exemptions
 ) -> frozenset[int]:
     """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``excuses``: those of
-    the machine; the record tells its own.
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, processes of other pods that have it. ``exemptions``:
+    those of the machine; the record tells its own.
     """
-    if left := dead.place.processes():
+    if left := dead.processes.pids():
         return left
     scope = Scope(
-        pod=dead.place,
-        neighbours=sharing,
-        excuses=replace(excuses, outside=frozenset(dead.record.outside)),
+        pod=dead.processes,
+        sharers=sharing,
+        exemptions=replace(exemptions, outside=frozenset(dead.record.outside)),
         suspects=_suspects(dead),
     )
-    found = look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope)
+    found = scan((gpus[uuid] for uuid in dead.held if uuid in gpus), scope)
     return frozenset(holder.pid for holders in found.holders.values() for holder in holders)
 
 
-def _suspects(dead: Neighbour) -> Suspects | None:
-    if dead.place.group:
+def _suspects(dead: OtherPod) -> Suspects | None:
+    if dead.processes.group:
         return Suspects(dead.record.server)
     # Without a group every other program of the machine would be suspect: only its user's are, unless we see into them.
     return None if dead.owner in (0, os.geteuid()) else Suspects(dead.record.server, dead.owner)

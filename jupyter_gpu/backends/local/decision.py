@@ -15,7 +15,7 @@ from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from .other_pods import NODE, Neighbour
+from .other_pods import NODE, OtherPod
 from .pod_states import states, unknown
 from .record import Record
 
@@ -28,7 +28,7 @@ def decision(
     busy: frozenset[str],
     gpus: Collection[Gpu],
     used_outside: frozenset[str],
-    neighbours: Iterable[Neighbour],
+    other_pods: Iterable[OtherPod],
     unreadable: bool,
     patience: float,
     now: float,
@@ -43,7 +43,7 @@ def decision(
     me = replace(me, overdue=overdue(record.allocated))
     # A GPU that we only have not closed yet is no claim against other pods.
     mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
-    others = states(neighbours, mine, overdue)
+    others = states(other_pods, mine, overdue)
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, tuple(gpus), NodeFacts(outside=used_outside))
     for pod in (me, *others):

@@ -10,10 +10,10 @@ from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.devices import enforcement
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
-from .pod_processes import Place
+from .pod_processes import PodProcesses
 
 
-class Guard:
+class PodGuard:
     """One pod's enforcement. From its making on the pod's process and its children can open no managed device."""
 
     def __init__(
@@ -53,11 +53,11 @@ class Guard:
         return self._enforcement.place or None
 
     @property
-    def place(self) -> Place:
-        """Place of the pod's processes."""
+    def processes(self) -> PodProcesses:
+        """The pod's processes."""
         if self._enforcement.place:
-            return Place.at(self._uid, self._enforcement.place)
-        return Place(self._uid, server=self._pid)
+            return PodProcesses.at(self._uid, self._enforcement.place)
+        return PodProcesses(self._uid, server=self._pid)
 
     def allow(self, uuids: Iterable[str], gpus: Mapping[str, Gpu], managed: frozenset[Device]) -> bool:
         """Have rules in force that allow exactly these; false if the system refuses: then the old ones stay."""

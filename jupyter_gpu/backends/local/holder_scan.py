@@ -9,28 +9,29 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu_node.processes import device_scan, proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .other_pods import Neighbour
-from .pod_processes import Place, members
-from .process_id import Process
+from .other_pods import OtherPod
+from .pod_processes import PodProcesses, by_pod
+from .process_id import identity
 from .record import Record
-from .scan_result import Sight
+from .scan_result import ScanResult
 from .strangers import MAX_COMMAND, quiet
 
 
 @dataclass(frozen=True, slots=True)
-class Excuses:
+class Exemptions:
     """Processes of no pod that may have GPUs open for ever."""
 
     names: frozenset[str] = frozenset()
     """Program names that the administrator listed, as `commands` cut them off."""
-    outside: frozenset[Process] = frozenset()
+    outside: frozenset[ProcessId] = frozenset()
     """Those that had a GPU open before it was granted."""
     helpers: frozenset[int] = frozenset()
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.ProcessInfo) -> bool:
-        return self.listed(process) or Process.of(process) in self.outside
+        return self.listed(process) or identity(process) in self.outside
 
     def listed(self, process: proc.ProcessInfo) -> bool:
         """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
@@ -44,54 +45,54 @@ class Suspects:
     Older ones are part of the machine (the first process of a container, say): they would keep every GPU for ever.
     """
 
-    server: Process
+    server: ProcessId
     user: int | None = None
     """Only this user's; ``None``: any user's."""
 
     def __contains__(self, process: proc.ProcessInfo) -> bool:
-        return process.start >= self.server.started and self.user in (None, process.user)
+        return process.start >= self.server.start and self.user in (None, process.user)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The traits of a pod's processes that everybody may see."""
+    """The traits of a pod's processes that every user can see."""
 
-    server: Process
+    server: ProcessId
     user: int
 
     def has(self, process: proc.ProcessInfo, *, hidden: bool) -> bool:
         """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
-        return (self.server.pid, self.server.started) in proc.ancestry(process.pid, process.start)
+        return (self.server.pid, self.server.start) in proc.ancestry(process.pid, process.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The rules by which processes count as holders."""
 
-    pod: Place
-    neighbours: Mapping[str, Sequence[Place]] = field(default_factory=dict)
+    pod: PodProcesses
+    sharers: Mapping[str, Sequence[PodProcesses]] = field(default_factory=dict)
     """By uuid, the other pods that rightfully have it open: they share the GPU."""
-    excuses: Excuses = Excuses()
+    exemptions: Exemptions = Exemptions()
     suspects: Suspects | None = None
     """Processes that cannot be inspected and count all the same; ``None``: none of them."""
     families: Mapping[str, Sequence[Family]] = field(default_factory=dict)
-    """By uuid, all pods that rightfully have it open, this one too: by what everybody may see of them."""
-    pods: Sequence[Place] = ()
+    """By uuid, all pods that rightfully have it open, this one too: by what every user can see of them."""
+    pods: Sequence[PodProcesses] = ()
     """All other pods."""
     told: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By uuid, pids that the driver says use it: for processes that may not be looked into, and GPUs without device."""
 
 
-def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> Sight:
+def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> ScanResult:
     """Search `/proc` for holders of ``gpus``. Without ``proof`` it is good to show and to choose by, no more; then
     memory ``mappings`` may be left out.
     """
     asked = tuple(gpus)
     wanted = device_scan.targets(asked)
     # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
-    pod = scope.pod.processes() if proof and wanted else ()
+    pod = scope.pod.pids() if proof and wanted else ()
     seen: device_scan.Scan[str] = (
         device_scan.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else device_scan.Scan({}, ())
     )
@@ -99,36 +100,36 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
     found = {**seen.holders, **bare}
     if not found:
-        return Sight()
+        return ScanResult()
     pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})
     # A process that cannot be inspected may have every one of them open.
     suspects = scope.suspects or ()
-    hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.excuses)
-    guilty = {uuid: pods.guilty(uuid, processes) for uuid, processes in found.items()}
-    return Sight(
+    hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.exemptions)
+    blocking = {uuid: pods.blocking(uuid, processes) for uuid, processes in found.items()}
+    return ScanResult(
         holders={
             uuid: tuple(_holder(process, process.pid not in pods.own) for process in (*some, *hidden))
-            for uuid, some in guilty.items()
+            for uuid, some in blocking.items()
         },
-        processes=frozenset(Process.of(process) for some in guilty.values() for process in some),
-        beside={uuid: pods.beside(uuid, some, seen.uninspectable) for uuid, some in found.items()},
-        alone={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
+        processes=frozenset(identity(process) for some in blocking.values() for process in some),
+        strangers={uuid: pods.strangers(uuid, some, seen.uninspectable) for uuid, some in found.items()},
+        podless={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
     )
 
 
-def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
+def families(other_pods: Iterable[OtherPod], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
     """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
     me = Family(own.server, os.geteuid())
     found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
-    for neighbour in neighbours:
-        for uuid in neighbour.held.keys() & found:
-            found[uuid] = (*found[uuid], Family(neighbour.record.server, neighbour.owner))
+    for other_pod in other_pods:
+        for uuid in other_pod.held.keys() & found:
+            found[uuid] = (*found[uuid], Family(other_pod.record.server, other_pod.owner))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods to which the processes of a look belong."""
+    """The pods to which the processes of a scan belong."""
 
     scope: Scope
     own: frozenset[int]
@@ -138,8 +139,8 @@ class _Pods:
     @classmethod
     def of(cls, scope: Scope, pids: Collection[int]) -> _Pods:
         own = scope.pod.among(pids) if pids else frozenset()
-        others = {place for places in (*scope.neighbours.values(), scope.pods) for place in places}
-        return cls(scope, own, members(others, frozenset(pids) - own))
+        others = {place for places in (*scope.sharers.values(), scope.pods) for place in places}
+        return cls(scope, own, by_pod(others, frozenset(pids) - own))
 
     def knows(self, process: proc.ProcessInfo) -> bool:
         """Tell whether a process belongs to any of them."""
@@ -147,14 +148,14 @@ class _Pods:
 
     def _rightful(self, uuid: str) -> frozenset[int]:
         """Return the pids of the other pods that share the GPU."""
-        return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
+        return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.sharers.get(uuid, ())))
 
-    def guilty(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
+    def blocking(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
-        rightful, excuses = self._rightful(uuid), self.scope.excuses
-        return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
+        rightful, exemptions = self._rightful(uuid), self.scope.exemptions
+        return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in exemptions))
 
-    def beside(
+    def strangers(
         self, uuid: str, processes: Iterable[proc.ProcessInfo], hidden: Iterable[proc.ProcessInfo]
     ) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
@@ -166,7 +167,7 @@ class _Pods:
         return tuple(
             process
             for process in (*seen, *unseen)
-            if not (self.scope.excuses.listed(process) or quiet(process))
+            if not (self.scope.exemptions.listed(process) or quiet(process))
             and not any(family.has(process, hidden=process in unseen) for family in families)
         )
 

@@ -1,4 +1,4 @@
-"""Pokes: empty datagrams that mean "something changed, look again". There is nothing in them that could be false."""
+"""Notifications: empty datagrams that mean "something changed, look again". They hold nothing that could be false."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MODE = 0o666
-"""Every user's server may poke every other: they share the GPUs."""
+"""Every user's server may notify every other: they share the GPUs."""
 
 
 @contextlib.contextmanager
@@ -45,7 +45,7 @@ def drain(listener: socket.socket) -> None:
             listener.recv(1)
 
 
-def poke(folder: Path, names: Iterable[str]) -> frozenset[str]:
+def send(folder: Path, names: Iterable[str]) -> frozenset[str]:
     """Send one to each of these sockets; return the names without a listener."""
     deaf = set()
     with (
@@ -56,7 +56,7 @@ def poke(folder: Path, names: Iterable[str]) -> frozenset[str]:
             try:
                 sender.sendto(b"", f"{short}/{name}")
             except OSError as error:
-                # Its queue is full: then it is poked already. Forbidden: it is there, but not one of ours.
+                # Its queue is full: then it is notified already. Forbidden: it is there, but not one of ours.
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.EACCES, errno.EPERM):
                     deaf.add(name)
     return frozenset(deaf)

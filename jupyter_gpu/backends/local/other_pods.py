@@ -1,4 +1,4 @@
-"""The other pods of the machine: what their records say, how far it is believed, and which of them are dead."""
+"""The other pods of the machine: their records, how far these are trusted, and which pods are dead."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import held
 
-from .pod_processes import Place
+from .pod_processes import PodProcesses
 from .process_id import alive, boot, namespace, users
 from .record import Record
-from .store import Entry
+from .store import RecordEntry
 
 NODE = "local"
 """Name of the only node there is."""
 
 
-class Neighbour(NamedTuple):
+class OtherPod(NamedTuple):
     """One other pod."""
 
     record: Record
@@ -31,10 +31,10 @@ class Neighbour(NamedTuple):
         return self.record.uid
 
     @property
-    def place(self) -> Place:
-        """Place of its processes. Only root makes groups, so only root is believed about them."""
+    def processes(self) -> PodProcesses:
+        """Its processes. Only root makes groups, so they are trusted only in a record of root."""
         record = self.record
-        return Place.at(self.uid, record.place) if self.owner == 0 and record.place else Place(self.uid)
+        return PodProcesses.at(self.uid, record.place) if self.owner == 0 and record.place else PodProcesses(self.uid)
 
     @property
     def held(self) -> Mapping[str, int]:
@@ -42,37 +42,37 @@ class Neighbour(NamedTuple):
         return held(self.record.allocated, self.record.attached)
 
 
-def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
+def read_others(entries: Mapping[str, RecordEntry], own: str) -> tuple[OtherPod, ...]:
     """Return all other pods, by uid; without those of another boot, which hold nothing."""
     return tuple(
-        Neighbour(entry.record, entry.owner, _dead(entry))
+        OtherPod(entry.record, entry.owner, _dead(entry))
         for uid, entry in sorted(entries.items())
-        if uid != own and not void(entry.record)
+        if uid != own and not is_of_another_boot(entry.record)
     )
 
 
-def void(record: Record) -> bool:
+def is_of_another_boot(record: Record) -> bool:
     """Tell whether all of it ended with an earlier boot."""
     return record.boot != boot()
 
 
-def _dead(entry: Entry) -> bool:
+def _dead(entry: RecordEntry) -> bool:
     record = entry.record
     if record.namespace != namespace():
-        return False  # its pids mean nothing here: believe that it lives rather than take its GPUs
+        return False  # its pids mean nothing here: assume that it lives rather than take its GPUs
     return record.ended or not alive(record.server) or _forged(entry)
 
 
-def _forged(entry: Entry) -> bool:
+def _forged(entry: RecordEntry) -> bool:
     """Tell whether it names a server of another user: no pod keeps GPUs with a process that is not its owner's."""
     found = users(entry.record.server.pid)
     return entry.owner != 0 and bool(found) and entry.owner not in found
 
 
-def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
-    """Return by uuid the places of the pods that may rightfully have it open."""
-    found: dict[str, tuple[Place, ...]] = {}
-    for neighbour in neighbours:
-        for uuid in neighbour.held:
-            found[uuid] = (*found.get(uuid, ()), neighbour.place)
+def sharers(other_pods: Iterable[OtherPod]) -> dict[str, tuple[PodProcesses, ...]]:
+    """Return by uuid the processes of the pods that may rightfully have it open."""
+    found: dict[str, tuple[PodProcesses, ...]] = {}
+    for other_pod in other_pods:
+        for uuid in other_pod.held:
+            found[uuid] = (*found.get(uuid, ()), other_pod.processes)
     return found

@@ -12,8 +12,8 @@ from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes import proc
 
 
-class Place(NamedTuple):
-    """The place of a pod's processes."""
+class PodProcesses(NamedTuple):
+    """The processes of a pod: those of its control group, or those with its mark."""
 
     uid: str
     group: Path | None = None
@@ -22,13 +22,13 @@ class Place(NamedTuple):
     """Without one: the process that stands for the pod; all others have the pod's mark in their environment."""
 
     @classmethod
-    def at(cls, uid: str, place: str) -> Place:
+    def at(cls, uid: str, place: str) -> PodProcesses:
         """Read an enforcement's ``place``, which may come from a record: only a group of that very pod is taken."""
         group = Path(place.partition(":")[2])
         believable = group.is_absolute() and ".." not in group.parts and group.name == cgroup.group_name(uid)
         return cls(uid, group if believable else None)
 
-    def processes(self) -> frozenset[int]:
+    def pids(self) -> frozenset[int]:
         """Return the pids of all processes of the pod that can be found."""
         if self.group is not None:
             return frozenset(cgroup.processes(self.group))
@@ -45,7 +45,7 @@ class Place(NamedTuple):
         return frozenset(process.pid for process in found) | ({self.server} if self.server else frozenset())
 
 
-def members(places: Iterable[Place], pids: Iterable[int]) -> Mapping[str, frozenset[int]]:
+def by_pod(places: Iterable[PodProcesses], pids: Iterable[int]) -> Mapping[str, frozenset[int]]:
     """Return by uid those of ``pids`` that belong to each pod."""
     asked = frozenset(pids)
     return {place.uid: place.among(asked) if asked else frozenset() for place in places}

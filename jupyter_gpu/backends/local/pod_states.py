@@ -10,11 +10,11 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .other_pods import NODE, Neighbour
+from .other_pods import NODE, OtherPod
 
 
 def states(
-    neighbours: Iterable[Neighbour], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
+    other_pods: Iterable[OtherPod], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
 ) -> tuple[PodState, ...]:
     """Return the others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
 
@@ -25,14 +25,14 @@ def states(
     """
     left: dict[str, int] = {}
     return tuple(
-        replace(_state(neighbour, own, left), overdue=overdue(neighbour.record.allocated)) for neighbour in neighbours
+        replace(_state(other_pod, own, left), overdue=overdue(other_pod.record.allocated)) for other_pod in other_pods
     )
 
 
-def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -> PodState:
-    record = neighbour.record
+def _state(other_pod: OtherPod, own: Mapping[str, int], left: dict[str, int]) -> PodState:
+    record = other_pod.record
     believed: dict[str, int] = {}
-    for uuid, milli in neighbour.held.items():
+    for uuid, milli in other_pod.held.items():
         room = left.setdefault(uuid, MILLI_PER_GPU - own.get(uuid, 0))
         if got := min(milli, room):
             believed[uuid] = got
@@ -42,10 +42,10 @@ def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -
         kept = (GpuShare(s.uuid, min(s.milli, believed[s.uuid])) for s in allocated.shares if s.uuid in believed)
         allocated = replace(allocated, shares=tuple(kept))
     return PodState(
-        uid=neighbour.uid,
+        uid=other_pod.uid,
         node=NODE,
-        requested=None if neighbour.dead else record.requested,
-        allocated=None if neighbour.dead else allocated,
+        requested=None if other_pod.dead else record.requested,
+        allocated=None if other_pod.dead else allocated,
         # All that is held is named here, what was revoked just before too.
         attached=Attached(
             0,
@@ -53,7 +53,7 @@ def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -
             revision=allocated.revision if allocated else 0,
         ),
         limit=record.limit,
-        gone=neighbour.dead,
+        gone=other_pod.dead,
     )
 
 

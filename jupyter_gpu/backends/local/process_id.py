@@ -1,4 +1,4 @@
-"""The identity of a process: pid and start time, so that a reused pid is never taken for the old process."""
+"""Processes as the records identify them, and the boot and the pid namespace in which an identity means something."""
 
 from __future__ import annotations
 
@@ -8,47 +8,41 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
-class Process(NamedTuple):
-    """One process of this machine's present boot."""
-
-    pid: int
-    started: int
-    """Clock ticks after boot (`/proc/<pid>/stat`, field 22): no wall clock, so setting it back changes nothing."""
-
-    @classmethod
-    def of(cls, found: proc.ProcessInfo) -> Process:
-        """Identify a process that a look at `/proc` found."""
-        return cls(found.pid, found.start)
-
-    def to_json(self) -> dict[str, Any]:
-        """``{"pid", "started"}``."""
-        return {"pid": self.pid, "started": self.started}
-
-    @classmethod
-    def from_json(cls, value: Any, key: str = "process") -> Process:
-        """Checked; raises `FieldError`."""
-        body: Mapping[str, Any] = strict.an_object(value, key)
-        return cls(
-            pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
-            started=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
-        )
+def identity(found: proc.ProcessInfo) -> ProcessId:
+    """Return the identity of a process that a scan of `/proc` found."""
+    return ProcessId(found.pid, found.start)
 
 
-def identify(pid: int) -> Process | None:
+def process_json(process: ProcessId) -> dict[str, Any]:
+    """``{"pid", "started"}``."""
+    return {"pid": process.pid, "started": process.start}
+
+
+def read_process(value: Any, key: str = "process") -> ProcessId:
+    """Checked; raises `FieldError`."""
+    body: Mapping[str, Any] = strict.an_object(value, key)
+    return ProcessId(
+        pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
+        start=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
+    )
+
+
+def identify(pid: int) -> ProcessId | None:
     """Identify the process that has this pid now; ``None`` where none is to be seen."""
-    started = proc.process_start_time(pid)
-    return None if started is None else Process(pid, started)
+    start = proc.process_start_time(pid)
+    return None if start is None else ProcessId(pid, start)
 
 
-def alive(process: Process) -> bool:
+def alive(process: ProcessId) -> bool:
     """Tell whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
-    return proc.alive(process.pid, process.started) or _hidden(process.pid)
+    return proc.alive(process.pid, process.start) or _hidden(process.pid)
 
 
 def users(pid: int) -> frozenset[int]:
@@ -90,5 +84,5 @@ def namespace() -> int:
 
 
 def since_boot() -> float:
-    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    """Read the clock that cannot be set, and goes on while the machine sleeps: the same for all its servers."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .process_id import Process
+from .process_id import process_json, read_process
 
 MAX_BYTES = 256 * 1024
 """Limit of one record: three annotations of 64 KiB and some."""
@@ -17,20 +18,20 @@ MAX_BYTES = 256 * 1024
 FORMAT = 1
 
 read_uid = strict.text(64)
-MAX_JUDGED = 16
-_read_processes = strict.list_of(Process.from_json, 4096)
-_read_judged = strict.list_of(strict.text(64), MAX_JUDGED)
+MAX_REVOCATIONS = 16
+_read_processes = strict.list_of(read_process, 4096)
+_read_revocations = strict.list_of(strict.text(64), MAX_REVOCATIONS)
 
 
 class Record(NamedTuple):
     """One pod: its server, where its processes are, and the three states of its GPUs."""
 
     uid: str
-    server: Process
+    server: ProcessId
     boot: str
     namespace: int
     place: str | None = None
-    """Control group of its enforcement; ``None`` in soft mode. Believed only of root, who alone makes groups."""
+    """Control group of its enforcement; ``None`` in soft mode. Trusted only from root, who alone makes groups."""
     ended: bool = False
     """Whether its server has ended; only what is still open is left of it."""
     limit: int | None = None
@@ -38,17 +39,17 @@ class Record(NamedTuple):
     requested: Requested | None = None
     allocated: Allocated | None = None
     attached: Attached | None = None
-    outside: tuple[Process, ...] = ()
+    outside: tuple[ProcessId, ...] = ()
     """Processes of no pod that had one of its GPUs open before it was granted, such as a display server."""
-    judged: tuple[str, ...] = ()
-    """Keys of the latest verdicts of the arbiter that were carried out."""
+    revocations: tuple[str, ...] = ()
+    """Keys of the latest revocations by the arbiter that were carried out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
         return {
             "format": FORMAT,
             "uid": self.uid,
-            "server": self.server.to_json(),
+            "server": process_json(self.server),
             "boot": self.boot,
             "namespace": self.namespace,
             "place": self.place,
@@ -57,8 +58,8 @@ class Record(NamedTuple):
             "requested": self.requested.to_json() if self.requested else None,
             "allocated": self.allocated.to_json() if self.allocated else None,
             "attached": self.attached.to_json() if self.attached else None,
-            "outside": [process.to_json() for process in self.outside],
-            "judged": list(self.judged),
+            "outside": [process_json(process) for process in self.outside],
+            "judged": list(self.revocations),
         }
 
     def encode(self) -> bytes:
@@ -72,7 +73,7 @@ class Record(NamedTuple):
         strict.required(body, "format", strict.integer(FORMAT, FORMAT))
         return cls(
             uid=strict.required(body, "uid", read_uid),
-            server=strict.required(body, "server", Process.from_json),
+            server=strict.required(body, "server", read_process),
             boot=strict.required(body, "boot", strict.text(64)),
             namespace=strict.required(body, "namespace", strict.integer(0, strict.MAX_GENERATION)),
             place=strict.optional(body, "place", strict.text(4096)),
@@ -82,7 +83,7 @@ class Record(NamedTuple):
             allocated=strict.optional(body, "allocated", lambda value, _: Allocated.from_json(value)),
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
-            judged=strict.optional(body, "judged", _read_judged) or (),
+            revocations=strict.optional(body, "judged", _read_revocations) or (),
         )
 
 

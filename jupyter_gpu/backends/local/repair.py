@@ -6,49 +6,49 @@ import logging
 from typing import NamedTuple
 
 from . import notify
-from .other_pods import Neighbour, survey, void
-from .pod_processes import Place
-from .store import Contents, Session, Store
+from .other_pods import OtherPod, is_of_another_boot, read_others
+from .pod_processes import PodProcesses
+from .store import Contents, Session, StateStore
 
 _log = logging.getLogger(__name__)
 
 
-class World(NamedTuple):
-    """Everything outside of the own pod, under the lock."""
+class OtherPods(NamedTuple):
+    """The other pods as the state directory has them, read under the lock."""
 
-    neighbours: tuple[Neighbour, ...]
+    pods: tuple[OtherPod, ...]
     unreadable: frozenset[str]
     """Uids of pods that live and whose records cannot be read."""
     repairs: tuple[str, ...]
     """Repairs that were made, in plain words."""
 
     @property
-    def dead(self) -> tuple[Neighbour, ...]:
+    def dead(self) -> tuple[OtherPod, ...]:
         """Pods whose server is gone."""
-        return tuple(neighbour for neighbour in self.neighbours if neighbour.dead)
+        return tuple(other_pod for other_pod in self.pods if other_pod.dead)
 
 
-def tidy(store: Store, session: Session, found: Contents, own: str) -> World:
-    """Remove what certainly means nothing, move damaged records aside, tell their owners to write them again."""
+def tidy(store: StateStore, session: Session, found: Contents, own: str) -> OtherPods:
+    """Remove void records, move damaged ones aside, and notify their owners to write them again."""
     for name in found.leftovers:
         session.discard(name)
     for uid, entry in found.entries.items():
-        if uid != own and void(entry.record):
+        if uid != own and is_of_another_boot(entry.record):
             session.remove(uid)
     unreadable, repairs = _damaged(store, session, found, own)
-    return World(survey(found.entries, own), unreadable, repairs)
+    return OtherPods(read_others(found.entries, own), unreadable, repairs)
 
 
-def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
+def _damaged(store: StateStore, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """Find pods that have a socket but no readable record, or a record that is none."""
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:
         return frozenset(), ()
-    deaf = notify.poke(store.pods, (f"{uid}.sock" for uid in suspects))
+    deaf = notify.send(store.pods, (f"{uid}.sock" for uid in suspects))
     unreadable = set()
     repairs = []
     for uid in sorted(suspects):
-        if f"{uid}.sock" not in deaf or Place(uid).processes():
+        if f"{uid}.sock" not in deaf or PodProcesses(uid).pids():
             unreadable.add(uid)  # its server writes the record again, or its last process ends
         elif session.set_aside(uid) and uid in found.damaged:
             repairs.append(f"A damaged record was moved aside ({uid}.bad): {found.damaged[uid]}")

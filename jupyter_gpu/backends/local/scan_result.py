@@ -1,4 +1,4 @@
-"""The findings of a look for processes that have GPUs open. A server needs `holder_scan` itself only later."""
+"""The result of a scan for processes that have GPUs open. A server needs `holder_scan` itself only later."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import NamedTuple
 
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .process_id import Process
 
-
-class Sight(NamedTuple):
-    """The findings of a look."""
+class ScanResult(NamedTuple):
+    """The result of a scan."""
 
     holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
     """By uuid."""
-    processes: frozenset[Process] = frozenset()
+    processes: frozenset[ProcessId] = frozenset()
     """The same, so that their end can be watched."""
-    looked: frozenset[str] = frozenset()
-    """The uuids that were looked for: of any other nothing is proven."""
-    beside: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
+    scanned: frozenset[str] = frozenset()
+    """The uuids that were scanned for: of any other nothing is proven."""
+    strangers: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
     """By uuid, processes that use it without having been given it."""
-    alone: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
+    podless: Mapping[str, tuple[proc.ProcessInfo, ...]] = MappingProxyType({})
     """By uuid, processes of no pod that have it open, listed or not."""
 
     @property

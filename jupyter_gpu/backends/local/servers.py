@@ -1,4 +1,4 @@
-"""The servers of this machine as their records tell them: whose they are, what they hold, and what they wait for."""
+"""The servers of this machine by their records: their users, the GPUs they hold, and those they wait for."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from urllib.parse import urlsplit
 from jupyter_gpu.common.rendezvous import runtime_dir
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import total
-from jupyter_gpu.model.overview import Claim
+from jupyter_gpu.model.overview import ServerClaim
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .other_pods import NODE, Neighbour
+from .other_pods import NODE, OtherPod
 from .record import Record
 
 _MAX_BYTES = 64 * 1024
 _DELETED = re.compile(r" \(deleted\)$")
 
 
-def claims(own: Record, neighbours: Iterable[Neighbour]) -> Iterator[Claim]:
+def claims(own: Record, other_pods: Iterable[OtherPod]) -> Iterator[ServerClaim]:
     """Yield the claims of this server and of all others; of those of this user, with the folder and the port."""
     yield _claim(own, os.geteuid(), here=True, ended=False)
-    for other in neighbours:
+    for other in other_pods:
         if not other.dead or other.held:
             yield _claim(other.record, other.owner, here=False, ended=other.dead)
 
 
-def _claim(record: Record, owner: int, *, here: bool, ended: bool) -> Claim:
+def _claim(record: Record, owner: int, *, here: bool, ended: bool) -> ServerClaim:
     mine = owner == os.geteuid()
     folder, port = _place(record.server.pid) if mine and not ended else ("", None)
     allocated, attached = record.allocated, record.attached
     wanted = record.requested.milli if record.requested else 0
     waits = not ended and allocated is not None and allocated.ticket is not None
-    return Claim(
+    return ServerClaim(
         uid=record.uid,
         user=_user(owner),
         mine=mine,

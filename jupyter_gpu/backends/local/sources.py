@@ -9,16 +9,16 @@ from jupyter_gpu_node.gpus import simulated
 from jupyter_gpu_node.gpus.source import GpuSource
 
 from .settings import Settings
-from .store import Store
+from .store import StateStore
 
 
-def simulated_folder(store: Store) -> Path:
+def simulated_folder(store: StateStore) -> Path:
     """Return the folder where simulated GPUs lie."""
     return store.path / "simulated"
 
 
 def open_source(
-    settings: Settings, store: Store, leave: Callable[[int], None], unguarded: Callable[[], bool]
+    settings: Settings, store: StateStore, leave: Callable[[int], None], unguarded: Callable[[], bool]
 ) -> GpuSource:
     """Open the GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:

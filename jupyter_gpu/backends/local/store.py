@@ -1,7 +1,7 @@
 """The state directory: one record for each pod, changed under one lock, each file by its pod's server only.
 
 Nothing is trusted before it is checked: links are not followed, a record is a regular file of bounded size, and
-who wrote it is told by the file's owner. Nothing is flushed to a disk: the state means nothing after the next boot.
+the file's owner is its writer. Nothing is flushed to a disk: the state means nothing after the next boot.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def default_path() -> Path:
     return _LAST_PLACE / FOLDER
 
 
-class Entry(NamedTuple):
+class RecordEntry(NamedTuple):
     """A record as it was found, and the user whose server wrote it."""
 
     record: Record
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 class Contents(NamedTuple):
     """Everything in the directory at one moment."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, RecordEntry]
     damaged: Mapping[str, str]
     """Uid of each pod whose record cannot be read, with the reason."""
     sockets: frozenset[str]
@@ -68,7 +68,7 @@ class Contents(NamedTuple):
     """Temporary files; under the lock only writers that were killed leave any."""
 
 
-class Store:
+class StateStore:
     """One state directory. It is opened anew for each lock, so a directory that was wiped meanwhile is made again."""
 
     def __init__(self, path: Path | None = None, timeout: float = LOCK_TIMEOUT) -> None:
@@ -141,7 +141,7 @@ class Session:
 
     def read(self) -> Contents:
         """Read everything that is there. A file that cannot be read is told of, never an error."""
-        entries: dict[str, Entry] = {}
+        entries: dict[str, RecordEntry] = {}
         damaged: dict[str, str] = {}
         leftovers = []
         sockets = set()
@@ -159,7 +159,7 @@ class Session:
                 leftovers.append(name)
         return Contents(entries, damaged, frozenset(sockets), tuple(leftovers))
 
-    def _entry(self, name: str, uid: str) -> Entry:
+    def _entry(self, name: str, uid: str) -> RecordEntry:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             about = os.fstat(descriptor)
@@ -172,7 +172,7 @@ class Session:
             os.close(descriptor)
         if record.uid != uid:
             raise strict.FieldError("It tells of another pod than its name.")
-        return Entry(record, about.st_uid)
+        return RecordEntry(record, about.st_uid)
 
     def write(self, record: Record) -> None:
         """Replace the record in one step: a server killed or out of space meanwhile leaves the old one whole."""
@@ -250,7 +250,7 @@ def _lock(folder: int, deadline: float) -> bool:
 
 
 @contextlib.contextmanager
-def plain_errors(store: Store) -> Any:
+def plain_errors(store: StateStore) -> Any:
     """Put an error of the operating system in words for people."""
     try:
         yield

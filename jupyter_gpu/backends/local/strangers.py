@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .process_id import Process, alive
+from .process_id import alive, identity
 from .surroundings import elsewhere
 
 EVERY = 10.0
@@ -59,7 +60,7 @@ class Strangers:
     def __init__(self) -> None:
         self.found: Found = {}
         """Strangers by GPU; nothing is known of GPUs that are not named."""
-        self.alone: Mapping[str, frozenset[Process]] = {}
+        self.podless: Mapping[str, frozenset[ProcessId]] = {}
         """By uuid, processes of no pod, listed or not; of the GPUs of the latest survey."""
         self.elsewhere: frozenset[str] = frozenset()
         """Uuids of GPUs used by pods of which nothing is recorded here."""
@@ -76,9 +77,9 @@ class Strangers:
         others = {uuid for uuid, processes in found.items() if elsewhere(processes, pods)}
         self.elsewhere = self.elsewhere - found.keys() | others
 
-    def survey(self, alone: Found, now: float) -> None:
+    def survey(self, podless: Found, now: float) -> None:
         """Record a look at all GPUs, which `note` has taken in, and set the time of the next."""
-        self.alone = {uuid: frozenset(map(Process.of, processes)) for uuid, processes in alone.items()}
+        self.podless = {uuid: frozenset(map(identity, processes)) for uuid, processes in podless.items()}
         self._surveyed, self._next = now, now + EVERY
 
     def granted(self, now: float) -> None:
@@ -95,9 +96,9 @@ class Strangers:
         """Return the seconds until the next survey."""
         return max(0.0, self._next - now)
 
-    def watched(self, held: Iterable[str]) -> frozenset[Process]:
+    def watched(self, held: Iterable[str]) -> frozenset[ProcessId]:
         """Return the strangers whose end changes the view of a pod that holds these GPUs."""
-        return frozenset(Process.of(process) for uuid in held for process in self.found.get(uuid, ()))
+        return frozenset(identity(process) for uuid in held for process in self.found.get(uuid, ()))
 
     def told(self) -> dict[str, tuple[Stranger, ...]]:
         """Describe the strangers, by uuid."""

@@ -68,7 +68,7 @@ def _inside(uid: str, pods: Path) -> bool:
             server = Record.decode(file.read(MAX_BYTES)).server
     except (OSError, ValueError):
         return False
-    return started is not None and (server.pid, server.started) in proc.ancestry(os.getpid(), started)[1:]
+    return started is not None and (server.pid, server.start) in proc.ancestry(os.getpid(), started)[1:]
 
 
 def elsewhere(processes: Iterable[proc.ProcessInfo], known: Collection[str]) -> bool:

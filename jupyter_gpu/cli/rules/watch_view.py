@@ -23,7 +23,7 @@ _STYLES = {"strong": "\x1b[1m", "dim": "\x1b[2m", "alarm": "\x1b[31m", "load": "
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StyledText:
     """A piece of a line, and how it looks."""
 
     text: str
@@ -33,14 +33,17 @@ class Part:
 def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, style: Style) -> list[str]:
     """Lay out the whole screen; ``lost``: why the server does not answer now, else empty."""
     space = " " * max(2, style.width - width(title) - len(clock))
-    body = [[Part(title, "strong"), Part(space + clock, "dim")], [Part(sentence(view), "" if lost else "strong")]]
+    body = [
+        [StyledText(title, "strong"), StyledText(space + clock, "dim")],
+        [StyledText(sentence(view), "" if lost else "strong")],
+    ]
     if lost:
-        body.append([Part(lost, "alarm")])
+        body.append([StyledText(lost, "alarm")])
     for item in sorted(view.gpus, key=lambda item: item.gpu.index):
         body.append([])
         body += _card(item, sample, style)
     for condition in view.conditions:
-        body += [[], [Part(condition.message, "dim")]]
+        body += [[], [StyledText(condition.message, "dim")]]
     return [_line(parts, style) for parts in _fitting(_wrapped(body, style.width), style)]
 
 
@@ -62,39 +65,39 @@ def _words(item: PodGpu) -> str:
     return f"GPU {item.gpu.index}{part}{state}{users}"
 
 
-def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Part]]:
+def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[StyledText]]:
     load = sample.loads.get(item.gpu.uuid) if sample else None
     share = sample.shares.get(item.gpu.uuid) if sample else None
     rows = [_load(item, load or GpuLoad(None, None), style)]
     if share is not None:
-        rows.append([Part(f"       {in_short(ShareReport.of(share, item.gpu.index))}", "dim")])
+        rows.append([StyledText(f"       {in_short(ShareReport.of(share, item.gpu.index))}", "dim")])
     elif item.milli < MILLI_PER_GPU:
-        rows.append([Part(f"       {format_gpus(item.milli)} of it", "dim")])
+        rows.append([StyledText(f"       {format_gpus(item.milli)} of it", "dim")])
     if item.state is not GpuState.ATTACHED:
-        rows.append([Part(f"       {item.state}", "alarm")])
+        rows.append([StyledText(f"       {item.state}", "alarm")])
     if item.users:
         names = dict.fromkeys(user.name for user in item.users)
-        rows.append([Part(f"       used by {', '.join(names)}", "dim")])
+        rows.append([StyledText(f"       used by {', '.join(names)}", "dim")])
     return rows
 
 
-def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[Part]:
+def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[StyledText]:
     name = f"{f'GPU {item.gpu.index}':<7}"
     busy = "  -  %" if load.utilisation is None else f"{load.utilisation:4.0f} %"
     whole = format_bytes(item.gpu.memory)
     used = "-" if load.memory is None else format_bytes(load.memory)
     memory = f"  {used:>8} of {whole:<8}"
     left = style.width - len(name) - len(busy) - len(memory)
-    parts = [Part(name, "strong"), Part(busy), Part(memory.rstrip() if left < _MODEL else memory)]
+    parts = [StyledText(name, "strong"), StyledText(busy), StyledText(memory.rstrip() if left < _MODEL else memory)]
     if left >= _BAR:
         left -= _BAR
-        parts.insert(1, Part(_bar((load.utilisation or 0) / 100, _BAR, style), "load"))
+        parts.insert(1, StyledText(_bar((load.utilisation or 0) / 100, _BAR, style), "load"))
     if left >= _MEMORY_BAR + 2 + _MODEL + 2:
         left -= _MEMORY_BAR + 2
         part = (load.memory or 0) / item.gpu.memory if item.gpu.memory else 0.0
-        parts[3:3] = [Part("  "), Part(_bar(part, _MEMORY_BAR, style), "memory")]
+        parts[3:3] = [StyledText("  "), StyledText(_bar(part, _MEMORY_BAR, style), "memory")]
     if left >= _MODEL + 2:
-        parts.append(Part(f"  {_clipped(item.gpu.model, left - 2, style)}", "dim"))
+        parts.append(StyledText(f"  {_clipped(item.gpu.model, left - 2, style)}", "dim"))
     return parts
 
 
@@ -106,9 +109,9 @@ def _bar(part: float, width: int, style: Style) -> str:
     return solid * full + empty * (width - full)
 
 
-def _wrapped(body: Iterable[list[Part]], room: int) -> list[list[Part]]:
+def _wrapped(body: Iterable[list[StyledText]], room: int) -> list[list[StyledText]]:
     """Break what is one piece of text and too long at its spaces; each line begins where the first did."""
-    found: list[list[Part]] = []
+    found: list[list[StyledText]] = []
     for parts in body:
         if len(parts) != 1 or width(parts[0].text) <= room:
             found.append(parts)
@@ -118,22 +121,22 @@ def _wrapped(body: Iterable[list[Part]], room: int) -> list[list[Part]]:
         line = indent
         for word in text.split():
             if line.strip() and width(line) + 1 + width(word) > room:
-                found.append([Part(line, look)])
+                found.append([StyledText(line, look)])
                 line = indent
             line += word if not line.strip() else f" {word}"
-        found.append([Part(line, look)])
+        found.append([StyledText(line, look)])
     return found
 
 
-def _fitting(body: list[list[Part]], style: Style) -> list[list[Part]]:
+def _fitting(body: list[list[StyledText]], style: Style) -> list[list[StyledText]]:
     if style.height is None or len(body) <= style.height:
         return body
     left = len(body) - style.height + 1
     what = "1 more line" if left == 1 else f"{left} more lines"
-    return [*body[: style.height - 1], [Part(f"... {what}: make the window larger")]]
+    return [*body[: style.height - 1], [StyledText(f"... {what}: make the window larger")]]
 
 
-def _line(parts: list[Part], style: Style) -> str:
+def _line(parts: list[StyledText], style: Style) -> str:
     room, text = style.width, ""
     for part in parts:
         shown = _clipped(part.text, room, style)

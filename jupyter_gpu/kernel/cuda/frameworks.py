@@ -28,11 +28,11 @@ from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from .guard import Guard
+from .guard import CudaGuard
 
 log = logging.getLogger(__name__)
 
-Patch = Callable[[Any, Guard], None]
+Patch = Callable[[Any, CudaGuard], None]
 
 _CUPY_MAKERS = (
     *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "empty", "zeros", "ones", "full"),
@@ -42,7 +42,7 @@ _CUPY_MAKERS = (
 _CUPY_NAMESPACES = ("random", "cuda.runtime")
 
 
-def torch(module: Any, guard: Guard) -> None:
+def torch(module: Any, guard: CudaGuard) -> None:
     """Guard PyTorch; a build without CUDA has no `_cuda_init`."""
     core = module._C
     if hasattr(core, "_cuda_init"):
@@ -50,7 +50,7 @@ def torch(module: Any, guard: Guard) -> None:
         core._cuda_getDeviceCount = guard.answers(core._cuda_getDeviceCount, int)
 
 
-def cupy(module: Any, guard: Guard) -> None:
+def cupy(module: Any, guard: CudaGuard) -> None:
     """Guard CuPy: its core is compiled, so the functions that a program begins with are what can be guarded."""
     for name in _CUPY_MAKERS:
         _replace(module, name, guard.starts)
@@ -68,7 +68,7 @@ def cupy(module: Any, guard: Guard) -> None:
             _replace(space, "is_available", lambda function: guard.answers(function, bool))
 
 
-def numba(module: Any, guard: Guard) -> None:
+def numba(module: Any, guard: CudaGuard) -> None:
     """Guard Numba, both its own CUDA target and NVIDIA's `numba-cuda`."""
     driver = module.Driver
     driver.ensure_initialized = _once(driver.ensure_initialized, guard)
@@ -76,7 +76,7 @@ def numba(module: Any, guard: Guard) -> None:
     driver.is_available = property(guard.answers(available.fget, bool), doc=available.__doc__)
 
 
-def _once(initialise: Callable[[Any], Any], guard: Guard) -> Callable[[Any], Any]:
+def _once(initialise: Callable[[Any], Any], guard: CudaGuard) -> Callable[[Any], Any]:
     """Guard `Driver.ensure_initialized` until it has run: it is called at every use, and only the first starts CUDA."""
     start = guard.starts(initialise)
 
@@ -86,7 +86,7 @@ def _once(initialise: Callable[[Any], Any], guard: Guard) -> Callable[[Any], Any
     return ensure_initialized
 
 
-def jax(module: Any, guard: Guard) -> None:
+def jax(module: Any, guard: CudaGuard) -> None:
     """Guard JAX: `backends` looks for all kinds of devices, and keeps what it found."""
     original = module.backends
     start = guard.starts(original)
@@ -107,7 +107,7 @@ def _jax_wants_cuda(module: Any) -> bool:
     return any(_installed(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_plugins.xla_cuda"))
 
 
-def tensorflow(module: Any, guard: Guard) -> None:
+def tensorflow(module: Any, guard: CudaGuard) -> None:
     """Guard TensorFlow: the context looks for all kinds of devices, and keeps what it found."""
     build = sys.modules.get("tensorflow.python.platform.build_info")
     if build is not None and not getattr(build, "build_info", {}).get("is_cuda_build", True):
@@ -138,7 +138,7 @@ PATCHES: dict[str, Patch] = {
 }
 
 
-def install(guard: Guard) -> None:
+def install(guard: CudaGuard) -> None:
     """Guard the libraries that are loaded, and those that will be."""
     for name, patch in PATCHES.items():
         if name in sys.modules:
@@ -146,7 +146,7 @@ def install(guard: Guard) -> None:
     sys.meta_path.insert(0, _Finder(guard))
 
 
-def _apply(name: str, patch: Patch, module: ModuleType, guard: Guard) -> None:
+def _apply(name: str, patch: Patch, module: ModuleType, guard: CudaGuard) -> None:
     try:
         patch(module, guard)
     except Exception:  # a version we do not know: the library must work as without us
@@ -156,7 +156,7 @@ def _apply(name: str, patch: Patch, module: ModuleType, guard: Guard) -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """A finder of what the other finders find, which puts a patch behind it."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: CudaGuard) -> None:
         self._guard = guard
 
     def find_spec(
@@ -180,7 +180,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     """A loader that does as the real one, then steps out of the way and patches."""
 
-    def __init__(self, real: Any, guard: Guard) -> None:
+    def __init__(self, real: Any, guard: CudaGuard) -> None:
         self._real = real
         self._guard = guard
 

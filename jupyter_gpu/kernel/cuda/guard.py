@@ -36,12 +36,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Guard:
+class CudaGuard:
     """The CUDA guard of one process. `environ` is its environment, `path` the file of `attached`."""
 
     def __init__(self, environ: MutableMapping[str, str], path: str | None) -> None:
         self._environ = environ
-        self._reader = attached.Reader(path)
+        self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
         """Variables that the process was started with; what starts more of them still has these."""
         self._hint: Hint | None = None
@@ -168,14 +168,14 @@ class Guard:
         return self._environ.get(VISIBLE) == self._environ.get(OURS)
 
 
-_guard: Guard | None = None
+_guard: CudaGuard | None = None
 
 
-def guard() -> Guard:
+def guard() -> CudaGuard:
     """Return the guard of this process."""
     global _guard  # noqa: PLW0603 - CUDA's own state is one of the process, too
     if _guard is None:
-        _guard = Guard(os.environ, os.environ.get(attached.VARIABLE))
+        _guard = CudaGuard(os.environ, os.environ.get(attached.VARIABLE))
         _guard.refresh()
     return _guard
 

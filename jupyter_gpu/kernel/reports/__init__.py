@@ -1,1 +1,1 @@
-"""What `gpu.status()`, `gpu.usage()` and `gpu.machine()` return."""
+"""The reports that `gpu.status()`, `gpu.usage()` and `gpu.machine()` return."""

@@ -20,7 +20,7 @@ GONE = (
 )
 
 
-class Place(NamedTuple):
+class RunningServer(NamedTuple):
     """A server that runs here, as people know it."""
 
     url: str
@@ -37,27 +37,27 @@ def none(sudo_user: str) -> str:
     return f"{NONE} It runs by sudo: servers of {sudo_user!r} are found without sudo." if sudo_user else NONE
 
 
-def told(places: Sequence[Place]) -> str:
-    """Write the error where ``places`` run, at least one."""
-    names = "; ".join(map(str, places[:_FEW])) + (f"; and {len(places) - _FEW} more" if len(places) > _FEW else "")
-    if len(places) == 1:
+def told(servers: Sequence[RunningServer]) -> str:
+    """Write the error where ``servers`` run, at least one."""
+    names = "; ".join(map(str, servers[:_FEW])) + (f"; and {len(servers) - _FEW} more" if len(servers) > _FEW else "")
+    if len(servers) == 1:
         there = f"One runs here: {names}. To use its GPUs, say so: gpu.connect(), 'jupyter gpu … --connect', or"
         ways = f"{there} JUPYTER_GPU_URL."
     else:
-        there = f"{len(places)} run here: {names}. To use the GPUs of one, say which: gpu.connect(url),"
+        there = f"{len(servers)} run here: {names}. To use the GPUs of one, say which: gpu.connect(url),"
         ways = f"{there} 'jupyter gpu … --url', or JUPYTER_GPU_URL."
-    return f"This program was not started by a Jupyter server that has jupyter-gpu. {ways} {_gets(places)}"
+    return f"This program was not started by a Jupyter server that has jupyter-gpu. {ways} {_gets(servers)}"
 
 
 def note(server: Mapping[str, str]) -> str:
     """Write the note beside what is only looked at; ``server`` as OutsideServer names it."""
-    place = Place(server["url"], server["folder"], False)
-    return f"Of the server at {place}. This terminal is outside of it; to change its GPUs from here, add --connect."
+    known = RunningServer(server["url"], server["folder"], False)
+    return f"Of the server at {known}. This terminal is outside of it; to change its GPUs from here, add --connect."
 
 
-def _gets(places: Sequence[Place]) -> str:
+def _gets(servers: Sequence[RunningServer]) -> str:
     shared = "They are the server's: its notebooks use them, too, and they stay taken when this program ends."
-    if all(place.container for place in places):
+    if all(server.container for server in servers):
         return f"{shared} CUDA_VISIBLE_DEVICES is not set here."
     return (
         f"{shared} Nothing guards this program: device rules do not hold it, CUDA_VISIBLE_DEVICES is not set here, and "

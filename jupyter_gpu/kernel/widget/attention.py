@@ -1,7 +1,7 @@
-"""The attention that a page gets that hears of the server through the kernel.
+"""The attention to pages that hear of the server through the kernel.
 
-Only then the kernel tells it something again and again: each message counts as activity of the kernel, and a kernel
-that nobody uses must be ended where idle ones are.
+Only while a page has it, the kernel sends updates again and again: each message counts as activity of the kernel,
+and a kernel that is not used must be ended where idle ones are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Attention:
 
     @property
     def held(self) -> bool:
-        """Whether somebody looks, as far as one can know."""
+        """Whether a page is looked at, as far as one can know."""
         return self._kept or self._clock() < self._until
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""A follower of a server in a thread: what is new arrives while a cell runs, whoever made the change."""
+"""A follower of a server in a thread: updates arrive while a cell runs, whatever made the change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Listener(Protocol):
         """Hear that there is no server, or that it does not answer; it is tried again."""
 
 
-class Follower(threading.Thread):
+class WidgetFollower(threading.Thread):
     """A follower that runs until stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
 
     def __init__(self, client: Callable[[], Client], listener: Listener) -> None:
@@ -50,7 +50,7 @@ class Follower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Wake up, as somebody begins to look: do not wait for something new first."""
+        """Wake up, as a page begins to show it: do not wait for something new first."""
         if not self._quick:
             self._woken.set()
             self._abort()

@@ -19,7 +19,7 @@ import traitlets
 from jupyter_gpu.kernel.client import Client, put_request
 from jupyter_gpu.kernel.reports.status import gpus
 from jupyter_gpu.kernel.widget.rules.messages import (
-    Look,
+    LookMessage,
     answer_message,
     lost_message,
     read_message,
@@ -33,7 +33,7 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import Sample, View
 
 from .attention import Attention
-from .follower import Follower
+from .follower import WidgetFollower
 from .wishes import Wishes
 from .words import catalog
 
@@ -72,7 +72,7 @@ class GpuWidget(anywidget.AnyWidget):
         self._attention.watch()
         if view is not None:
             self.show(view)
-        self._follower = Follower(client, self)
+        self._follower = WidgetFollower(client, self)
         self._follower.start()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -141,7 +141,7 @@ class GpuWidget(anywidget.AnyWidget):
 
     def _heard(self, _: object, content: Any, __: object) -> None:
         message = read_message(content)
-        if isinstance(message, Look):
+        if isinstance(message, LookMessage):
             self._attention.look()
             self._follower.wake()
             if self._view is not None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 Done = Callable[[str], None]
-"""Is told an error in words; empty if there is none."""
+"""Callback with the error in words; empty if there is none."""
 
 
 class Wishes:

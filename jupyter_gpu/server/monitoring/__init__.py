@@ -1,1 +1,1 @@
-"""Figures beside the view and the samples, for those who ask: nothing here is taken while nobody looks."""
+"""Figures beside the view and the samples: each is taken only on request."""

@@ -12,7 +12,7 @@ from jupyter_gpu.server.routes import SHOW_MACHINE, ApiHandler
 
 from .recent import Recent
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine
 
@@ -33,7 +33,7 @@ class DetailsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with details no older than some seconds. Nothing is measured unless somebody asks."""
+        """Answer with details no older than some seconds. Nothing is measured without a request."""
         viewers = await self.viewers()
         found = self.settings.get(DETAILS)
         if not isinstance(found, Recent):

@@ -1,7 +1,7 @@
 """Our figures on the Jupyter server's own ``/metrics``.
 
 Costs nothing before the first scrape: what it needs is imported then. A scrape waits for nothing and asks no driver: it
-tells the last sample, and has one taken for the next scrape where a GPU is attached and nobody else looks.
+tells the last sample, and has one taken for the next scrape where a GPU is attached and no viewer is open.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Scrapes:
         now = time.monotonic()
         sample = self._sample
         fresh = sample is not None and time.time() - sample.time <= OLD
-        return figures.Told(
+        return figures.Figures(
             self._backend.view(),
             sample if fresh else None,
             self._waits.lasting(now),
@@ -109,7 +109,7 @@ class Scrapes:
         try:
             sample = await self._sampler.now()
             self._sample = sample._replace(shares=self._peaks.see(sample.shares))
-        except GpuError:  # said in the log by whoever takes it
+        except GpuError:  # the sampler has logged it
             self._sample = None
         finally:
             self._task = None

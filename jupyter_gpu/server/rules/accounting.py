@@ -1,7 +1,7 @@
 """The account of a server's use: how long it held which GPU, and how much of that time it was busy. Pure.
 
 Held time is counted from the changes of the view, and is exact. Busy time is known of a time share by the account that
-its node keeps of it, and of a whole GPU only while somebody watched (a panel, ``jupyter gpu watch``), since only then
+its node keeps of it, and of a whole GPU only while it was watched (a panel, ``jupyter gpu watch``), since only then
 samples are taken: it is told together with the time of which it is known. Nothing is estimated.
 """
 

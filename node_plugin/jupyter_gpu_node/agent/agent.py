@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu.common import faults
-from jupyter_gpu.kube import Change, Kube, KubeError, Reflector
+from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_node.agent.rules import pod_view
 from jupyter_gpu_node.holders.rules.rights import Rights
@@ -189,7 +189,7 @@ class Agent:
 
     # -- pods come and go ----------------------------------------------------------------------------------------------
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         uid = objects.uid(change.object)
         pod = self._managed.get(uid)
         if change.kind == "removed":

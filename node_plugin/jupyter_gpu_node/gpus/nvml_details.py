@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_gpu.model.details import MAX_PROCESSES, ProcessUse, Rates, Reading
+from jupyter_gpu.model.details import MAX_PROCESSES, LinkRates, ProcessUse, Reading
 
 PACE = 2.0
 """Seconds from one round to the next."""
@@ -32,14 +32,14 @@ class Traffic:
     sent: int
 
 
-def rates(before: Traffic | None, now: Traffic | None) -> Rates | None:
+def rates(before: Traffic | None, now: Traffic | None) -> LinkRates | None:
     """Return the rates between two counts; None where one is missing, or the driver began anew."""
     if before is None or now is None or now.time <= before.time:
         return None
     received, sent = now.received - before.received, now.sent - before.sent
     if received < 0 or sent < 0:
         return None
-    return Rates(round(received / (now.time - before.time)), round(sent / (now.time - before.time)))
+    return LinkRates(round(received / (now.time - before.time)), round(sent / (now.time - before.time)))
 
 
 class DetailsReader:
@@ -105,7 +105,7 @@ class DetailsReader:
             limit = api.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
         return Reading(slowdown, limit, self._pcie(handle), self._nvlink(uuid, handle), self._processes(handle))
 
-    def _pcie(self, handle: Any) -> Rates | None:
+    def _pcie(self, handle: Any) -> LinkRates | None:
         """Measure PCIe over 20 ms."""
         api = self._api
         try:
@@ -113,9 +113,9 @@ class DetailsReader:
             sent = api.nvmlDeviceGetPcieThroughput(handle, api.NVML_PCIE_UTIL_TX_BYTES)
         except api.NVMLError:
             return None
-        return Rates(1000 * int(received), 1000 * int(sent))  # kilobytes a second
+        return LinkRates(1000 * int(received), 1000 * int(sent))  # kilobytes a second
 
-    def _nvlink(self, uuid: str, handle: Any) -> Rates | None:
+    def _nvlink(self, uuid: str, handle: Any) -> LinkRates | None:
         """Return the rates of all links together since the last round."""
         before, now = self._traffic.pop(uuid, None), self._count(handle)
         if now is not None:

@@ -47,12 +47,12 @@ def still_there(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
 
 def stopped(processes: Iterable[ProcessId]) -> frozenset[ProcessId]:
     """Return those that were stopped, are held by a debugger, or are about to end."""
-    return frozenset(process for process in processes if proc.all_stopped(process.pid, process.started))
+    return frozenset(process for process in processes if proc.all_stopped(process.pid, process.start))
 
 
 def _send(process: ProcessId, number: signal.Signals) -> bool:
     try:
-        with proc.open_pidfd(process.pid, process.started) as descriptor:
+        with proc.open_pidfd(process.pid, process.start) as descriptor:
             if descriptor is None:
                 return False
             signal.pidfd_send_signal(descriptor, number)

@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import device_scan, signals
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
@@ -233,7 +233,7 @@ class Enforcer:
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
 
-    def _held(self, gpu: str) -> Processes:
+    def _held(self, gpu: str) -> ProcessIds:
         """Return the processes that are stopped for other GPUs."""
         others = (one.stopped for other, one in self._gpus.items() if other != gpu)
         return frozenset[ProcessId]().union(*(processes for by_share in others for processes in by_share.values()))
@@ -286,7 +286,7 @@ class Enforcer:
         by_us = frozenset[ProcessId]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
         resting = await self._in_thread(signals.stopped, meant - by_us) if meant - by_us else frozenset[ProcessId]()
         holder = server.holder(gpu) if server else None
-        having = holders(server, gpu, holder) if server and holder in judged and holder is not None else Processes()
+        having = holders(server, gpu, holder) if server and holder in judged and holder is not None else ProcessIds()
         excused = {holder: having} if holder is not None and having and having <= resting else {}
         before, watched.resting = watched.resting, {}
         for share, processes in excused.items():
@@ -298,7 +298,7 @@ class Enforcer:
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
 
-    def _without_gpus(self, processes: Processes) -> Processes:
+    def _without_gpus(self, processes: ProcessIds) -> ProcessIds:
         """Return the processes that have no GPU open. One that cannot be inspected counts as having one open."""
 
         def opens(one: ProcessId) -> bool:
@@ -352,7 +352,7 @@ class Enforcer:
                 except Exception:  # such as a reader that fails: the next scan may succeed
                     _log.exception("The use of %s could not be scanned", gpu)
 
-    def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
+    def _give_back(self, gpu: str, share: str, processes: ProcessIds | None = None) -> None:
         """Give the GPU back for stopped ``processes``; without ``processes``, for all of a share that refuses to."""
         if self._server:
             every = frozenset(process for pod, process in connected_processes(self._server, gpu) if pod == share)

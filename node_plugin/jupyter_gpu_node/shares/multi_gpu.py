@@ -43,7 +43,7 @@ class ServerProcess(Protocol):
         """PID as this process sees it."""
 
     @property
-    def started(self) -> int:
+    def start(self) -> int:
         """Clock ticks after boot."""
 
 
@@ -109,7 +109,7 @@ class MultiGpuCoordinator:
             self._find(self._known)
 
     def _now_known(self) -> frozenset[programs.PidAndStart]:
-        return frozenset((one.pid, one.started) for one in self._servers())
+        return frozenset((one.pid, one.start) for one in self._servers())
 
     def _find(self, servers: frozenset[programs.PidAndStart]) -> None:
         self._known = servers

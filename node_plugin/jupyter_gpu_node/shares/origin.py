@@ -23,9 +23,9 @@ def of_first(process: ProcessId, uid: str, group: Path | None) -> bool:
         own = _group(process.pid)
         if pod_cgroup.uid_of(own) != uid:
             return False
-        ancestry = proc.ancestry(process.pid, process.started, MOST_PARENTS)
+        ancestry = proc.ancestry(process.pid, process.start, MOST_PARENTS)
         top = jupyter_server.top([_ancestor(pid, start, own) for pid, start in ancestry], MOST_PARENTS)
-        if top is None or not proc.alive(process.pid, process.started):
+        if top is None or not proc.alive(process.pid, process.start):
             return False
         return jupyter_server.is_first(top, None if top.first or group is None else _starts(group, process.pid))
     except (OSError, ValueError):  # it has ended

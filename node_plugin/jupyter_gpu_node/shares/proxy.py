@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Collection
 
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
@@ -33,11 +33,11 @@ from .server import ArbiterServer, microseconds
 from .share_socket import Connection
 
 
-def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
+def holders(server: ArbiterServer, gpu: str, pod: str) -> ProcessIds:
     """Return the processes of the share that have the GPU."""
     gpu_server = server.gpu_server(gpu)
     found = gpu_server.processes.items() if gpu_server else ()
-    return Processes(
+    return ProcessIds(
         ProcessId(connection.peer.pid, connection.peer.start)
         for client, connection in found
         if client.holds and client.share.name == pod

@@ -69,4 +69,4 @@ class ResumeGuard:
 
 
 def _named(process: ProcessId) -> bytes:
-    return b"%d %d" % (process.pid, process.started)
+    return b"%d %d" % (process.pid, process.start)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
 from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
 
@@ -100,7 +100,7 @@ class UseScanner:
             return
         self._check_idle(gpu, watched, begin, now, sum(uses.values()))
 
-        def quiet(share: str, processes: Processes) -> bool:
+        def quiet(share: str, processes: ProcessIds) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             return used * 1000 <= watched.penalties.tolerance * (now - begin)
 

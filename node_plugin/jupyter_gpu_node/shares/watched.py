@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from jupyter_gpu_node.processes.rules.process_id import Processes
+from jupyter_gpu_node.processes.rules.process_id import ProcessIds
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.rules.violations.violation_records import State
@@ -18,22 +18,22 @@ class WatchedGpu:
     penalties: Penalties
     pods: frozenset[str] = frozenset()
     state: State = field(default_factory=dict)
-    users: dict[str, Processes] = field(default_factory=dict)
-    """Processes that used it at the last scan, by share."""
-    keepers: dict[str, Processes] = field(default_factory=dict)
-    """Processes that had memory on it at the last comparison, by share."""
+    users: dict[str, ProcessIds] = field(default_factory=dict)
+    """ProcessIds that used it at the last scan, by share."""
+    keepers: dict[str, ProcessIds] = field(default_factory=dict)
+    """ProcessIds that had memory on it at the last comparison, by share."""
     turns: dict[str, int] = field(default_factory=dict)
     """GPU time until the last scan, by share."""
     limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
     """The CPU limit counters of a share's processes when it was reported late, and the time of that."""
-    resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
-    """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
+    resting: dict[str, tuple[ProcessIds, int]] = field(default_factory=dict)
+    """ProcessIds that have the GPU in a share of which nothing runs, and since when that is known."""
     scanned_at: int = 0
     idle: tuple[str, int, int] = ("", 0, 0)
     """A share that has said that its work takes longer, since when, and the scans that saw nothing run."""
     timer: asyncio.TimerHandle | None = None
 
     @property
-    def stopped(self) -> dict[str, Processes]:
+    def stopped(self) -> dict[str, ProcessIds]:
         """The stopped processes by share."""
         return {share: one.stopped for share, one in self.state.items() if one.stopped}

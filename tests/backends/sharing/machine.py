@@ -42,7 +42,7 @@ class Program:
 
     @property
     def status(self) -> int | None:
-        """Of its end; None while it runs."""
+        """Exit status; None while it runs."""
         status: int | None = self.server.ask("returned", pid=self.pid)
         return status
 
@@ -71,7 +71,7 @@ class Machine(Stage):
 
     @property
     def driver(self) -> dict[str, str]:
-        """What a program needs to find the stand-in driver and the GPUs."""
+        """Return the variables by which a program finds the stand-in driver and the GPUs."""
         return {
             "LD_LIBRARY_PATH": str(self._built),
             "JUPYTER_GPU_STANDIN": str(self.boards),
@@ -104,17 +104,17 @@ class Machine(Stage):
 
         def serves() -> int | None:
             found = [pid for pid in self.arbiters() if pid != but]
-            return found[0] if len(found) == 1 and trust.living(self.state) is not None else None
+            return found[0] if len(found) == 1 and trust.arbiter_user(self.state) is not None else None
 
         pid: int = wait_for(serves, "an arbiter")
         return pid
 
     def log(self, user: int | None = None) -> str:
-        """Of the arbiters."""
+        """Return the log of that user's arbiters."""
         return (files.home(self.state, user) / files.LOG).read_text()
 
     def socket(self, server: Remote, gpu: int = 0) -> Path:
-        """Of a share, as its programs find it."""
+        """Return the socket of a share, as its programs find it."""
         return files.gate(self.state, server.uid) / f"{self.uuids[gpu]}.sock"
 
     def served(self, server: Remote, gpu: int = 0) -> Path:
@@ -124,13 +124,13 @@ class Machine(Stage):
         return path
 
     def board(self, gpu: int = 0) -> Board:
-        """Of a GPU, as soon as somebody used it."""
+        """Return the board of a GPU, as soon as a program used it."""
         path = self.boards / f"{self.uuids[gpu]}.board"
         wait_for(path.exists, "the board of the GPU")
         return Board(self.boards, self.uuids[gpu])
 
     def sums(self, gpu: int = 0) -> Sums:
-        """What it did so far; nothing before its first program."""
+        """Return what it did so far; nothing before its first program."""
         if not (self.boards / f"{self.uuids[gpu]}.board").exists():
             return Sums(0, 0, 0)
         return self.board(gpu).sums()
@@ -141,12 +141,12 @@ class Machine(Stage):
         wait_for(lambda: self.sums(gpu).launches >= goal, f"{launches} launches")
 
     def part(self, owner: Remote, of: tuple[Remote, ...], since: int, gpu: int = 0) -> float:
-        """Of the work of some that one did, from a time on."""
+        """Return the part that one server did of the work of several, from a time on."""
         log = self.board(gpu).log()
         return busy(log, owner.uid, since) / max(1, sum(busy(log, one.uid, since) for one in of))
 
     def conditions(self, server: Remote) -> dict[str, str]:
-        """Of its view: message by type."""
+        """Return the conditions of its view: message by type."""
         return {one["type"]: one["message"] for one in server.ask("view")["conditions"]}
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:

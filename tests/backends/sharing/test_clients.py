@@ -1,4 +1,4 @@
-"""Who may have a pod's share, and that nobody who is looked at holds up the turns of others: real processes."""
+"""Checks of clients that want a pod's share; a slow check holds up no other client's turns: real processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.other_pods import OtherPod
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.sharing import process_checks
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, Looks
+from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, ProcessChecks
 from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
 from tests.backends.stage import wait_for
 
@@ -25,10 +26,10 @@ ME = os.geteuid()
 
 @pytest.fixture
 def clients() -> Iterator[Clients]:
-    """Of one pod of ours."""
+    """Return the clients of one pod of ours."""
     found = Clients()
-    record = Record(UID, Process(1, 1), boot(), namespace())
-    found.pods = {UID: Neighbour(record, ME, dead=False)}
+    record = Record(UID, ProcessId(1, 1), boot(), namespace())
+    found.pods = {UID: OtherPod(record, ME, dead=False)}
     yield found
     found.close()
 
@@ -37,12 +38,12 @@ def peer(process: subprocess.Popen[bytes], user: int = ME) -> Peer:
     """As the socket tells it."""
     found = identify(process.pid)
     assert found is not None
-    return Peer(found.pid, user, found.started)
+    return Peer(found.pid, user, found.start)
 
 
 @pytest.fixture
 def program() -> Iterator[subprocess.Popen[bytes]]:
-    """Of that pod."""
+    """Start a process of that pod."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: UID}) as found:
         yield found
 
@@ -59,7 +60,7 @@ def answer(clients: Clients, who: Peer, pod: str = UID) -> str:
 
 
 def test_who_has_the_mark_of_the_pod_may(clients: Clients, program: subprocess.Popen[bytes]) -> None:
-    """Of its user, and as long as it runs; of a pod that is known."""
+    """A process of the pod's user has the share as long as it runs, in a pod that is known."""
     who = peer(program)
     assert answer(clients, who) == ""
     assert "has nothing here" in clients.check(who, OTHER)
@@ -113,7 +114,7 @@ def slow() -> Iterator[Slow]:
 
 def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
     """The loop goes on; who asks again has the answer when it is there, and it was looked once."""
-    one = Looks()
+    one = ProcessChecks()
     for _ in range(3):
         assert one.ask("a", slow) == NOT_YET
     slow.end.set()
@@ -125,7 +126,7 @@ def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
 def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) -> None:
     """For a second: so a flood of them costs the loop next to nothing. After that it is patient again."""
     now = 0.0
-    one = Looks(lambda: now)
+    one = ProcessChecks(lambda: now)
     assert one.ask("a", slow) == NOT_YET
     slow.end.set()
     one._thread.submit(lambda: None).result()
@@ -142,7 +143,7 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
 
 def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
     """As many as were asked for are never kept; while none has ended, nothing more is begun."""
-    one = Looks()
+    one = ProcessChecks()
     for number in range(process_checks.MOST + 5):
         assert one.ask(number, slow) == NOT_YET
     assert len(one._asked) == process_checks.MOST
@@ -155,13 +156,13 @@ def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
 
 
 def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.Popen[bytes], slow: Slow) -> None:
-    """Whose process cannot be looked at holds up those of the same user alone."""
+    """A process that cannot be inspected holds up those of the same user alone."""
     mine = clients.pods[UID]
-    clients.pods = {UID: mine, OTHER: Neighbour(mine.record, ME + 1, dead=False)}
+    clients.pods = {UID: mine, OTHER: OtherPod(mine.record, ME + 1, dead=False)}
     who = peer(program)
     assert answer(clients, who) == ""
-    clients._looks[ME].ask("stuck", slow)
+    clients._checks[ME].ask("stuck", slow)
     assert NOT_YET in clients.check(who, UID)
     assert answer(clients, Peer(who.pid, ME + 1, who.start), OTHER) == ""
     clients.pods = {UID: mine}
-    assert set(clients._looks) == {ME}
+    assert set(clients._checks) == {ME}

@@ -1,4 +1,4 @@
-"""What goes wrong with time shares on one machine: each time somebody goes on, or is told why not."""
+"""Faults of time shares on one machine: each time the work goes on, or the user learns why not."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,6 @@ import pytest
 
 from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu.backends.local.sharing import files, supervisor, trust
-from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.stage import PATIENCE, Remote
@@ -43,7 +42,7 @@ with Client(Path(sys.argv[1])) as client:
             client.send(Ask(0))  # wants more, and keeps what it has
 """
 STRIKES = 4
-"""Of an offender in these tests, who has been one before: it would take many seconds to become one."""
+"""Record of an offender in these tests, which has been one before: it would take many seconds to become one."""
 
 
 def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
@@ -150,7 +149,7 @@ def test_an_arbiter_ends_when_all_servers_are_killed(machine: Machine) -> None:
 def test_who_gives_back_at_once_needs_no_arbiter(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is started for a moment's GPU, nor after the end of the server."""
     monkeypatch.setattr(supervisor, "NOT_YET", 3600.0)
-    kept = supervisor.Keeper(short_tmp, lambda _: None, lambda: None)
+    kept = supervisor.Supervisor(short_tmp, lambda _: None, lambda: None)
     kept.need(True)
     kept.stop()
     kept.need(True)
@@ -167,15 +166,15 @@ def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.
     pid = machine.arbiter()
     os.kill(pid, signal.SIGSTOP)
     machine.until(lambda: state(pid) == "T", "it to stand still")
-    sign = files.home(machine.state) / files.OWN / files.POKED
+    sign = files.home(machine.state) / files.OWN / files.NOTIFY_SOCKET
     old = sign.stat().st_mtime_ns - 3600 * 10**9  # as if an hour had passed
     os.utime(sign, ns=(old, old))
-    server.ask("poke")
+    server.ask("notify")
     machine.until(lambda: "no sign of life" in told(machine, server), "the condition")
     os.kill(pid, signal.SIGCONT)
 
     def gone() -> bool:
-        server.ask("poke")
+        server.ask("notify")
         return "ShareServerMissing" not in machine.conditions(server)
 
     machine.until(gone, "its end")
@@ -193,7 +192,7 @@ def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machin
 
 
 def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
-    """Whoever has it and serves nobody: the others say so."""
+    """A process that holds the lock and serves no share: the other servers say so."""
     server = machine.server()
     lock = files.open_lock(machine.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -207,7 +206,7 @@ def test_an_arbiter_of_another_container_is_told_of(machine: Machine) -> None:
     """It cannot see whose programs these are, so it refuses them."""
     server = share(machine, 500)
     (files.home(machine.state) / files.OWN / files.NAMESPACE).write_text("7")
-    server.ask("poke")
+    server.ask("notify")
     machine.until(lambda: "another container" in told(machine, server), "the condition")
 
 
@@ -232,7 +231,7 @@ def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machin
 
 
 def test_a_gpu_that_changes_hands_without_an_arbiter_has_one_user(machine: Machine) -> None:
-    """Whoever had it whole does not go on beside the next owner, though the next arbiter serves its other GPU.
+    """A program that had a whole GPU does not run beside the next owner, though the next arbiter serves its other GPU.
 
     What it had queued ends there: with a real GPU nobody else gets it before its programs have closed it.
     """
@@ -256,7 +255,7 @@ def test_a_gpu_that_changes_hands_without_an_arbiter_has_one_user(machine: Machi
 
 
 def test_a_wish_alone_starts_no_arbiter(machine: Machine) -> None:
-    """Who waits for what a dead server's program holds needs none yet."""
+    """A server that waits for a GPU that a dead server's program holds needs no arbiter yet."""
     dead, server = machine.server(), machine.server()
     view = dead.ask("request", milli=1000)
     kernel = machine.kernel(dead)
@@ -264,7 +263,7 @@ def test_a_wish_alone_starts_no_arbiter(machine: Machine) -> None:
     dead.kill()
     assert server.ask("request", milli=1000)["phase"] == "Waiting"
     machine.until(lambda: not machine.arbiters(), "the end of the dead server's arbiter")
-    server.ask("poke")
+    server.ask("notify")
     time.sleep(1)
     assert not machine.arbiters()
     kernel.ask("close", path=view["gpus"][0]["path"])
@@ -296,13 +295,13 @@ def test_a_program_that_outlives_its_server_finds_its_sockets(machine: Machine) 
 
 
 def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) -> None:
-    """Whoever has started it lets them run, as the next one may be of another user."""
+    """The server that started it lets them run again, as the next one may belong to another user."""
     share(machine, 500)
     program = machine.run(machine.actors[0], "sleep:600000000")
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = violation_records.ViolationRecord(1.0, 1, stopped=meant([process]))
+    stopped = violation_records.ViolationRecord(1.0, 1, stopped=frozenset([process]))
     machine.arbiter()
     kept = files.home(machine.state) / files.OWN / "offences.json"
     stopped_processes.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
@@ -349,7 +348,7 @@ time.sleep(600)
 
 
 def test_whoever_is_stopped_runs_again_though_nobody_is_left(machine: Machine) -> None:
-    """The arbiter and all servers are killed at once while a program is stopped: no keeper thaws it, no other comes."""
+    """The arbiter and all servers are killed at once while a program is stopped: no server starts another arbiter."""
     bad, good = share(machine, 500), share(machine, 500)
     path = str(machine.socket(bad))
     guilty = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
@@ -419,7 +418,7 @@ def test_a_state_directory_that_is_removed_ends_its_arbiter(machine: Machine) ->
     ids=["empty", "list", "zeros", "fields", "deep"],
 )
 def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes) -> None:
-    """Books, offences, verdicts, use: the next arbiter begins without them."""
+    """Books, offences, revocations, use: the next arbiter begins without them."""
     server = share(machine, 500)
     program = machine.run(server, *HOG)
     machine.more(300)
@@ -445,16 +444,16 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     os.kill(server.pid, signal.SIGSTOP)  # it would write the record at its next look
     machine.until(lambda: state(server.pid) == "T", "it to stand still")
     record.write_text("nonsense")
-    sign = files.home(machine.state) / files.OWN / files.POKED
+    sign = files.home(machine.state) / files.OWN / files.NOTIFY_SOCKET
     for _ in range(2):
         seen = {sign.stat().st_mtime_ns}
-        assert trust.living(machine.state) == os.geteuid()  # which pokes it
+        assert trust.arbiter_user(machine.state) == os.geteuid()  # which notifies it
         machine.until(partial(_changes, sign, seen), "a look")
     goes_on(machine)
     assert machine.socket(server).stat().st_ino == socket_file
     assert record.read_text() == "nonsense"
     os.kill(server.pid, signal.SIGCONT)
-    server.ask("poke")
+    server.ask("notify")
     machine.until(lambda: record.read_text().startswith("{"), "the record")
     goes_on(machine)
 
@@ -499,7 +498,7 @@ def test_a_program_that_keeps_the_gpu_loses_the_share(machine: Machine) -> None:
     bad, good = bad_share(machine, 500), share(machine, 500)
     guilty = offender(machine, bad)
     program = machine.run(good, *HOG)
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
     assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
     view = bad.ask("view")
     assert (view["amounts"]["requested"], view["amounts"]["attached"]) == (0, 0)
@@ -524,7 +523,7 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
     waiting = machine.start_program(
         good, [str(machine._built / "client"), "dlsym", *HOG], CUDA_VISIBLE_DEVICES=machine.uuids[1]
     )
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
     assert [gpu["index"] for gpu in bad.ask("view")["gpus"] if gpu["state"] == "attached"] == [0]
     machine.more(100, gpu=1)
     waiting.send(signal.SIGKILL)
@@ -537,7 +536,7 @@ def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) 
     assert bad.ask("open", path=path) == ""
     guilty = offender(machine, bad)
     program = machine.run(good, *HOG)
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
     assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
     machine.until(lambda: "HeldByServer" in machine.conditions(bad), "a word about it")
     view = bad.ask("view")
@@ -556,14 +555,14 @@ def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) 
     machine.until(lambda: "HeldByServer" not in machine.conditions(bad), "no word about it")
 
 
-def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:
+def test_a_revocation_is_known_to_the_next_arbiter(machine: Machine) -> None:
     """It is killed right after it; the server has not heard of it yet, as it is stopped."""
     bad, good = bad_share(machine, 500), share(machine, 500)
     offender(machine, bad)
     program = machine.run(good, *HOG)
     bad.tell("freeze")
-    verdicts = files.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
-    machine.until(verdicts.exists, "the verdict")
+    revocations = files.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
+    machine.until(revocations.exists, "the revocation")
     pid = machine.arbiter()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
@@ -571,7 +570,7 @@ def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:
     assert not machine.socket(bad).exists()
     os.kill(bad.pid, signal.SIGCONT)
     bad.answer()
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict to be carried out")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation to be carried out")
     assert not program.ended()
 
 

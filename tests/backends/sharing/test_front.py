@@ -87,7 +87,7 @@ def test_there_is_none_where_programs_find_no_driver(cache: Path, tmp_path: Path
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_what_others_can_change_is_not_used(standin: Path, cache: Path, tmp_path: Path, mode: int) -> None:
-    """Whoever could put a library there would run in all programs of this user."""
+    """A user that could put a library there would run code in all programs of this user."""
     cache.mkdir(parents=True)
     cache.chmod(mode)
     folder = made(standin)

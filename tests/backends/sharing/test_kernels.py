@@ -40,7 +40,7 @@ int main(void) {
 
 @pytest.fixture(scope="module")
 def kernel(standin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Kernel]]:
-    """Of a server with half a GPU, on a machine that has a driver; its user has a search path."""
+    """Start a server with half a GPU, on a machine that has a driver; its user has a search path."""
     folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +56,7 @@ def kernel(standin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def run(kernel: Kernel, *words: str | Path, more: str = "") -> object:
-    """What a program says that the notebook starts, and how it ends."""
+    """Return the output and exit status of a program that the notebook starts."""
     return json.loads(kernel.run(RUN.format(words=[str(word) for word in words], more=more)).strip())
 
 

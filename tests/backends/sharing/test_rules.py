@@ -1,4 +1,4 @@
-"""The pure parts of time shares on one machine: what is believed of records, what a verdict says, what is preloaded."""
+"""The pure parts of time shares on one machine: records and how far they are trusted, revocations, preloading."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import Process
-from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
+from jupyter_gpu.backends.local.record import MAX_REVOCATIONS, Record
 from jupyter_gpu.backends.local.sharing import supervisor
 from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.claims import Claim, apportion, claims, parted
-from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu.backends.local.sharing.rules.claims import ShareClaim, apportion, claims, parted
+from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from jupyter_gpu.common.rules import search_path
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 
 UID = "0" * 32
-SERVER = Process(1, 2)
+SERVER = ProcessId(1, 2)
 GPU, OTHER = "GPU-1", "GPU-2"
 
 
 def record(
     shares: tuple[GpuShare, ...] = (), draining: tuple[DrainingShare, ...] = (), memory: int | None = None,
-    allocated: tuple[GpuShare, ...] = (), judged: tuple[str, ...] = (), uid: str = UID,
+    allocated: tuple[GpuShare, ...] = (), revocations: tuple[str, ...] = (), uid: str = UID,
 ) -> Record:  # fmt: skip
     """One that has these."""
     return Record(
-        uid, SERVER, "boot", 1, requested=Requested(1, Wish(1000, memory=memory)), judged=judged,
+        uid, SERVER, "boot", 1, requested=Requested(1, Wish(1000, memory=memory)), revocations=revocations,
         allocated=Allocated(1, allocated or shares), attached=Attached(1, shares, draining),
     )  # fmt: skip
 
@@ -41,24 +41,26 @@ def record(
 def test_a_pod_may_use_what_is_attached_and_what_it_has_not_closed_yet() -> None:
     """Programs that still have a GPU open go on in their turns until they end."""
     found = claims(record((GpuShare(GPU, 250),), (DrainingShare(OTHER, 500),)))
-    assert set(found) == {Claim(UID, GPU, 250), Claim(UID, OTHER, 500)}
+    assert set(found) == {ShareClaim(UID, GPU, 250), ShareClaim(UID, OTHER, 500)}
 
 
 def test_a_gpu_that_is_both_counts_once() -> None:
     """With the larger of both amounts."""
-    assert claims(record((GpuShare(GPU, 250),), (DrainingShare(GPU, 500),))) == (Claim(UID, GPU, 500),)
+    assert claims(record((GpuShare(GPU, 250),), (DrainingShare(GPU, 500),))) == (ShareClaim(UID, GPU, 500),)
 
 
 def test_the_memory_of_the_wish_is_a_limit_of_shares_alone() -> None:
     """For a whole GPU it says which one is wanted."""
     found = claims(record((GpuShare(GPU, 250), GpuShare(OTHER, 1000)), memory=7))
-    assert set(found) == {Claim(UID, GPU, 250, 7), Claim(UID, OTHER, 1000)}
+    assert set(found) == {ShareClaim(UID, GPU, 250, 7), ShareClaim(UID, OTHER, 1000)}
 
 
 def test_a_record_without_gpus_or_wish_claims_nothing() -> None:
     """As a server writes it when it starts."""
     assert claims(Record(UID, SERVER, "boot", 1)) == ()
-    assert claims(Record(UID, SERVER, "boot", 1, attached=Attached(1, (GpuShare(GPU, 1),)))) == (Claim(UID, GPU, 1),)
+    assert claims(Record(UID, SERVER, "boot", 1, attached=Attached(1, (GpuShare(GPU, 1),)))) == (
+        ShareClaim(UID, GPU, 1),
+    )
 
 
 def test_names_that_cannot_be_files_claim_nothing() -> None:
@@ -68,11 +70,13 @@ def test_names_that_cannot_be_files_claim_nothing() -> None:
 
 
 names = st.sampled_from("abcd")
-wanted = st.lists(st.builds(Claim, names, st.sampled_from([GPU, OTHER]), st.integers(1, 1000), st.none()), max_size=8)
+wanted = st.lists(
+    st.builds(ShareClaim, names, st.sampled_from([GPU, OTHER]), st.integers(1, 1000), st.none()), max_size=8
+)
 
 
 @given(wanted, wanted)
-def test_no_gpu_is_given_away_more_than_once(first: list[Claim], then: list[Claim]) -> None:
+def test_no_gpu_is_given_away_more_than_once(first: list[ShareClaim], then: list[ShareClaim]) -> None:
     """Whatever records claim; nobody gets more than it claims, and who has a GPU keeps it as long as it claims it."""
     before = apportion(first, {})
     after = apportion(then, before)
@@ -89,26 +93,26 @@ def test_no_gpu_is_given_away_more_than_once(first: list[Claim], then: list[Clai
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=4).filter(lambda parts: sum(parts) <= 1000))
 def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
     """Together no more than the GPU."""
-    found = apportion((Claim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
+    found = apportion((ShareClaim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
     assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}
 
 
 def test_whoever_is_left_without_is_not_served() -> None:
     """A share of nothing is none."""
     before = {GPU: {"b": Terms(1000)}}
-    assert apportion([Claim("a", GPU, 500), Claim("b", GPU, 1000)], before) == before
+    assert apportion([ShareClaim("a", GPU, 500), ShareClaim("b", GPU, 1000)], before) == before
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
+# --- revocations ------------------------------------------------------------------------------------------------------
 
-FOUND = Verdict("key", GPU, "It kept the GPU.", (Process(5, 6),))
+FOUND = Revocation("key", GPU, "It kept the GPU.", (ProcessId(5, 6),))
 
 
-def test_a_verdict_is_read_as_it_was_written() -> None:
+def test_a_revocation_is_read_as_it_was_written() -> None:
     """All of its parts."""
-    assert revocation.decode(revocation.encode([FOUND, Verdict("other", OTHER, "Why.")])) == (
+    assert revocation.decode(revocation.encode([FOUND, Revocation("other", OTHER, "Why.")])) == (
         FOUND,
-        Verdict("other", OTHER, "Why."),
+        Revocation("other", OTHER, "Why."),
     )
 
 
@@ -118,15 +122,15 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
      b'{"verdicts": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
      b" " * (revocation.MAX_BYTES + 1)],
 )  # fmt: skip
-def test_what_is_no_verdict_is_refused(text: bytes) -> None:
+def test_what_is_no_revocation_is_refused(text: bytes) -> None:
     """Another user's arbiter may have written it."""
     with pytest.raises(FieldError):
         revocation.decode(text)
 
 
-def test_a_verdict_names_no_more_processes_than_can_be_read() -> None:
-    """Of thousands the first are enough: the server finds the others itself."""
-    many = Verdict("k", GPU, "r", tuple(Process(pid, 1) for pid in range(1, 1000)))
+def test_a_revocation_names_no_more_processes_than_can_be_read() -> None:
+    """The first of thousands are enough: the server finds the others itself."""
+    many = Revocation("k", GPU, "r", tuple(ProcessId(pid, 1) for pid in range(1, 1000)))
     assert len(revocation.decode(revocation.encode([many]))[0].processes) == revocation.MAX_PROCESSES
 
 
@@ -137,29 +141,29 @@ SHARE, LEFT = GpuShare(GPU, 500), DrainingShare(GPU, 500)
     ("found", "stands"),
     [
         pytest.param(record((SHARE,)), True, id="not carried out yet"),
-        pytest.param(record((SHARE,), allocated=(GpuShare(OTHER, 1),), judged=("key",)), True, id="decided"),
-        pytest.param(record((), (LEFT,), judged=("key",)), True, id="still open"),
-        pytest.param(record(judged=("key",)), False, id="closed"),
-        pytest.param(record((SHARE,), judged=("key",)), False, id="granted anew"),
+        pytest.param(record((SHARE,), allocated=(GpuShare(OTHER, 1),), revocations=("key",)), True, id="decided"),
+        pytest.param(record((), (LEFT,), revocations=("key",)), True, id="still open"),
+        pytest.param(record(revocations=("key",)), False, id="closed"),
+        pytest.param(record((SHARE,), revocations=("key",)), False, id="granted anew"),
         pytest.param(record(), False, id="given back meanwhile"),
-        pytest.param(Record(UID, SERVER, "boot", 1, judged=("key",)), False, id="nothing at all"),
+        pytest.param(Record(UID, SERVER, "boot", 1, revocations=("key",)), False, id="nothing at all"),
         pytest.param(
-            Record(UID, SERVER, "boot", 1, attached=Attached(1, (SHARE,)), judged=("key",)), True, id="no decision"
+            Record(UID, SERVER, "boot", 1, attached=Attached(1, (SHARE,)), revocations=("key",)), True, id="no decision"
         ),
     ],
 )
-def test_a_verdict_stands_until_its_gpu_is_given_back(found: Record, stands: bool) -> None:
+def test_a_revocation_stands_until_its_gpu_is_given_back(found: Record, stands: bool) -> None:
     """Whatever is killed between two writes."""
-    assert revocation.stands(FOUND, found) is stands
+    assert revocation.is_in_force(FOUND, found) is stands
 
 
-def test_a_record_tells_which_verdicts_were_carried_out() -> None:
+def test_a_record_tells_which_revocations_were_carried_out() -> None:
     """And reads records that do not know of them."""
-    judged = tuple(map(str, range(MAX_JUDGED)))
-    assert Record.decode(record(judged=judged).encode()).judged == judged
+    revocations = tuple(map(str, range(MAX_REVOCATIONS)))
+    assert Record.decode(record(revocations=revocations).encode()).revocations == revocations
     body = record().to_json()
     del body["judged"]
-    assert Record.decode(strict.dumps(body).encode()).judged == ()
+    assert Record.decode(strict.dumps(body).encode()).revocations == ()
 
 
 # --- the search path --------------------------------------------------------------------------------------------------

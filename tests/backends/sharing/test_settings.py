@@ -14,9 +14,9 @@ import pytest
 
 from jupyter_gpu.backends.local.process_id import boot
 from jupyter_gpu.backends.local.sharing import files, gpu_memory, last_rules, trust
-from jupyter_gpu.backends.local.sharing.gpu_memory import Memories
-from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, Rules, parse
-from jupyter_gpu.backends.local.sharing.pod_client import Seat
+from jupyter_gpu.backends.local.sharing.gpu_memory import GpuMemory
+from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, MachineRules, parse
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.gpus import simulated
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules as Set
@@ -42,58 +42,58 @@ def write(path: Path, value: Any, mode: int = 0o644) -> Path:
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Rules:
-    """Of a state directory; the machine's own file is beside it."""
+def rules(tmp_path: Path) -> MachineRules:
+    """Make the rules of a state directory; the machine's own file is beside it."""
     (tmp_path / "state").mkdir()
-    return Rules(tmp_path / "state", tmp_path / "machine.json")
+    return MachineRules(tmp_path / "state", tmp_path / "machine.json")
 
 
 # --- which file, whose --------------------------------------------------------------------------------------------
 
 
-def test_without_a_file_the_defaults_hold(rules: Rules) -> None:
+def test_without_a_file_the_defaults_hold(rules: MachineRules) -> None:
     """And nothing is wrong."""
-    assert not rules.look()
+    assert not rules.reload()
     assert (rules.of("GPU-1"), rules.problem) == (Set(), "")
 
 
-def test_this_host_and_this_gpu_have_rules_of_their_own(rules: Rules, tmp_path: Path) -> None:
+def test_this_host_and_this_gpu_have_rules_of_their_own(rules: MachineRules, tmp_path: Path) -> None:
     """So that one file does for many machines."""
     nodes = {socket.gethostname(): {"timing": {"lease": 9_000}}, "another": {"timing": {"lease": 8_000}}}
     write(tmp_path / "state" / NAME, {"nodes": nodes, "gpus": {"GPU-7": {"penalties": {"strikes": 2}}}})
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1") == Set(Timing(lease=9_000))
     assert rules.of("GPU-7") == Set(Timing(lease=9_000), penalties=Penalties(strikes=2))
 
 
 @pytest.mark.root
-def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: Rules, tmp_path: Path) -> None:
+def test_the_file_of_the_machine_alone_counts_where_there_is_one(rules: MachineRules, tmp_path: Path) -> None:
     """Even if it is a bad one; without it the state directory's does, and without both the defaults."""
     write(tmp_path / "state" / NAME, {"timing": {"savings": 1}})
     machine = write(tmp_path / "machine.json", {"timing": {"savings": 2}})
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1").timing.savings == 2
     write(machine, "[")
-    assert not rules.look()
+    assert not rules.reload()
     assert (rules.of("GPU-1").timing.savings, str(machine) in rules.problem) == (2, True)
     machine.unlink()
-    assert rules.look()
+    assert rules.reload()
     assert (rules.of("GPU-1").timing.savings, rules.problem) == (1, "")
     (tmp_path / "state" / NAME).unlink()
-    assert rules.look()
+    assert rules.reload()
     assert rules.of("GPU-1").timing == DEFAULT
 
 
-def test_a_mistake_changes_nothing_and_is_explained(rules: Rules, tmp_path: Path) -> None:
-    """What was read before holds until the file is corrected."""
+def test_a_mistake_changes_nothing_and_is_explained(rules: MachineRules, tmp_path: Path) -> None:
+    """The rules that were read before hold until the file is corrected."""
     path = write(tmp_path / "state" / NAME, {"timing": {"lease": 9_000}})
-    assert rules.look()
+    assert rules.reload()
     write(path, {"timing": {"lease": 8_000, "perod": 1}})
-    assert not rules.look()
+    assert not rules.reload()
     assert rules.problem.startswith(f"{BAD} {path}: 'shares.timing': 'perod' is not known; known are expiry")
     assert rules.of("GPU-1").timing.lease == 9_000
     write(path, {"timing": {"lease": 9_000}})
-    assert not rules.look()
+    assert not rules.reload()
     assert rules.problem == ""
 
 
@@ -122,24 +122,24 @@ def belongs_to_another(path: Path) -> None:
 )
 @pytest.mark.parametrize("where", [f"state/{NAME}", pytest.param("machine.json", marks=pytest.mark.root)])
 def test_what_others_may_have_written_does_not_count(
-    rules: Rules, tmp_path: Path, make: Any, words: str, where: str
+    rules: MachineRules, tmp_path: Path, make: Any, words: str, where: str
 ) -> None:
     """Nobody sets the rules by which all share, but who owns the machine or the state directory."""
     make(tmp_path / where)
-    assert not rules.look()
+    assert not rules.reload()
     assert words in rules.problem
     assert rules.problem.startswith(BAD)
     assert rules.of("GPU-1") == Set()
 
 
 @pytest.mark.root
-def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: Rules, tmp_path: Path) -> None:
+def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: MachineRules, tmp_path: Path) -> None:
     """For those without root; the file of the machine must be root's."""
     os.chown(tmp_path / "state", 4321, -1)
     belongs_to_another(tmp_path / "state" / NAME)
-    assert rules.look()
+    assert rules.reload()
     belongs_to_another(tmp_path / "machine.json")
-    assert not rules.look()
+    assert not rules.reload()
     assert "must belong to user 0:" in rules.problem
 
 
@@ -172,17 +172,17 @@ def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None
 
 
 @pytest.fixture
-def own(tmp_path: Path, rules: Rules) -> Path:
+def own(tmp_path: Path, rules: MachineRules) -> Path:
     """Where our arbiters keep what they read."""
     assert rules
     files.make_home(tmp_path / "state")
     return files.home(tmp_path / "state") / files.OWN
 
 
-def restarted(tmp_path: Path, own: Path) -> Rules:
+def restarted(tmp_path: Path, own: Path) -> MachineRules:
     """As the next arbiter of ours begins."""
-    found = Rules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
-    found.look()
+    found = MachineRules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
+    found.reload()
     return found
 
 
@@ -197,7 +197,7 @@ def test_the_rules_that_held_last_hold_after_a_restart(tmp_path: Path, own: Path
         assert found.problem.startswith(BAD)
         assert found.problem.endswith("The rules that held last hold until it is corrected: then it is read by itself.")
     write(path, {"timing": {"savings": 8}})
-    assert found.look()
+    assert found.reload()
     assert (found.of("GPU-1").timing.savings, found.problem) == (8, "")
     write(path, "[")
     assert restarted(tmp_path, own).of("GPU-1").timing.savings == 8
@@ -289,7 +289,7 @@ def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_
     assert (found.settings.enforce, found.since) == (False, 0)
     before = last_rules.now(SETTLE)
     write(path, {"enforce": True})
-    assert found.look()
+    assert found.reload()
     since = found.since
     assert before <= since <= last_rules.now(SETTLE)
     assert restarted(tmp_path, own).since == since
@@ -302,7 +302,7 @@ def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_
 
 
 def sample(machine: Machine, server: Remote) -> dict[str, Any]:
-    """What the file of a share says; nothing while there is none."""
+    """Return the content of a share's file; nothing while there is none."""
     found: dict[str, Any] = server.ask("sample").get("shares", {}).get(machine.uuids[0], {})
     return found
 
@@ -314,7 +314,7 @@ def quantum_and_cap(machine: Machine, server: Remote) -> tuple[int, int]:
 
 
 def test_an_arbiter_begins_with_the_rules_that_were_set(machine: Machine) -> None:
-    """Of this very GPU."""
+    """The rules of this very GPU hold."""
     server = machine.server()
     own = {"timing": {"period": 50_000, "savings": 7}, "elastic": {"floor": 0.33}}
     write(machine.state / NAME, {"timing": {"savings": 3}, "gpus": {machine.uuids[0]: own}})
@@ -364,7 +364,7 @@ def test_who_has_the_whole_gpu_goes_on_when_rules_change(machine: Machine) -> No
 
 
 def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
-    """Who may save nothing from now on has nothing."""
+    """A share that may save nothing from now on has nothing."""
     server = share(machine, 500)
     machine.until(lambda: sample(machine, server).get("balance", 0) > 0, "savings")
     write(machine.state / NAME, {"timing": {"savings": 0}})
@@ -382,7 +382,7 @@ def test_penalties_are_set_as_well(machine: Machine) -> None:
     guilty = offender(machine, server)
     machine.run(other, *HOG)
     machine.until(guilty.ended, "the end of the offender")
-    machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the verdict")
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the revocation")
 
 
 def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
@@ -396,13 +396,13 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     assert trust.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
     machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
-    seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
+    client = PodClient(machine.state, "f" * 32, lambda _: None, lambda: None)
     try:
         for _ in range(2):
-            seat.follow({machine.uuids[0]: 1})
+            client.follow({machine.uuids[0]: 1})
     finally:
-        seat.close(left=False)
-    assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [seat.notice]
+        client.close(left=False)
+    assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [client.notice]
     machine.more(200)
     path.unlink()
     machine.until(lambda: not trust.problem(machine.state, user), "the end of the complaint")
@@ -489,7 +489,7 @@ def test_a_share_gets_no_more_memory_than_time_where_that_is_the_rule(machine: M
 def test_a_driver_that_does_not_tell_is_asked_again() -> None:
     """Not all the time; what is known is not asked for, and simulated GPUs need nobody who is asked."""
     answers: list[dict[str, int]] = [{}, {"GPU-1": 7}]
-    asked = Memories(True, lambda: answers.pop(0))
+    asked = GpuMemory(True, lambda: answers.pop(0))
     asked.learn([simulated.uuid_of(0)], 0)
     assert asked.known[simulated.uuid_of(0)] == simulated.MEMORY
     asked.learn(["GPU-1"], gpu_memory.AGAIN - 1)
@@ -497,7 +497,7 @@ def test_a_driver_that_does_not_tell_is_asked_again() -> None:
     asked.learn(["GPU-1"], gpu_memory.AGAIN)
     asked.learn(["GPU-1"], gpu_memory.AGAIN * 9)
     assert asked.known["GPU-1"] == 7
-    assert Memories(False).known == {}
+    assert GpuMemory(False).known == {}
 
 
 def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None:
@@ -523,7 +523,7 @@ def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None
         machine.until(partial(panel, machine, server, ""), "the panel")
 
     def none_comes() -> bool:
-        """What the free one had queued is done."""
+        """The free share's queued work is done."""
         found = machine.sums().overlaps
         machine.more(300)
         return machine.sums().overlaps == found

@@ -9,12 +9,12 @@ import pytest
 
 from jupyter_gpu.backends.local.sharing import files, trust
 from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from tests.backends.stage import Remote
 
 from .machine import Machine
-from .test_belief import listening
 from .test_shares import HOG
+from .test_trust import listening
 
 ONE, OTHER = 4321, 4322
 LOW = 77
@@ -36,12 +36,12 @@ def share(machine: Machine, user: int, milli: int, mask: int = 0) -> Remote:
 
 
 def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
-    """Whoever was first serves all; none of them may look into the processes of the other, and none overlaps."""
+    """The first user's arbiter serves all; neither user may inspect the other's processes, and no turns overlap."""
     first, second = share(machine, ONE, 500), share(machine, OTHER, 500)
     for server in (first, second):
         machine.run(server, *HOG)
     machine.more(500)
-    assert trust.living(machine.state) == ONE
+    assert trust.arbiter_user(machine.state) == ONE
     machine.until(lambda: {work.owner for work in machine.board().log()} == {first.uid, second.uid}, "both to run")
     assert machine.sums().overlaps == 0
 
@@ -52,14 +52,14 @@ def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
     subprocess.run(["chmod", "-R", "a+rX", str(machine.state / "simulated")], check=True)
     second = share(machine, OTHER, 500)
     assert machine.run(second, "kernels:10:100", "sync").lines()[-1] == "done"
-    second.ask("poke")
+    second.ask("notify")
     machine.until(lambda: second.ask("sample")["shares"], "the use of the share")
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(second), "no complaint")
     pid = machine.arbiter()
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert trust.living(machine.state) == OTHER
+    assert trust.arbiter_user(machine.state) == OTHER
 
 
 def test_another_users_arbiter_takes_over(machine: Machine) -> None:
@@ -68,11 +68,11 @@ def test_another_users_arbiter_takes_over(machine: Machine) -> None:
     program = machine.run(second, *HOG)
     machine.more(100)
     pid = machine.arbiter()
-    assert trust.living(machine.state) == ONE
+    assert trust.arbiter_user(machine.state) == ONE
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert trust.living(machine.state) == OTHER
+    assert trust.arbiter_user(machine.state) == OTHER
     machine.more(200)
     assert not program.ended()
     assert machine.sums().overlaps == 0
@@ -92,7 +92,7 @@ def test_roots_pod_is_served_by_a_users_arbiter(machine: Machine) -> None:
     """A user cannot look at root's processes; that they are root's is enough."""
     share(machine, ONE, 250)
     server = share(machine, 0, 500)
-    assert trust.living(machine.state) == ONE
+    assert trust.arbiter_user(machine.state) == ONE
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
 
@@ -123,7 +123,7 @@ def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None
     with listening(roots.state, LOW):
         assert trust.listening(roots.state) == {LOW, ONE}
         for server in (first, second):
-            server.ask("poke")
+            server.ask("notify")
             server.ask("sample")
         link = files.gate(roots.state, second.uid).readlink()
         assert link == files.sockets(roots.state, ONE, second.uid)
@@ -144,24 +144,24 @@ def test_an_ordinary_users_arbiter_serves_others_who_are_told(roots: Machine) ->
     second.ask("request", milli=250)
     roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")
     os.chown(roots.state, ONE, -1)
-    second.ask("poke")
+    second.ask("notify")
     roots.until(lambda: "ShareNotice" not in roots.conditions(second), "silence")
 
 
 @pytest.mark.parametrize("owner", [0, ONE])
 def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -> None:
-    """Of the owner of the state directory it is obeyed. Else the share stays, and the panel says who wants what."""
+    """An arbiter of the state directory's owner is obeyed. Else the share stays, and the panel says who wants what."""
     os.chown(roots.state, owner, -1)
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)
     file = files.sockets(roots.state, ONE, server.uid) / revocation.NAME
     draft = roots.state.parent / "draft"  # whoever looks meanwhile finds none of root's
-    draft.write_bytes(revocation.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
+    draft.write_bytes(revocation.encode([Revocation("key", roots.uuids[0], "It kept the GPU.")]))
     os.chown(draft, ONE, -1)
     draft.rename(file)
-    server.ask("poke")
+    server.ask("notify")
     if owner == ONE:
-        roots.until(lambda: "ShareTakenAway" in roots.conditions(server), "the verdict")
+        roots.until(lambda: "ShareTakenAway" in roots.conditions(server), "the revocation")
         assert server.ask("view")["amounts"]["attached"] == 0
         return
     words = f"User {ONE}'s process wants your share of {roots.uuids[0]} to be taken away, and says: It kept the GPU."
@@ -169,7 +169,7 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
     assert server.ask("view")["amounts"]["attached"] == 250
     assert "ShareTakenAway" not in roots.conditions(server)
     file.unlink()
-    server.ask("poke")
+    server.ask("notify")
     roots.until(lambda: words not in roots.conditions(server).get("ShareNotice", ""), "its end")
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from jupyter_gpu.kube import credentials
 from jupyter_gpu.kube.client import Kube
-from jupyter_gpu.kube.reflector import Change, Reflector
+from jupyter_gpu.kube.reflector import ObjectChange, Reflector
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import ALLOCATED
 from tests.cluster.whole.states import Moment, PodState, broken_rules, pod_state, written
@@ -95,7 +95,7 @@ class History:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: ObjectChange) -> None:
         heard, wall = time.monotonic(), time.time()
         pod: dict[str, Any] = change.object
         state = pod_state(pod)

@@ -1,4 +1,4 @@
-"""What tests put into real servers: an extension that starts kernels, and ways to log in without tokens."""
+"""Helpers in real servers: an extension that starts kernels, and ways to log in without tokens."""
 
 import asyncio
 from pathlib import Path

@@ -6,11 +6,11 @@ _found: list[str] | None = None
 
 
 class NoDeviceError(RuntimeError):
-    """What the runtime answers where it found none."""
+    """The error that the runtime raises where it found no GPU."""
 
 
 def visible() -> list[str]:
-    """What a look now would find: NVML looks each time."""
+    """Return what a look now would find: NVML looks each time."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         raise AssertionError("CUDA_VISIBLE_DEVICES was never set, so this process would take any GPU")

@@ -1,4 +1,4 @@
-"""What the slider's parts decide."""
+"""Decisions of the slider's parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.kernel.widget import words
 from jupyter_gpu.kernel.widget.attention import Attention
-from jupyter_gpu.kernel.widget.rules.messages import Look, Wish, read_message, saved_line
+from jupyter_gpu.kernel.widget.rules.messages import LookMessage, WishMessage, read_message, saved_line
 from jupyter_gpu.kernel.widget.wishes import Wishes
 from jupyter_gpu.model.view import User
 
@@ -29,16 +29,16 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_anything_may_come_from_a_page(content: Any) -> None:
-    """What is no message is left out; nothing raises."""
+    """Content that is no message is left out; nothing raises."""
     found = read_message(content)
-    assert found is None or isinstance(found, (Look, Wish))
+    assert found is None or isinstance(found, (LookMessage, WishMessage))
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ({"type": "look"}, Look()),
-        ({"type": "wish", "id": "a", "milli": 1500}, Wish("a", 1500)),
+        ({"type": "look"}, LookMessage()),
+        ({"type": "wish", "id": "a", "milli": 1500}, WishMessage("a", 1500)),
         ({"type": "wish", "id": "a" * 65, "milli": 1}, None),
         ({"type": "wish", "id": "a", "milli": -1}, None),
         ({"type": "wish", "id": "a", "milli": True}, None),
@@ -136,7 +136,7 @@ def test_wishes() -> None:
     ],
 )
 def test_language(environ: dict[str, str], found: str) -> None:
-    """Of the kernel's locale, as everywhere."""
+    """The language is that of the kernel's locale, as everywhere."""
     assert words.language(environ) == found
 
 

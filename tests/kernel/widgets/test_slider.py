@@ -88,7 +88,7 @@ def make() -> Iterator[Callable[[Server], GpuWidget]]:
 
 
 def messages(widget: GpuWidget, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is sent to pages from now on."""
+    """Return what is sent to pages from now on."""
     sent: list[Any] = []
     monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append(json.loads(json.dumps(content))))
     return sent
@@ -107,7 +107,7 @@ def test_value_is_a_wish(make: Any) -> None:
 
 
 def test_value_follows(make: Any) -> None:
-    """Whoever asks elsewhere, `observe` hears of it, and nothing is asked for again."""
+    """A change made elsewhere reaches `observe`, and nothing is asked for again."""
     server = Server(view())
     widget = make(server)
     seen: list[tuple[str, float]] = []
@@ -156,7 +156,7 @@ def test_value_does_not_jump_back_while_a_wish_is_on_its_way(make: Any) -> None:
 
 @pytest.mark.parametrize("value", ["lots", -1, float("nan"), 1 / 3])
 def test_no_amount(make: Any, value: Any) -> None:
-    """What is no amount is refused where it is set, and nothing is asked for."""
+    """A value that is no amount is refused where it is set, and nothing is asked for."""
     server = Server(view())
     widget = make(server)
     with pytest.raises(traitlets.TraitError):
@@ -238,7 +238,7 @@ def test_time_shares_are_told_to_such_a_page(make: Any, monkeypatch: pytest.Monk
 
 
 def test_saved_state_names_nobody(make: Any) -> None:
-    """What a notebook is saved with holds amounts: no process, no other notebook, no address, no error."""
+    """A saved notebook holds amounts: no process, no other notebook, no address, no error."""
     user = User(4711, "python", kernel="k-1", notebook="secret-project.ipynb")
     server = Server(view(0, generation=2, draining=(0,), users=(user,)))
     widget = make(server)

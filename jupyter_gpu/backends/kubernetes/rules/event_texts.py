@@ -10,7 +10,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import Condition
 
-MAX_NEWS = 4
+MAX_EVENTS = 4
 """Most events shown at a time, the latest."""
 MAX_MESSAGE = 1024
 
@@ -54,7 +54,7 @@ def conditions(events: Iterable[Mapping[str, Any]], phase: Phase) -> tuple[Condi
     for event in sorted(events, key=_when):
         latest[str(event.get("reason") or "")] = event
     told = [_told(reason, event) for reason, event in latest.items() if _matters(reason, phase)]
-    return tuple(condition for _, condition in sorted(told, key=lambda item: item[0], reverse=True)[:MAX_NEWS])
+    return tuple(condition for _, condition in sorted(told, key=lambda item: item[0], reverse=True)[:MAX_EVENTS])
 
 
 def _matters(reason: str, phase: Phase) -> bool:

@@ -10,7 +10,7 @@ from jupyter_gpu.model import strict
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PodUpdate:
     """One line of the stream."""
 
     pod: Mapping[str, Any] | None
@@ -21,11 +21,11 @@ class Told:
     """Reason the node plugin cannot hear the cluster; empty: it can."""
 
 
-def read_told(answer: Any) -> Told:
+def read_pod_update(answer: Any) -> PodUpdate:
     """Checked; raises `FieldError`."""
     body = strict.an_object(answer, "pod")
     trouble = body.get("trouble")
-    return Told(
+    return PodUpdate(
         pod=_read_pod(body["pod"]) if body.get("pod") is not None else None,
         gone=strict.required(body, "gone", strict.boolean),
         trouble=strict.label(1024)(trouble, "trouble") if trouble != "" else "",

@@ -1,7 +1,7 @@
 """The refusal, at once, of what can never be granted; pure.
 
-It is a courtesy: the scheduler decides, and whatever passes here it may still refuse. So where the two could
-differ, this one lets pass.
+The scheduler decides, and may still refuse what passes here. So where the two could differ, the precheck lets a wish
+pass.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def answered(records: Records, generation: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class KnownState:
     """All that is known at one moment."""
 
     instance: str
@@ -135,18 +135,18 @@ class Sight:
     cluster_trouble: str = ""
 
 
-def compose(version: int, sight: Sight, settings: Settings) -> View:
+def compose(version: int, state: KnownState, settings: Settings) -> View:
     """Compose the view of this moment."""
-    records = read(sight.pod)
-    gpus = sight.node.gpus if sight.node else ()
+    records = read(state.pod)
+    gpus = state.node.gpus if state.node else ()
     total = len(gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
     phase = status(records.requested, records.allocated, records.attached).phase
     return View(
-        instance=sight.instance,
+        instance=state.instance,
         version=version,
         mode=Mode.ENFORCED,
-        simulated=bool(sight.node and sight.node.simulated),
+        simulated=bool(state.node and state.node.simulated),
         backend="kubernetes",
         total=total,
         limit=limit,
@@ -154,36 +154,36 @@ def compose(version: int, sight: Sight, settings: Settings) -> View:
         requested=records.requested,
         allocated=records.allocated,
         attached=records.attached,
-        gpus=cards(records.allocated, records.attached, {gpu.uuid: gpu for gpu in gpus}, sight.holders or {}),
+        gpus=cards(records.allocated, records.attached, {gpu.uuid: gpu for gpu in gpus}, state.holders or {}),
         conditions=(
-            *_of_cluster(sight),
+            *_of_cluster(state),
             *records.problems,
-            *_of_node(sight),
-            *_of_shares(records, sight.node),
-            *event_texts.conditions(sight.events, phase),
+            *_of_node(state),
+            *_of_shares(records, state.node),
+            *event_texts.conditions(state.events, phase),
         ),
     )
 
 
-def _of_cluster(sight: Sight) -> Iterator[Condition]:
-    if sight.gone:
+def _of_cluster(state: KnownState) -> Iterator[Condition]:
+    if state.gone:
         yield conditions.gone()
-    elif objects.deleting(sight.pod):
+    elif objects.deleting(state.pod):
         yield conditions.ending()
-    if sight.cluster_trouble:
-        yield conditions.cluster_unreachable(sight.cluster_trouble)
+    if state.cluster_trouble:
+        yield conditions.cluster_unreachable(state.cluster_trouble)
 
 
-def _of_node(sight: Sight) -> Iterator[Condition]:
-    if sight.node_trouble:
-        yield conditions.node_unreachable(sight.node_trouble)
-    if sight.node is None:
-        if not sight.node_trouble:
+def _of_node(state: KnownState) -> Iterator[Condition]:
+    if state.node_trouble:
+        yield conditions.node_unreachable(state.node_trouble)
+    if state.node is None:
+        if not state.node_trouble:
             yield conditions.looking()
-    elif not sight.node.gpus:
+    elif not state.node.gpus:
         yield conditions.no_gpu()
-    elif sight.node.simulated:
-        yield conditions.simulated(len(sight.node.gpus))
+    elif state.node.simulated:
+        yield conditions.simulated(len(state.node.gpus))
 
 
 def _of_shares(records: Records, node: Node | None) -> Iterator[Condition]:

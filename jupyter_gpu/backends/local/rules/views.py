@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jupyter_gpu.backends.local.guard import Guard
+from jupyter_gpu.backends.local.guard import PodGuard
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.scan_result import Sight
+from jupyter_gpu.backends.local.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
@@ -55,10 +55,10 @@ def compose(
     version: int,
     record: Record,
     registry: Registry,
-    guard: Guard | None,
+    guard: PodGuard | None,
     settings: Settings,
     troubles: Troubles,
-    used: Sight,
+    used: ScanResult,
     strangers: Mapping[str, Sequence[Stranger]],
 ) -> View:
     """Compose the view of this moment. ``guard``: ``None`` before the start.
@@ -92,7 +92,7 @@ def compose(
     )
 
 
-def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
+def _of_guard(guard: PodGuard | None, settings: Settings) -> Iterator[Condition]:
     if guard and guard.mode is Mode.SOFT:
         yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
     elif guard and guard.why:
@@ -118,7 +118,7 @@ def _of_gpus(registry: Registry, settings: Settings, troubles: Troubles) -> Iter
 
 
 def _of_wait(record: Record, registry: Registry) -> Iterator[Condition]:
-    """Yield a condition if the server waits for GPUs while others do not work: their card is nobody's."""
+    """Yield a condition if the server waits for GPUs while others do not work: these have no card of their own."""
     allocated = record.allocated
     if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
         return

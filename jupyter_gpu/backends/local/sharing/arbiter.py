@@ -20,11 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, namespace
+from jupyter_gpu.backends.local.other_pods import OtherPod
+from jupyter_gpu.backends.local.process_id import namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
@@ -32,29 +33,29 @@ from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, NvmlUsageReade
 
 from . import ending, files, records, stopped_elsewhere
 from .clients import Clients
-from .gpu_memory import Memories
-from .machine_rules import Rules
+from .gpu_memory import GpuMemory
+from .machine_rules import MachineRules
 from .removal import Removal
-from .revoker import Accusation, Sentencing
-from .trust import Serving
+from .revoker import RevocationRequest, Revoker
+from .trust import ServingLock
 
 LOOK = 1.0
-"""Seconds between two looks at the records without a poke."""
+"""Seconds between two looks at the records without a notification."""
 LEAST = 0.02
-"""Seconds between two looks, however many pokes come."""
+"""Seconds between two looks, however many notifications come."""
 LINGER = 2.0
 """Seconds without a server that has a GPU, after which there is nothing to do any more."""
 DRIVER = Path("/dev/nvidiactl")
 _log = logging.getLogger(__name__)
 
 
-class Users:
+class GpuUsers:
     """The users of GPUs, as the driver told them when it was asked last."""
 
     def __init__(self, reader: NvmlUsageReader) -> None:
         self._reader = reader
         self.latest: dict[str, TimeByPid] = {}
-        self.memories: dict[str, MemoryByPid] = {}
+        self.memory_uses: dict[str, MemoryByPid] = {}
 
     @property
     def note(self) -> str:
@@ -64,13 +65,13 @@ class Users:
     async def memory(self, gpu: str) -> MemoryByPid | None:
         """See `Reader`."""
         found = await self._reader.memory(gpu)
-        self.memories[gpu] = found or {}
+        self.memory_uses[gpu] = found or {}
         return found
 
     def pids(self, gpu: str) -> frozenset[int]:
         """Return the processes that used the GPU, or had memory there."""
         used = (pid for pid, time_used in self.latest.get(gpu, {}).items() if time_used)
-        return frozenset((*used, *self.memories.get(gpu, ())))
+        return frozenset((*used, *self.memory_uses.get(gpu, ())))
 
     async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
         """See `Reader`."""
@@ -83,7 +84,7 @@ class Users:
         await self._reader.close()
 
 
-class Arbiter:
+class ArbiterProcess:
     """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name.
 
     Its rules are those that hold when it begins: with others another one begins (`run`). ``linger``: see
@@ -91,7 +92,7 @@ class Arbiter:
     """
 
     def __init__(
-        self, state: Path, lock: int, folder: Path, rules: Rules, serving: Serving, *, linger: float = LINGER
+        self, state: Path, lock: int, folder: Path, rules: MachineRules, serving: ServingLock, *, linger: float = LINGER
     ) -> None:
         self._state = state
         self._lock = lock
@@ -103,19 +104,19 @@ class Arbiter:
         self._parted = rules.settings.part_memory
         self._outdated = False
         self._told: str | None = None
-        self._pods: dict[str, Neighbour] = {}
+        self._pods: dict[str, OtherPod] = {}
         self._clients = Clients()
         self._awake = asyncio.Event()
-        self._sentencing = Sentencing(state, folder, self._clients, self._awake.set)
+        self._revoker = Revoker(state, folder, self._clients, self._awake.set)
         self._shares: Shares = {}
-        self._memories = Memories(DRIVER.exists())
+        self._gpu_memory = GpuMemory(DRIVER.exists())
         self._untidy = True
-        self._users = Users(NvmlUsageReader()) if DRIVER.exists() else None
+        self._users = GpuUsers(NvmlUsageReader()) if DRIVER.exists() else None
         self._enforcer = Enforcer(
             self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
-            spare=lambda: ending.meant(self._clients.servers()),
+            spare=lambda: frozenset(self._clients.servers()),
             reader=self._users,
             penalties=lambda gpu: rules.of(gpu).penalties,
         )
@@ -135,7 +136,7 @@ class Arbiter:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._enforcer.start(self._server)
         try:
-            found = await self._look()
+            found = await self._find_pods()
             if found is not None:
                 await asyncio.to_thread(self._begin, found)
                 await self._serve(found)
@@ -151,41 +152,41 @@ class Arbiter:
         self.over = True
         self._awake.set()
 
-    def _begin(self, found: dict[str, Neighbour]) -> None:
+    def _begin(self, found: dict[str, OtherPod]) -> None:
         """Put right what an earlier arbiter left. To be called in a thread."""
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
-        records.sweep(self._folder, claimed - self._sentencing.taken)
-        # The enforcer has continued this user's. Any user may write any pid there, but only programs of pods are meant.
-        places_of = [pod.place for pod in found.values()]
+        records.sweep(self._folder, claimed - self._revoker.taken)
+        # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
+        places_of = [pod.processes for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
                 ending.resume([process])
         (self._own / files.NAMESPACE).write_text(str(namespace()))
 
-    def _poked(self, listener: socket.socket) -> None:
+    def _notified(self, listener: socket.socket) -> None:
         notify.drain(listener)
         self._awake.set()
 
     async def _follow(self) -> None:
-        """Be poked from now on, as every share is served: servers lead programs to an arbiter that can be poked."""
+        """Listen for notifications, now that every share is served: servers link programs to one that listens."""
         loop = asyncio.get_running_loop()
-        with notify.listen(self._own, files.POKED) as poked, Removal(self._state) as removal:
+        with notify.listen(self._own, files.NOTIFY_SOCKET) as notified, Removal(self._state) as removal:
             files.beat(self._own)
-            loop.add_reader(poked, self._poked, poked)
+            loop.add_reader(notified, self._notified, notified)
             loop.add_reader(removal, removal.heard, self._awake)
             try:
-                notify.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
+                notify.send(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
                 await self._follow_records()
             finally:
-                loop.remove_reader(poked)
+                loop.remove_reader(notified)
                 loop.remove_reader(removal)
 
     async def _follow_records(self) -> None:
         busy = time.monotonic()
         while not self.over:
             self._awake.clear()
-            found = await self._look()
+            found = await self._find_pods()
             if found is None or self._outdated:
                 return
             files.beat(self._own)
@@ -195,30 +196,30 @@ class Arbiter:
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
                 return
-            await asyncio.sleep(LEAST)  # constant pokes get no more than that
+            await asyncio.sleep(LEAST)  # constant notifications get no more than that
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()
 
-    async def _look(self) -> dict[str, Neighbour] | None:
+    async def _find_pods(self) -> dict[str, OtherPod] | None:
         """Return all pods; None if the state directory is not what it was."""
         found = await asyncio.to_thread(self._read_records)
         if found is None:
             _log.info("The state directory is gone or another one now.")
         return found
 
-    def _read_records(self) -> dict[str, Neighbour] | None:
-        """Read the records, and earlier verdicts of this user's arbiters on their pods. To be called in a thread."""
+    def _read_records(self) -> dict[str, OtherPod] | None:
+        """Read the records, and earlier revocations by this user's arbiters. To be called in a thread."""
         if not files.is_current(self._state, self._lock):
             return None
         self._serving.keep()
         traces = records.traces(self._state, self._folder) if self._untidy else records.Traces()
-        found = records.look(self._state / "pods", self._pods)
+        found = records.read_pods(self._state / "pods", self._pods)
         if found is None:
             return None
         for pod in found.keys() - self._pods.keys():
             if claims(found[pod].record):
-                self._sentencing.recall(pod)
+                self._revoker.recall(pod)
         records.tidy(self._state, self._folder, traces, found)
         _shorten_log()
         self._untidy = bool(self._pods.keys() - found.keys())
@@ -227,14 +228,14 @@ class Arbiter:
             self._learn(found)
         return found
 
-    def _learn(self, found: Mapping[str, Neighbour]) -> None:
+    def _learn(self, found: Mapping[str, OtherPod]) -> None:
         """Learn the memory of their GPUs, if it is parted by the rules. To be called in a thread."""
         if self._parted:
-            self._memories.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
+            self._gpu_memory.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
         """Look whether other rules hold than at the start; servers are told what is wrong. To be called in a thread."""
-        if self._rules.look():
+        if self._rules.reload():
             _log.info("The rules of time shares have changed: everybody is served anew.")
             self._outdated = True
         if self._told == self._rules.problem:
@@ -243,18 +244,18 @@ class Arbiter:
         if self._told:
             _log.warning("%s", self._told)
         try:
-            files.tell(self._own, self._told)
+            files.report_problem(self._own, self._told)
         except OSError as error:
             _log.warning("Servers cannot be told of the rules: %s", error)
-        notify.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
+        notify.send(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
 
-    async def _serve(self, found: dict[str, Neighbour]) -> None:
+    async def _serve(self, found: dict[str, OtherPod]) -> None:
         """Have the shares be those that the records tell."""
         self._pods = self._clients.pods = found
-        taken = await self._sentencing.carry_out()
+        taken = await self._revoker.carry_out()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))
         self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
-        served = parted(self._shares, self._memories.known) if self._parted else self._shares
+        served = parted(self._shares, self._gpu_memory.known) if self._parted else self._shares
         try:
             await self._server.set(
                 {
@@ -267,14 +268,14 @@ class Arbiter:
         await self._enforcer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """Accuse a share for the enforcer, with the processes that used the GPU for it: they cannot be found later."""
+        """Request a revocation, with the processes that used the GPU for the share: they cannot be found later."""
         members = frozenset(
-            Process(one.process.pid, one.process.start)
+            ProcessId(one.process.pid, one.process.start)
             for one in self._server.connected()
             if (one.gpu, one.pod) == (gpu, pod)
         )
         pids = self._users.pids(gpu) if self._users else frozenset[int]()
-        self._sentencing.accuse(Accusation(gpu, pod, reason, members, pids))
+        self._revoker.request(RevocationRequest(gpu, pod, reason, members, pids))
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
@@ -316,11 +317,11 @@ def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
         return False
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
     home = Path(f"/proc/self/fd/{folder}")
-    rules, serving = Rules(state, keeps=home / files.OWN), Serving(state)
-    rules.look()
+    rules, serving = MachineRules(state, keeps=home / files.OWN), ServingLock(state)
+    rules.reload()
 
     async def whole() -> tuple[bool, bool]:
-        one = Arbiter(state, lock, home, rules, serving, linger=math.inf if stays else LINGER)
+        one = ArbiterProcess(state, lock, home, rules, serving, linger=math.inf if stays else LINGER)
         return await one.run(), one.over
 
     try:

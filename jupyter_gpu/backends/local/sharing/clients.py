@@ -6,33 +6,34 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import Neighbour
-from jupyter_gpu.backends.local.process_id import Process, identify
+from jupyter_gpu.backends.local.other_pods import OtherPod
+from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.peer import Peer
 
-from .process_checks import Looks
+from .process_checks import ProcessChecks
 
 
 class Clients:
     """The pods that are served, and which processes are theirs."""
 
     def __init__(self) -> None:
-        self._pods: Mapping[str, Neighbour] = {}
-        self._looks: dict[int, Looks] = {}
+        self._pods: Mapping[str, OtherPod] = {}
+        self._checks: dict[int, ProcessChecks] = {}
 
     @property
-    def pods(self) -> Mapping[str, Neighbour]:
+    def pods(self) -> Mapping[str, OtherPod]:
         """Pods by uid."""
         return self._pods
 
     @pods.setter
-    def pods(self, pods: Mapping[str, Neighbour]) -> None:
+    def pods(self, pods: Mapping[str, OtherPod]) -> None:
         self._pods = pods
-        for user in self._looks.keys() - {pod.owner for pod in pods.values()}:
-            self._looks.pop(user).close()
+        for user in self._checks.keys() - {pod.owner for pod in pods.values()}:
+            self._checks.pop(user).close()
 
-    def servers(self) -> Iterable[Process]:
+    def servers(self) -> Iterable[ProcessId]:
         """Return the Jupyter servers."""
         return tuple(pod.record.server for pod in self._pods.values())
 
@@ -47,14 +48,14 @@ class Clients:
             return f"pod {pod} has nothing here"
         if refusal := _of_another_user(peer, known):
             return refusal
-        if known.owner not in self._looks:
-            self._looks[known.owner] = Looks()
-        refusal = self._looks[known.owner].ask((peer, pod), functools.partial(_look, peer, known))
+        if known.owner not in self._checks:
+            self._checks[known.owner] = ProcessChecks()
+        refusal = self._checks[known.owner].ask((peer, pod), functools.partial(_check, peer, known))
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
         """Return the pod of that process, as far as it can be told. To be called in a thread."""
-        return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
+        return next((uid for uid, pod in self._pods.items() if pid in pod.processes.among((pid,))), None)
 
     def offender(self, pid: int, since: int | None) -> str | None:
         """Return the pod of a process that uses a GPU in turns of others and has no gate. To be called in a thread.
@@ -63,37 +64,37 @@ class Clients:
         ``since``.
         """
         found = identify(pid)
-        return self.pod_of(pid) if since is not None and found and found.started >= since else None
+        return self.pod_of(pid) if since is not None and found and found.start >= since else None
 
     def close(self) -> None:
         """Ask nothing more."""
         self.pods = {}
 
 
-def _of_another_user(peer: Peer, pod: Neighbour) -> str:
+def _of_another_user(peer: Peer, pod: OtherPod) -> str:
     """Refuse a process of another user where there is no control group: any program can set a variable."""
-    if pod.place.group or peer.user in (pod.owner, 0):
+    if pod.processes.group or peer.user in (pod.owner, 0):
         return ""
     return f"process {peer.pid} is of user {peer.user}, and pod {pod.uid} is of user {pod.owner}"
 
 
-def _look(peer: Peer, pod: Neighbour) -> str:
+def _check(peer: Peer, pod: OtherPod) -> str:
     """Return the reason to refuse that process; empty if there is none. To be called in a thread."""
     try:
-        refusal = _in_its_group(peer, pod) if pod.place.group else _with_its_mark(peer, pod)
+        refusal = _in_its_group(peer, pod) if pod.processes.group else _with_its_mark(peer, pod)
     except OSError as error:
         return f"cannot be looked at ({error})"
     return refusal or ("" if peer.alive else "has ended")
 
 
-def _in_its_group(peer: Peer, pod: Neighbour) -> str:
-    return "" if peer.pid in pod.place.among((peer.pid,)) else f"is not in the control group of pod {pod.uid}"
+def _in_its_group(peer: Peer, pod: OtherPod) -> str:
+    return "" if peer.pid in pod.processes.among((peer.pid,)) else f"is not in the control group of pod {pod.uid}"
 
 
-def _with_its_mark(peer: Peer, pod: Neighbour) -> str:
+def _with_its_mark(peer: Peer, pod: OtherPod) -> str:
     """Refuse a process without the pod's mark; one that cannot be read is told by its user alone."""
-    server = Process(peer.pid, peer.start) == pod.record.server
-    if server or peer.pid in pod.place.among((peer.pid,)) or _hidden(peer.pid):
+    server = ProcessId(peer.pid, peer.start) == pod.record.server
+    if server or peer.pid in pod.processes.among((peer.pid,)) or _hidden(peer.pid):
         return ""
     return f"was not started by pod {pod.uid}: {MARK} is not in its environment"
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import ProcessId as Meant
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
-def end(processes: Iterable[Process]) -> None:
+def end(processes: Iterable[ProcessId]) -> None:
     """End all of them but this one. Those that are not ours to end are left to their own server."""
-    signals.end(meant(one for one in processes if one.pid != os.getpid()))
+    signals.end(one for one in processes if one.pid != os.getpid())
 
 
-def resume(processes: Iterable[Process]) -> None:
+def resume(processes: Iterable[ProcessId]) -> None:
     """Let them run again; one that has ended, or runs, is left alone."""
-    signals.resume(meant(processes))
-
-
-def meant(processes: Iterable[Process]) -> frozenset[Meant]:
-    """Return the processes as the node plugin names them."""
-    return frozenset(Meant(one.pid, one.started) for one in processes)
+    signals.resume(processes)

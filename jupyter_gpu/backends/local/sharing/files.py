@@ -1,4 +1,4 @@
-"""The files of time shares in the state directory; `trust` says which of them are believed.
+"""The files of time shares in the state directory; `trust` says which of them are trusted.
 
 The directory belongs to all users of the machine. What an arbiter makes is in a folder that has the name of its user
 id and belongs to that user: any other folder is ignored. No link is followed but those that a pod's own server made.
@@ -24,7 +24,7 @@ SHORT = 16
 """Letters of a pod's uid in the name of its link."""
 OWN = "own"
 """Part of an arbiter's folder that no pod needs."""
-POKED = "poked.sock"
+NOTIFY_SOCKET = "poked.sock"
 LOG = "log"
 MAX_LOG = 256 * 1024
 """Bytes: the directory is small on many machines."""
@@ -128,12 +128,12 @@ def open_log(state: Path) -> int:
 
 
 def beat(own: Path) -> None:
-    """Give a sign of life: the time of the poke socket, by the clock that nobody sets."""
+    """Give a sign of life: the time of the notify socket, by the clock that cannot be set."""
     now = time.monotonic_ns()
-    os.utime(own / POKED, ns=(now, now))
+    os.utime(own / NOTIFY_SOCKET, ns=(now, now))
 
 
-def tell(own: Path, problem: str) -> None:
+def report_problem(own: Path, problem: str) -> None:
     """Write the problem for servers, which never see a part of it. Raises `OSError`."""
     folder = os.open(own, _FOLDER)
     try:
@@ -160,7 +160,7 @@ def sockets(state: Path, user: int, pod: str) -> Path:
     return home(state, user) / pod / "shares"
 
 
-def lead(link: Path, target: Path) -> None:
+def link_to(link: Path, target: Path) -> None:
     """Have ``link`` lead there, in one step. Raises `OSError`."""
     with contextlib.suppress(OSError):
         if os.readlink(link) == str(target):  # noqa: PTH115 - compared as text
@@ -174,7 +174,7 @@ def lead(link: Path, target: Path) -> None:
         raise
 
 
-def part(link: Path) -> None:
+def remove_link(link: Path) -> None:
     """Remove the link, if it is ours."""
     with contextlib.suppress(OSError):
         if is_our_link(link.lstat()):

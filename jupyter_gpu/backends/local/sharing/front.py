@@ -3,9 +3,9 @@
 A program that uses CUDA opens ``libcuda.so.1``, and looks here first (``LD_LIBRARY_PATH``). There that is the gate,
 which finds the driver by a link beside it. A program that does not open it never sees the gate.
 
-Whoever can change the folder decides what all programs of this user run, so it lies where no other user can. Its name
-is made of what it leads to: it never changes, means the same on every machine that has this home, and stays when the
-server ends, for programs that outlive it.
+A user that can change the folder decides what all programs of this user run, so it lies where no other user can.
+Its name is made of what it leads to: it never changes, means the same on every machine that has this home, and stays
+when the server ends, for programs that outlive it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ DEADLINE = 5.0
 """Seconds that it has to answer."""
 
 
-class Memories:
+class GpuMemory:
     """The memory of GPUs, in bytes by uuid.
 
     ``real``: whether this machine has a driver; simulated GPUs are all alike.

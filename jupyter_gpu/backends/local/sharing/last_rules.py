@@ -1,7 +1,7 @@
 """The rules that held last, as an arbiter keeps them among its own files for the next one: if the file is bad by then.
 
-Whose copies count is whose arbiter is believed anyhow: root's, that of the owner of the state directory, our own. Of
-several the newest is the last. What others could have written, or is damaged, is none.
+Copies of trusted arbiters count: root's, that of the owner of the state directory, our own. Of several the newest
+is the last. What others could have written, or is damaged, is none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def keep(own: Path, last: LastRules) -> None:
 def recall(state: Path) -> Iterator[LastRules]:
     """Return the kept rules that can be read, the newest first."""
     found = []
-    for user in dict.fromkeys(trust.trusted(state)):
+    for user in dict.fromkeys(trust.trusted_users(state)):
         with contextlib.suppress(OSError, ValueError), trust.opened(state, user, files.OWN) as own:
             written = os.stat(NAME, dir_fd=own, follow_symlinks=False).st_mtime_ns
             found.append((written, _decode(trust.read(own, NAME, user, MAX_BYTES))))

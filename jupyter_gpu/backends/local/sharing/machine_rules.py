@@ -49,7 +49,7 @@ _REFUSED = {
 _log = logging.getLogger(__name__)
 
 
-class Rules:
+class MachineRules:
     """The rules of one state directory. Where a file cannot be used, what held last holds, and ``problem`` says why.
 
     ``keeps``: the folder of an arbiter's own files; without it they are only read, as a server does it.
@@ -74,7 +74,7 @@ class Rules:
 
         return gpu_settings.of(self.settings, socket.gethostname(), gpu)
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Read the file; return whether other rules hold from now on. To be called in a thread."""
         before = self.settings
         begins = self._last is None

@@ -19,18 +19,18 @@ from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import paths as share_places
 
 from . import files, trust
-from .machine_rules import Rules
-from .supervisor import BOOT, GATE, Keeper
+from .machine_rules import MachineRules
+from .supervisor import BOOT, GATE, Supervisor
 
 if TYPE_CHECKING:  # loaded with the first look, not when a server starts
-    from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+    from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
     from jupyter_gpu.model.share import ShareUse
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
 SWITCHED_OFF = "the administrator of this machine has switched it off"
 MOST_TOLD = 2
-"""Most contested verdicts that the notice lists."""
+"""Most contested revocations that the notice lists."""
 NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
 DOUBT = (
     "GPU time on this machine is handed out by a process of user {user}, and your programs depend on it: it can make "
@@ -48,7 +48,7 @@ PRETENDED = (
 _log = logging.getLogger(__name__)
 
 
-class Seat:
+class PodClient:
     """One pod's side of time sharing. ``leave`` moves a process out of the pod.
 
     ``changed`` is called in another thread when the pod should look again.
@@ -58,7 +58,7 @@ class Seat:
         self._state = state.absolute()
         self._pod = pod
         self._link = files.gate(self._state, pod)
-        self._keeper = Keeper(self._state, leave, changed)
+        self._supervisor = Supervisor(self._state, leave, changed)
         self._user: int | None = None
         self._sure = True
         self._missing: float | None = None
@@ -71,12 +71,12 @@ class Seat:
         """Problem with the arbiter or its rules, for the administrator of this machine; empty if there is none."""
         self._lacks = "" if gate_files.local() else NO_GATE
         """Reason this server can never share GPU time; empty if it can."""
-        self._rules = Rules(self._state)
+        self._rules = MachineRules(self._state)
         self._taken_out: Mapping[str, str] = {}
         """Variables removed from this process's environment while shares are not enforced."""
         self._front: str | None = None
         """The folder of the gate that this process's own environment names."""
-        self._rules.look()
+        self._rules.reload()
 
     @property
     def missing(self) -> str:
@@ -127,36 +127,38 @@ class Seat:
         return self._missing is not None
 
     def follow(self, held: Mapping[str, int]) -> None:
-        """Have an arbiter running and poked, after each change, and the sockets where the programs look for them.
+        """Keep an arbiter running and notified after each change, and the sockets where the programs look for them.
 
         ``held``: milli by uuid.
         """
         if self._lacks:
             return
-        self._look()
+        self._follow_rules()
         before, self._held = self._held, dict(held)
-        self._keeper.need(bool(held))
+        self._supervisor.need(bool(held))
         if not held:
             self._missing, self.trouble = None, ""
             if self._user is None:
                 return
-        self._user = trust.living(self._state)
-        self._sure = self._user is None or self._user in trust.trusted(self._state)
+        self._user = trust.arbiter_user(self._state)
+        self._sure = self._user is None or self._user in trust.trusted_users(self._state)
         self._listen()
         try:
             if self._user is not None:
-                files.lead(self._link, files.sockets(self._state, self._user, self._pod))
+                files.link_to(self._link, files.sockets(self._state, self._user, self._pod))
             elif any(held.get(gpu, 0) < milli for gpu, milli in before.items()):
-                files.part(self._link)  # holders of a whole GPU go on without an arbiter, as long as this leads there
+                files.remove_link(
+                    self._link
+                )  # holders of a whole GPU go on without an arbiter, as long as this leads there
         except OSError as error:
             self.trouble = f"{self._link} can't be made ({error.strerror or error})."
             return
         if held:
             self.trouble = self._silent(time.monotonic())
 
-    def _look(self) -> None:
+    def _follow_rules(self) -> None:
         """Follow whether shares are enforced. Kernels inherit this process's environment, so it follows too."""
-        if not self._rules.look():
+        if not self._rules.reload():
             return
         if self.missing and os.environ.get(GATE) == str(self._link):
             self._taken_out = {**self._variables, **({VARIABLE: self._front} if self._front else {})}
@@ -189,7 +191,7 @@ class Seat:
         """Return the reason no arbiter serves the pod, if that lasts; empty otherwise."""
         if self._user is None:
             self._missing = now if self._missing is None else self._missing
-            return "" if now < self._missing + PATIENCE else self._keeper.problem or self._nobody()
+            return "" if now < self._missing + PATIENCE else self._supervisor.problem or self._nobody()
         self._missing = None
         if trust.silence(self._state, self._user) > files.SILENCE:
             return f"It runs (started by user {self._user}) but shows no sign of life for {files.SILENCE:g} seconds."
@@ -201,8 +203,8 @@ class Seat:
         pretends = trust.listening(self._state)
         return PRETENDED.format(user=min(pretends)) if pretends else "Nobody answers."
 
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Return the arbiter's verdicts on this pod; none if they cannot be read or it may not decide them."""
+    def revocations(self) -> tuple[Revocation, ...]:
+        """Return the arbiter's revocations for this pod; none if they can't be read or it may not decide them."""
         from jupyter_gpu.backends.local.sharing.rules import revocation  # with the first look
 
         try:
@@ -252,9 +254,9 @@ class Seat:
 
     def close(self, *, left: bool) -> None:
         """End with the server. ``left``: something of its pod goes on and must find its sockets; arbiters tidy then."""
-        self._keeper.stop()
+        self._supervisor.stop()
         if not left:
-            files.part(self._link)
+            files.remove_link(self._link)
 
 
 def _take_out(environment: Mapping[str, str]) -> None:

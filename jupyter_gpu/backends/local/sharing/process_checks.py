@@ -1,4 +1,4 @@
-"""Looks at processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
+"""Checks of processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
 
 To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
 program there is nothing to read. One that could not be looked at in time is refused, and finds the answer when it
@@ -16,12 +16,12 @@ PATIENCE = 0.005
 REST = 1.0
 """… but not at all for so long after one that took longer."""
 MOST = 256
-"""Looks that are under way, or whose answer was not fetched."""
+"""Checks that are under way, or whose answer was not fetched."""
 NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
 
 
-class Looks:
-    """Looks at the processes of one user: none of another user waits for them."""
+class ProcessChecks:
+    """Checks of the processes of one user: those of other users do not wait for them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

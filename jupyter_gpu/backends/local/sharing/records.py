@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import Neighbour, survey
+from jupyter_gpu.backends.local.other_pods import OtherPod, read_others
 from jupyter_gpu.backends.local.store import Session
 
 from . import files
@@ -20,7 +20,7 @@ _LINK = re.compile(r"[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | None:
+def read_pods(pods: Path, before: Mapping[str, OtherPod]) -> dict[str, OtherPod] | None:
     """Return all pods of this boot by uid, as they are now; None if the folder of their records is gone.
 
     What was known ``before`` stands for a record that is damaged: its server writes it again, or its last process ends.
@@ -33,7 +33,7 @@ def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | 
         contents = Session(folder).read()
     finally:
         os.close(folder)
-    found = {pod.uid: pod for pod in survey(contents.entries, "")}
+    found = {pod.uid: pod for pod in read_others(contents.entries, "")}
     return {uid: before[uid] for uid in contents.damaged if uid in before and uid in contents.sockets} | found
 
 
@@ -53,8 +53,8 @@ def traces(state: Path, home: Path) -> Traces:
 def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
     """Remove what is left of pods that are no more; ``known`` are those of which there was a record after ``found``.
 
-    The folder of the links belongs to whoever made it, who may put anything there: only links of ours are removed, and
-    none is followed.
+    The folder of the links belongs to the user that made it, who may put anything there: only links of ours are
+    removed, and none is followed.
     """
     beginnings = {pod[: files.SHORT] for pod in known}
     for name in found.folders - set(known):

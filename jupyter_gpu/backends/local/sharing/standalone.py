@@ -1,8 +1,8 @@
-"""An arbiter that whoever administers the machine has stand by: it belongs to no server, and stays when nobody shares.
+"""An arbiter that an administrator has stand by: it belongs to no server, and stays when no GPU is shared.
 
     python -m jupyter_gpu.backends.local.sharing [STATE]
 
-Programs of all users believe root's, and that of the owner of the state directory. Root's ends the one of an ordinary
+Programs of all users trust root's, and that of the owner of the state directory. Root's ends the one of an ordinary
 user, in order; for others it waits.
 """
 
@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu.backends.local.store import Store, default_path
+from jupyter_gpu.backends.local.store import StateStore, default_path
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from . import arbiter, files, trust
@@ -41,12 +41,12 @@ def main(arguments: list[str]) -> int:
     arbiter.begin()
     while True:
         try:
-            with Store(state).locked():  # made where it is missing; of root, if we are
+            with StateStore(state).locked():  # made where it is missing; of root, if we are
                 owner = state.stat().st_uid
         except (BackendUnavailable, OSError) as error:
             _log.error("%s", error)
             return 1
-        if os.geteuid() not in trust.trusted(state)[:2]:
+        if os.geteuid() not in trust.trusted_users(state)[:2]:
             _log.error("%s", NOT_BELIEVED.format(state=state, owner=owner))
             return 2
         try:
@@ -81,10 +81,10 @@ def _end_others(state: Path, had: threading.Event) -> None:
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(pid)
             try:
-                whose = trust.serving(state)
-                # Who has the lock is asked again when the descriptor is there: so that is of this very process.
-                if whose and not whose & set(trust.trusted(state)) and trust.server(state) == pid:
-                    _log.info("Process %s of user %s is asked to leave that.", pid, min(whose))
+                users = trust.serving(state)
+                # Ask again for the lock's holder when the descriptor is there: then it is of this very process.
+                if users and not users & set(trust.trusted_users(state)) and trust.server(state) == pid:
+                    _log.info("Process %s of user %s is asked to leave that.", pid, min(users))
                     signal.pidfd_send_signal(descriptor, signal.SIGTERM)
             finally:
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The keeper of an arbiter: one runs while this server has or wants a GPU. It waits in a thread, and never in the way.
+"""The supervisor of the arbiter: it keeps one running while this server has or wants a GPU, from a thread.
 
 The lock's holder starts the process and hands the locked descriptor over, so the lock is free at the very moment at
 which that process ends, whatever ended it; and the next server that waits starts another one.
@@ -52,10 +52,10 @@ def pause(failures: int, why: str) -> float:
     return float(min(FIRST_PAUSE * 2 ** min(failures, 20), LAST_PAUSE if why else KILLED_PAUSE))
 
 
-class Keeper:
-    """The keeper of an arbiter for one server. ``leave`` moves a process out of the pod.
+class Supervisor:
+    """The supervisor of the arbiter for one server. ``leave`` moves a process out of the pod.
 
-    ``changed`` is called in the keeper's thread when there is a new problem.
+    ``changed`` is called in the supervisor's thread when there is a new problem.
     """
 
     def __init__(self, state: Path, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
@@ -115,7 +115,7 @@ class Keeper:
         status = process.wait() if process else 0
         if status:
             self._thaw()
-        if status <= 0:  # whoever killed it knew why
+        if status <= 0:  # killed on purpose
             return status < 0, ""
         return True, f"It ended with status {status}; {files.home(self._state) / files.LOG} says why."
 

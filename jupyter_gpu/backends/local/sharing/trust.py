@@ -1,9 +1,9 @@
-"""The arbiter that is believed, and readers of its files: nothing that another user can have made or changed.
+"""The arbiter to trust, and readers of its files: nothing that another user can have made or changed.
 
-Everybody may listen in a folder of their own and say to hand out GPU time. Believed are, in this order, the arbiters of
-root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all others
-only the one that has the file `SERVING` locked, which the kernel tells (fcntl(2)): without root there may be none
-that is better, and programs are served by it; but its words are told as those of its user, and it takes no share away.
+Every user may listen in a folder of their own and claim to hand out GPU time. Trusted are, in this order, the arbiters
+of root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all
+others only the one that has the file `SERVING` locked, as the kernel says (fcntl(2)): without root there may be no
+better one, and programs are served by it; but its messages are shown as those of its user, and it revokes no share.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _check(descriptor: int, name: str, user: int, kind: Callable[[int], bool]) -
         raise PermissionError(errno.EPERM, "others than its owner can change it", name)
 
 
-# --- whose ------------------------------------------------------------------------------------------------------------
+# --- users ------------------------------------------------------------------------------------------------------------
 
 
-def trusted(state: Path) -> tuple[int, ...]:
+def trusted_users(state: Path) -> tuple[int, ...]:
     """Return the users whose arbiter may decide about our shares, the first that has one before the others."""
     with contextlib.suppress(OSError):
         return 0, state.stat().st_uid, os.geteuid()
@@ -99,18 +99,18 @@ def trusted(state: Path) -> tuple[int, ...]:
 
 
 def choose(listening: Collection[int], above: Collection[int], serving: Collection[int]) -> int | None:
-    """Choose the listening user to believe: the first of those ``above`` all others, else the lock's holder. Pure."""
+    """Choose the listening user to follow: the first of those ``above`` all others, else the lock's holder. Pure."""
     first = next((user for user in above if user in listening), None)
     return first if first is not None else min(set(listening) & set(serving), default=None)
 
 
-def living(state: Path) -> int | None:
-    """Return the user of the arbiter that is believed, which is poked as well; None where there is none."""
-    return choose(listening(state), trusted(state), serving(state))
+def arbiter_user(state: Path) -> int | None:
+    """Return the user of the arbiter to follow, which is notified as well; None where there is none."""
+    return choose(listening(state), trusted_users(state), serving(state))
 
 
 def listening(state: Path) -> frozenset[int]:
-    """Return the users who listen where their arbiter would; each of them is poked."""
+    """Return the users who listen where their arbiter would; each of them is notified."""
     with contextlib.suppress(OSError):
         arbiters = os.open(state / files.ARBITERS, _FOLDER)
         try:
@@ -124,7 +124,7 @@ def listening(state: Path) -> frozenset[int]:
 def _listens(state: Path, user: int) -> bool:
     try:
         with opened(state, user) as home:
-            return not notify.poke(Path(f"/proc/self/fd/{home}/{files.OWN}"), [files.POKED])
+            return not notify.send(Path(f"/proc/self/fd/{home}/{files.OWN}"), [files.NOTIFY_SOCKET])
     except OSError:
         return False
 
@@ -148,7 +148,7 @@ def server(state: Path) -> int:
     return 0
 
 
-class Serving:
+class ServingLock:
     """The arbiter's side of it: one for each process, which loses the lock by closing any descriptor of that file."""
 
     def __init__(self, state: Path) -> None:
@@ -156,9 +156,9 @@ class Serving:
         self._descriptor = -1
 
     def keep(self) -> bool:
-        """Try, in a thread, now and then, to have the lock. An arbiter without it is believed by fewer users."""
+        """Try, in a thread, now and then, to have the lock. An arbiter without it is trusted by fewer users."""
         try:
-            if not self._is_current():  # somebody has removed it
+            if not self._is_current():  # it was removed
                 self.close()
                 self._descriptor = _open_serving(self._path)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ def silence(state: Path, user: int) -> float:
     """Return the seconds since the last sign of life of that user's arbiter."""
     try:
         with opened(state, user, files.OWN) as own:
-            last = os.stat(files.POKED, dir_fd=own, follow_symlinks=False).st_mtime_ns
+            last = os.stat(files.NOTIFY_SOCKET, dir_fd=own, follow_symlinks=False).st_mtime_ns
     except OSError:
         return float("inf")
     return (time.monotonic_ns() - last) / 1e9

@@ -17,27 +17,27 @@ _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The message that somebody looks at a page that does not reach the server itself."""
+class LookMessage:
+    """The message that a page is visible that does not reach the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The message that somebody moved the slider on such a page."""
+class WishMessage:
+    """The message that the slider was moved on such a page."""
 
     name: str
     """Chosen by the page; the answer carries it, because all pages of a notebook hear it."""
     milli: int
 
 
-def read_message(content: Any) -> Look | Wish | None:
+def read_message(content: Any) -> LookMessage | WishMessage | None:
     """Read a page's message; None for anything else, for the page is outside."""
     try:
         body = strict.an_object(content, "message")
         if strict.required(body, "type", strict.one_of("look", "wish")) == "look":
-            return Look()
+            return LookMessage()
         name = strict.required(body, "id", strict.text(_ID))
-        return Wish(name, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
+        return WishMessage(name, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
     except strict.FieldError:
         return None
 

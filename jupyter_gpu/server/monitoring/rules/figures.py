@@ -22,7 +22,7 @@ _USED = ("guaranteed", "borrowed", "idle", "overrun")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Figures:
     """The figures known at one moment."""
 
     view: View
@@ -36,7 +36,7 @@ class Told:
     """Number of resizes that ended, by outcome."""
 
 
-def families(told: Told) -> Iterator[Metric]:
+def families(told: Figures) -> Iterator[Metric]:
     """Yield all figures; what is not known is left out, never 0."""
     yield from _amounts(told.view)
     yield _gauge("waiting_seconds", "How long this server waits for free GPUs by now", told.waiting)

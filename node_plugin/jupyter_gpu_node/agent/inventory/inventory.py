@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from jupyter_gpu.kube import Change, Kube, KubeError, Reflector
+from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
@@ -178,7 +178,7 @@ class Inventory:
         self._wake.set()
         self.changed()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: ObjectChange) -> None:
         self.node = None if change.kind == "removed" else change.object
         if not self._measured and self.node:  # the value of an earlier process is kept until we know better
             self._network = annotation.network_told(self.node)

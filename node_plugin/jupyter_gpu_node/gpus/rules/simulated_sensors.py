@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.model.view import GpuLoad
 
 if TYPE_CHECKING:  # loaded at the first question, not when a server starts
-    from jupyter_gpu.model.details import ProcessUse, Rates, Reading
+    from jupyter_gpu.model.details import LinkRates, ProcessUse, Reading
 
 SLOWDOWN = 90
 """°C."""
@@ -33,7 +33,7 @@ def reading(busy: float, uses: Iterable[ProcessUse], *, linked: bool) -> Reading
     return Reading(SLOWDOWN, POWER_LIMIT, _rates(_PCIE * busy), _rates(_NVLINK * busy) if linked else None, tuple(uses))
 
 
-def _rates(into: float) -> Rates:
-    from jupyter_gpu.model.details import Rates
+def _rates(into: float) -> LinkRates:
+    from jupyter_gpu.model.details import LinkRates
 
-    return Rates(int(into), int(into / 2))
+    return LinkRates(int(into), int(into / 2))

@@ -1,4 +1,4 @@
-"""Identity of a process: all that a Jupyter server needs of this package before the first share exists. Pure."""
+"""The identity of a process: pid and start time, so that a reused pid is never taken for the old process. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class ProcessId(NamedTuple):
     """A process, also after its pid belongs to another one."""
 
     pid: int
-    started: int
-    """Start time, as the kernel counts it."""
+    start: int
+    """Clock ticks after boot (`/proc/<pid>/stat`, field 22): no wall clock, so setting it back changes nothing."""
 
 
-Processes = frozenset[ProcessId]
+ProcessIds = frozenset[ProcessId]

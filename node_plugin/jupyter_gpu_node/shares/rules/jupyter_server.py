@@ -17,7 +17,7 @@ class StartedProcess(Protocol):
     """A process, of which is known when it started."""
 
     @property
-    def started(self) -> int:
+    def start(self) -> int:
         """Clock ticks after boot."""
 
 
@@ -59,7 +59,7 @@ def is_first(top: Ancestor, started: Iterable[int] | None) -> bool:
 
 def server(connected: Iterable[P]) -> P | None:
     """Return the Jupyter server among those from the container's first process: the oldest; None: none connected."""
-    return min(connected, key=lambda one: one.started, default=None)
+    return min(connected, key=lambda one: one.start, default=None)
 
 
 def makes_room(connected: Iterable[P], newcomer: P) -> P | None:
@@ -67,5 +67,5 @@ def makes_room(connected: Iterable[P], newcomer: P) -> P | None:
 
     So no process that the server has started can keep the server from its socket.
     """
-    youngest = max(connected, key=lambda one: one.started, default=None)
-    return youngest if youngest is not None and newcomer.started < youngest.started else None
+    youngest = max(connected, key=lambda one: one.start, default=None)
+    return youngest if youngest is not None and newcomer.start < youngest.start else None

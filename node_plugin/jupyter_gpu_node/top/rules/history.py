@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.share import Rates, ShareUse, rates
+from jupyter_gpu.model.share import ShareRates, ShareUse, rates
 from jupyter_gpu_node.shares.rules.share_file import KEEP, ShareFile, ShareKey
 
 
@@ -26,8 +26,8 @@ class ObservedShare:
     """Part of its earnings that it used lately."""
     written: int
     """Milliseconds since 1970."""
-    rates: Rates | None
-    """Rates since the reading before; None: there was none."""
+    rates: ShareRates | None
+    """ShareRates since the reading before; None: there was none."""
 
 
 class History:
@@ -35,7 +35,7 @@ class History:
 
     def __init__(self) -> None:
         self._updated = 0
-        self._before: dict[ShareKey, tuple[ShareFile, Rates | None]] = {}
+        self._before: dict[ShareKey, tuple[ShareFile, ShareRates | None]] = {}
 
     def update(self, files: Mapping[ShareKey, ShareFile], now: int) -> tuple[ObservedShare, ...]:
         """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
@@ -49,13 +49,13 @@ class History:
             for key, rate in sorted(found.items())
         )
 
-    def _rates(self, key: ShareKey, file: ShareFile) -> Rates | None:
+    def _rates(self, key: ShareKey, file: ShareFile) -> ShareRates | None:
         before, last = self._before.get(key, (None, None))
         if before is None:
             return None
         if file == before:
             # Of a whole GPU it is written seldom while it is used, of a share only if nothing happened.
-            return last if file.share.allocated == MILLI_PER_GPU else Rates()
+            return last if file.share.allocated == MILLI_PER_GPU else ShareRates()
         since = max(before.written, self._updated - (KEEP + 2 * file.share.period) // 1000)
         if file.share.allocated == MILLI_PER_GPU:
             since = before.written

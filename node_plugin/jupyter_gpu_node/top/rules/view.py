@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
-from jupyter_gpu.model.share import Rates, ShareUse
+from jupyter_gpu.model.share import ShareRates, ShareUse
 from jupyter_gpu.model.terminal import Style
 
 from .history import ObservedShare
@@ -88,7 +88,7 @@ def duration(microseconds: int) -> str:
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
-def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
+def bar(share: ShareUse, rates: ShareRates, width: int, style: Style) -> str:
     """Draw how the share spent the time since the last reading, to scale: the whole width is all of the time."""
     cells: list[tuple[str, str]] = []
     end = 0.0
@@ -178,7 +178,7 @@ def _percent(part: float | None) -> str:
     return "" if part is None else f"{part:.0%}"
 
 
-def _throttled(rates: Rates | None, style: Style) -> str:
+def _throttled(rates: ShareRates | None, style: Style) -> str:
     text = _percent(rates.throttled if rates else None)
     return _styled(text, "alarm", style) if rates and rates.throttled >= 0.005 else text
 

@@ -1,4 +1,4 @@
-"""The claims of pods on GPUs, as the records say them, and how far they are believed. Pure."""
+"""The claims of pods on GPUs, as the records say them, and how far these are trusted. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shares = Mapping[str, Mapping[str, Terms]]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """A GPU of a pod."""
 
     pod: str
@@ -26,7 +26,7 @@ class Claim:
     """Bytes of memory that its programs may have together; None: as many as there are."""
 
 
-def claims(record: Record) -> tuple[Claim, ...]:
+def claims(record: Record) -> tuple[ShareClaim, ...]:
     """List all that the pod may use: what is attached, and what it gave back and its programs still have open.
 
     The latter go on in their turns until they end. The memory in the wish is meant for each share.
@@ -38,7 +38,7 @@ def claims(record: Record) -> tuple[Claim, ...]:
     for share in record.attached.shares:
         milli[share.uuid] = max(share.milli, milli.get(share.uuid, 0))
     return tuple(
-        Claim(record.uid, gpu, amount, memory if amount < MILLI_PER_GPU else None)
+        ShareClaim(record.uid, gpu, amount, memory if amount < MILLI_PER_GPU else None)
         for gpu, amount in milli.items()
         if _is_name(gpu)
     )
@@ -53,19 +53,19 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def apportion(wanted: Iterable[Claim], before: Shares) -> dict[str, dict[str, Terms]]:
+def apportion(wanted: Iterable[ShareClaim], before: Shares) -> dict[str, dict[str, Terms]]:
     """Return the shares from now on; those of a GPU are together never above the whole of it.
 
     Honest records never claim more. False ones harm no pod that was there before: what is served already stays,
     and only what is left of the GPU goes to pods that are new or claim more than ``before``.
     """
-    by_gpu: dict[str, dict[str, Claim]] = {}
+    by_gpu: dict[str, dict[str, ShareClaim]] = {}
     for claim in wanted:
         by_gpu.setdefault(claim.gpu, {})[claim.pod] = claim
     return {gpu: _of_one(pods, before.get(gpu, {})) for gpu, pods in sorted(by_gpu.items())}
 
 
-def _of_one(pods: Mapping[str, Claim], before: Mapping[str, Terms]) -> dict[str, Terms]:
+def _of_one(pods: Mapping[str, ShareClaim], before: Mapping[str, Terms]) -> dict[str, Terms]:
     kept = {pod: min(before[pod].milli, claim.milli) for pod, claim in pods.items() if pod in before}
     room = MILLI_PER_GPU - sum(kept.values())
     found: dict[str, Terms] = {}

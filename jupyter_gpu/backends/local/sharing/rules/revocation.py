@@ -1,34 +1,35 @@
-"""The arbiter's verdict for a pod whose share it takes away: the text of that file, and how long it stands. Pure."""
+"""The revocation of a pod's share by the arbiter: the text of its file, and how long it is in force. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jupyter_gpu.backends.local.process_id import Process
+from jupyter_gpu.backends.local.process_id import process_json, read_process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import read_uuid
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 MAX_BYTES = 64 * 1024
-MAX_VERDICTS = 64
+MAX_REVOCATIONS = 64
 MAX_PROCESSES = 256
 MAX_REASON = 512
 NAME = "verdicts.json"
 """Name of the file, beside the sockets of the pod."""
 
-_read_processes = strict.list_of(Process.from_json, MAX_PROCESSES)
+_read_processes = strict.list_of(read_process, MAX_PROCESSES)
 
 
-class Verdict(NamedTuple):
-    """The decision that a share of one GPU is taken away."""
+class Revocation(NamedTuple):
+    """The decision to take away a share of one GPU."""
 
     key: str
-    """No two verdicts have the same: the pod's record names those that were carried out."""
+    """Unique key: the pod's record names the revocations that were carried out."""
     gpu: str
     reason: str
     """Reason in plain words for the user."""
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessId, ...] = ()
     """Processes that used the GPU for that share then."""
 
     def to_json(self) -> dict[str, Any]:
@@ -37,11 +38,11 @@ class Verdict(NamedTuple):
             "key": self.key,
             "gpu": self.gpu,
             "reason": strict.printable(self.reason, MAX_REASON),
-            "processes": [process.to_json() for process in self.processes[:MAX_PROCESSES]],
+            "processes": [process_json(process) for process in self.processes[:MAX_PROCESSES]],
         }
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "verdict") -> Verdict:
+    def from_json(cls, value: Any, key: str = "verdict") -> Revocation:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -52,30 +53,30 @@ class Verdict(NamedTuple):
         )
 
 
-_read_verdicts = strict.list_of(Verdict.from_json, MAX_VERDICTS)
+_read_revocations = strict.list_of(Revocation.from_json, MAX_REVOCATIONS)
 
 
-def encode(verdicts: Iterable[Verdict]) -> bytes:
+def encode(revocations: Iterable[Revocation]) -> bytes:
     """Write the text of the file."""
-    return strict.dumps({"verdicts": [verdict.to_json() for verdict in verdicts]}).encode()
+    return strict.dumps({"verdicts": [revocation.to_json() for revocation in revocations]}).encode()
 
 
-def decode(text: bytes) -> tuple[Verdict, ...]:
+def decode(text: bytes) -> tuple[Revocation, ...]:
     """Read that text; raises `FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "what the arbiter decided")
-    return strict.required(body, "verdicts", _read_verdicts)
+    return strict.required(body, "verdicts", _read_revocations)
 
 
-def stands(verdict: Verdict, record: Record) -> bool:
+def is_in_force(revocation: Revocation, record: Record) -> bool:
     """Tell whether the pod may still not use that GPU.
 
-    Its server writes the key of the verdict and the smaller decision at once. So a GPU that is allocated after that was
-    granted anew, and one that only drains is what was taken away.
+    Its server writes the key of the revocation and the smaller decision at once. So a GPU that is allocated after that
+    was granted anew, and one that only drains is what was taken away.
     """
     attached, allocated = record.attached, record.allocated
     in_hand = {one.uuid for one in attached.shares} | {one.uuid for one in attached.draining} if attached else set()
-    has = verdict.gpu in in_hand
-    if verdict.key not in record.judged:
+    has = revocation.gpu in in_hand
+    if revocation.key not in record.revocations:
         return has
-    granted = allocated is not None and any(one.uuid == verdict.gpu for one in allocated.shares)
+    granted = allocated is not None and any(one.uuid == revocation.gpu for one in allocated.shares)
     return has and not granted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 
 # --- what happens -----------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ class TurnEnded:
     """The end of a share's turn that was requested on behalf of its stopped processes."""
 
     share: str
-    there: Processes
+    there: ProcessIds
     """Those of the `ViolationRecord.avoiders` that have not ended."""
 
 
@@ -91,7 +91,7 @@ class Stop:
     """An order to stop these processes, and to tell the share's user why."""
 
     share: str
-    processes: Processes
+    processes: ProcessIds
     reason: str
     """Empty: the user was told before."""
 
@@ -101,7 +101,7 @@ class Continue:
     """An order to let these processes run again."""
 
     share: str
-    processes: Processes
+    processes: ProcessIds
 
 
 @dataclass(frozen=True, slots=True)

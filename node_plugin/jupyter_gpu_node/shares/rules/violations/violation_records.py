@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 
 from .penalties import Penalties
 
@@ -33,10 +33,10 @@ class ViolationRecord:
     """Bytes above its limit that were never granted, at the last look at its memory."""
     hoards: int = 0
     """Number of such looks in a row that saw more than may be an error."""
-    stopped: Processes = frozenset()
+    stopped: ProcessIds = frozenset()
     since: int = 0
     """Time when they were stopped."""
-    avoiders: Processes = frozenset()
+    avoiders: ProcessIds = frozenset()
     """Observed processes that never ask."""
     api: str = ""
     """API by which all of these use the GPU, if it cannot ask for turns; empty: they could ask."""
@@ -65,7 +65,7 @@ def to_plain(state: State) -> dict[str, Any]:
         share: {
             "strikes": one.strikes,
             "struck": one.struck,
-            "stopped": [[each.pid, each.started] for each in sorted(one.stopped)],
+            "stopped": [[each.pid, each.start] for each in sorted(one.stopped)],
             "taken": one.taken,
         }
         for share, one in state.items()
@@ -78,7 +78,7 @@ def from_plain(plain: Any) -> State:
         found = {}
         for share, one in plain.items():
             stopped = frozenset(ProcessId(*each) for each in one["stopped"])
-            whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.started))]
+            whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.start))]
             if not all(type(number) is int and number >= 0 for number in whole) or not all(one.pid for one in stopped):
                 raise ValueError("a process or a moment is not a whole number")
             if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):

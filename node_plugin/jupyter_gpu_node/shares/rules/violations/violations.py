@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from jupyter_gpu_node.processes.rules.process_id import Processes, ProcessId
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 
 from .events import (
     Continue,
@@ -63,9 +63,9 @@ class Present:
     A process rests if its user or a debugger stopped it, or if it is about to end: it is left as it is.
     """
 
-    processes: Mapping[str, Processes] = field(default_factory=dict)
-    never: Processes = frozenset()
-    resting: Processes = frozenset()
+    processes: Mapping[str, ProcessIds] = field(default_factory=dict)
+    never: ProcessIds = frozenset()
+    resting: ProcessIds = frozenset()
     excused: frozenset[str] = frozenset()
     """Shares that have the GPU, all of whose processes that have it rest."""
     throttled: Mapping[str, int] = field(default_factory=dict)
@@ -155,7 +155,7 @@ def _let_be(one: ViolationRecord) -> ViolationRecord:
 
 
 def _between_turns(
-    share: str, one: ViolationRecord, there: Processes, now: int, orders: list[EnforcementOrder]
+    share: str, one: ViolationRecord, there: ProcessIds, now: int, orders: list[EnforcementOrder]
 ) -> ViolationRecord:
     """Stop the avoiders of a share whose turn is over."""
     if one.stopped or one.taken or not one.kept:
@@ -179,7 +179,7 @@ def _count_use(
         one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0, slowly=0)
         return one if rests < RESTS else _let_be(one)
     seen = used * 1000 > penalties.tolerance * passed
-    avoiders = one.avoiders | foreign.keys() if seen else Processes()
+    avoiders = one.avoiders | foreign.keys() if seen else ProcessIds()
     sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
     slow = max(0, one.slowly + beyond - SLOW_DOUBT * passed // 1000)
     return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
@@ -255,7 +255,7 @@ def _excused(
 
 
 def _corrected(
-    share: str, one: ViolationRecord, stoppable: Processes, never: Processes, orders: list[EnforcementOrder]
+    share: str, one: ViolationRecord, stoppable: ProcessIds, never: ProcessIds, orders: list[EnforcementOrder]
 ) -> ViolationRecord:
     """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."

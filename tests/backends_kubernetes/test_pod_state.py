@@ -1,4 +1,4 @@
-"""What the node plugin tells of a pod is checked like all that comes from outside."""
+"""The node plugin's messages about a pod are checked like all input from outside."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.kubernetes.rules.pod_state import Told, read_told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate, read_pod_update
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.agent.pod_events import summary
 
@@ -31,8 +31,10 @@ def test_what_the_node_plugin_writes_is_understood() -> None:
     for more in ({}, ending):
         whole = {"metadata": {**METADATA, "annotations": {**ours, "other": "x"}, "labels": {}, **more}, "spec": {}}
         told = {"metadata": {**METADATA, "annotations": ours, **more}}
-        assert read_told({"pod": summary(whole), "gone": True, "trouble": "away"}) == Told(told, True, "away")
-    assert read_told({"pod": None, "gone": False, "trouble": ""}) == Told(None, False, "")
+        assert read_pod_update({"pod": summary(whole), "gone": True, "trouble": "away"}) == PodUpdate(
+            told, True, "away"
+        )
+    assert read_pod_update({"pod": None, "gone": False, "trouble": ""}) == PodUpdate(None, False, "")
     assert summary({"metadata": {"uid": "u"}})["metadata"]["annotations"] == {}
 
 
@@ -56,7 +58,7 @@ def test_what_the_node_plugin_writes_is_understood() -> None:
 def test_what_cannot_be_meant_is_refused(wrong: Any) -> None:
     """With a sentence, and no other exception."""
     with pytest.raises(strict.FieldError):
-        read_told(wrong)
+        read_pod_update(wrong)
 
 
 JSON = st.recursive(
@@ -69,7 +71,7 @@ JSON = st.recursive(
 def test_whatever_comes(pod: Any, gone: Any, trouble: Any) -> None:
     """It is understood or refused."""
     try:
-        told = read_told({"pod": pod, "gone": gone, "trouble": trouble})
+        told = read_pod_update({"pod": pod, "gone": gone, "trouble": trouble})
     except strict.FieldError:
         return
     assert told.gone == gone

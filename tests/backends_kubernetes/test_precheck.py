@@ -1,4 +1,4 @@
-"""What is refused at once is what the scheduler would refuse, and never more."""
+"""The precheck refuses what the scheduler would refuse, and never more."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ def test_it_never_refuses_what_the_scheduler_would_serve(
     topology: str | None,
     limit: int | None,
 ) -> None:
-    """Who decides is the scheduler: this may only say earlier what it would say."""
+    """The scheduler decides: the precheck may only say earlier what it would say."""
     node = inventory(gpus, island=2, models=MODELS, memory=(80, 40, 16))
     wish = Wish(pieces * (each or 1000), each=each, model=model, memory=memory, topology=topology)
     told = precheck.refuse(wish, limit=limit, gpus=node)

@@ -46,7 +46,7 @@ def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
     roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")
     roots.more(100)
     standing = Standing(roots)
-    roots.until(lambda: trust.living(roots.state) == 0, "root's arbiter")
+    roots.until(lambda: trust.arbiter_user(roots.state) == 0, "root's arbiter")
     assert f"of user {ONE} is asked to leave" in standing.said()
     roots.until(lambda: "ShareNotice" not in roots.conditions(second), "the end of the notice")
     roots.until(lambda: trust.serving(roots.state) == {0}, "the lock")
@@ -57,10 +57,10 @@ def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
         program.send(signal.SIGKILL)
     for server in (first, second):
         server.ask("request", milli=0)
-    with_nobody = (files.home(roots.state, 0) / files.OWN / files.POKED).stat
+    with_nobody = (files.home(roots.state, 0) / files.OWN / files.NOTIFY_SOCKET).stat
     begun = with_nobody().st_mtime_ns
     roots.until(lambda: with_nobody().st_mtime_ns > begun + 4 * 10**9, "four seconds in which nobody has a GPU")
-    assert trust.living(roots.state) == 0
+    assert trust.arbiter_user(roots.state) == 0
     assert standing.end() == 0
     second.ask("request", milli=500)
     roots.until(lambda: trust.serving(roots.state) == {OTHER}, "the next one")
@@ -113,7 +113,7 @@ def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(roots: Machine) -
 def test_an_arbiter_serves_no_programs_that_it_cannot_see(roots: Machine) -> None:
     """In a pid namespace of its own, the kernel tells it nothing of them: they wait, are told why, and go on later."""
     standing = Standing(roots, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-    roots.until(lambda: trust.living(roots.state) == 0, "an arbiter")
+    roots.until(lambda: trust.arbiter_user(roots.state) == 0, "an arbiter")
     server = share(roots, ONE, 500)
     roots.until(lambda: "another container" in roots.conditions(server).get("ShareServerMissing", ""), "the panel")
     program = roots.run(server, *HOG)

@@ -1,4 +1,4 @@
-"""Whose arbiter is believed, and that nobody puts words into its mouth: real files, locks and users."""
+"""Trust in arbiters, and files that no other user can forge: real files, locks and users."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import Process, boot, namespace
+from jupyter_gpu.backends.local.process_id import boot, namespace
 from jupyter_gpu.backends.local.sharing import files, stopped_elsewhere, trust
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.ending import meant
-from jupyter_gpu.backends.local.sharing.pod_client import Seat
-from jupyter_gpu.backends.local.sharing.revoker import Sentencing
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
+from jupyter_gpu.backends.local.sharing.revoker import Revoker
 from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from jupyter_gpu.model import strict
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.test_share_files import SHARE
 
@@ -56,14 +56,14 @@ def listening(state: Path, user: int) -> Iterator[Path]:
     (state / files.ARBITERS).chmod(0o1777)
     for path in (own.parent, own):
         os.chown(path, user, -1)
-    with notify.listen(own, files.POKED):
+    with notify.listen(own, files.NOTIFY_SOCKET):
         yield own
 
 
 @contextlib.contextmanager
 def locking(state: Path, user: int) -> Iterator[None]:
     """A process of that user has the lock."""
-    made = trust.Serving(state)
+    made = trust.ServingLock(state)
     assert made.keep()
     made.close()
     command = [sys.executable, "-I", "-S", "-c", LOCKER, str(state / trust.SERVING), str(user)]
@@ -93,20 +93,20 @@ def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], se
 
 @pytest.mark.root
 def test_a_lower_number_is_no_claim(state: Path) -> None:
-    """Who listens and has no lock is nobody; who has it is believed as long as nobody better listens."""
+    """An arbiter without the lock counts for nothing; the lock's holder is trusted as long as no better one listens."""
     with listening(state, LOW), listening(state, HIGH):
         assert trust.listening(state) == {LOW, HIGH}
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
         with locking(state, HIGH):
             assert trust.serving(state) == {HIGH}
-            assert trust.living(state) == HIGH
+            assert trust.arbiter_user(state) == HIGH
             with listening(state, 0):
-                assert trust.living(state) == 0
+                assert trust.arbiter_user(state) == 0
             os.chown(state, LOW, -1)
-            assert trust.living(state) == LOW
+            assert trust.arbiter_user(state) == LOW
             os.chown(state, 0, -1)
-            assert trust.living(state) == HIGH
-        assert trust.living(state) is None
+            assert trust.arbiter_user(state) == HIGH
+        assert trust.arbiter_user(state) is None
     assert trust.listening(state) == frozenset()
 
 
@@ -114,12 +114,12 @@ def test_a_lower_number_is_no_claim(state: Path) -> None:
 def test_a_lock_alone_is_no_arbiter(state: Path) -> None:
     """Nor does it help another user, who listens."""
     with listening(state, LOW), locking(state, HIGH):
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
 
 
 def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
     """A file that was removed is made anew; what is no file is none, and costs nobody anything else."""
-    serving = trust.Serving(state)
+    serving = trust.ServingLock(state)
     try:
         assert serving.keep()
         assert serving.keep()
@@ -140,7 +140,7 @@ def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
 
 def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
     """Until that one ends: then it is ours at the next look."""
-    serving = trust.Serving(state)
+    serving = trust.ServingLock(state)
     with locking(state, ME):
         assert trust.serving(state) == {ME}
         assert not serving.keep()
@@ -151,31 +151,31 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
-VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = violation_records.ViolationRecord(1.0, 5, stopped=meant([Process(7, 70)]))
+REVOCATIONS = revocation.encode([Revocation("key", GPU, "A reason.")])
+OFFENCES = violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))
 
 
-def seat(state: Path) -> Seat:
+def pod_client(state: Path) -> PodClient:
     """A pod's, which believes our own user's arbiter."""
-    found = Seat(state, UID, lambda _: None, lambda: None)
+    found = PodClient(state, UID, lambda _: None, lambda: None)
     found._user = ME
     return found
 
 
 def recalled(state: Path) -> object:
     """By the next arbiter."""
-    sentencing = Sentencing(state, files.home(state), Clients(), lambda: None)
-    sentencing.recall(UID)
-    return sentencing.taken
+    revoker = Revoker(state, files.home(state), Clients(), lambda: None)
+    revoker.recall(UID)
+    return revoker.taken
 
 
 FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
-    "verdicts": (f"{UID}/shares/{revocation.NAME}", VERDICTS, lambda state: seat(state).verdicts()),
-    "recalled": (f"{UID}/shares/{revocation.NAME}", VERDICTS, recalled),
+    "verdicts": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, lambda state: pod_client(state).revocations()),
+    "recalled": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, recalled),
     "use": (
         f"{UID}/shares/{GPU}.json",
         strict.dumps({**SHARE.to_json(), "written": 1}).encode(),
-        lambda state: seat(state).sample([GPU]),
+        lambda state: pod_client(state).sample([GPU]),
     ),
     "problem": ("own/problem", b"Words.", lambda state: trust.problem(state, ME)),
     "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not trust.sees_us(state, ME)),
@@ -258,7 +258,7 @@ def test_a_file_that_others_could_have_written_says_nothing(state: Path, what: s
 @pytest.mark.parametrize("above", [0, 1])
 @pytest.mark.parametrize("what", FILES)
 def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, forge: Callable[..., None]) -> None:
-    """Who can change a folder can put any file there."""
+    """A user that can change a folder can put any file there."""
     name, text, reads = FILES[what]
     path = written(state, name, text)
     assert reads(state)
@@ -270,7 +270,7 @@ def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, 
 
 @pytest.mark.parametrize("what", sorted(set(FILES) - {"recalled"}))
 def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
-    """Whoever made it could lead us anywhere."""
+    """The user that made the link could lead us anywhere."""
     name, text, reads = FILES[what]
     written(state, name, text)
     assert reads(state)
@@ -284,7 +284,7 @@ def test_what_was_read_is_what_was_written(state: Path) -> None:
     assert trust.silence(state, ME) == float("inf")
     for name, text, _ in FILES.values():
         written(state, name, text)
-    assert seat(state).verdicts() == revocation.decode(VERDICTS)
-    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
+    assert pod_client(state).revocations() == revocation.decode(REVOCATIONS)
+    assert stopped_elsewhere.stopped(state) == {ProcessId(7, 70)}
     assert trust.problem(state, ME) == "Words."
     assert recalled(state) == {(UID, GPU)}

@@ -239,7 +239,7 @@ def test_fifo_does_not_block(env: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["owner", "mode", "link"])
 @pytest.mark.root
 def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path, wrong: str) -> None:
-    """Who can write the file chooses where the secret goes."""
+    """A user that can write the file chooses where the secret goes."""
     path = write(tmp_path, 1)
     if wrong == "owner":
         os.chown(path, 12345, 12345)
@@ -336,7 +336,7 @@ def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: 
     assert (found.sock, found.token, found.file) == ("/run/door.sock", "secret", str(path))
 
 
-PLACE = outside.Place("http://127.0.0.1:1/", "/home/ann", container=False)
+PLACE = outside.RunningServer("http://127.0.0.1:1/", "/home/ann", container=False)
 
 
 def test_what_a_pod_guards() -> None:

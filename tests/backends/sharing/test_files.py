@@ -1,4 +1,4 @@
-"""What is believed of the state directory, in which every user of the machine may make files."""
+"""Trust in the state directory, in which every user of the machine may make files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 
@@ -33,7 +34,7 @@ def serving(state: Path, user: int = ME) -> Iterator[None]:
     """An arbiter of that user is there: whoever listens is one."""
     own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
-    with notify.listen(own, files.POKED):
+    with notify.listen(own, files.NOTIFY_SOCKET):
         yield
 
 
@@ -56,7 +57,7 @@ def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
 def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
-    """Whoever was here first may have made anything."""
+    """The first user here may have made anything."""
     path = state / files.LOCK
     if kind == "link":
         path.symlink_to(state / "elsewhere")
@@ -116,10 +117,10 @@ def test_a_long_log_begins_anew(state: Path) -> None:
 
 def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
     """Its socket alone is none."""
-    assert trust.living(state) is None
+    assert trust.arbiter_user(state) is None
     with serving(state):
-        assert trust.living(state) == ME
-    assert trust.living(state) is None
+        assert trust.arbiter_user(state) == ME
+    assert trust.arbiter_user(state) is None
     assert trust.silence(state, ME + 1) == float("inf")
 
 
@@ -128,11 +129,11 @@ def test_nobody_speaks_for_another_user(state: Path) -> None:
     """A folder must belong to the user whose number it has, wholly."""
     os.chown(state, 4321, -1)
     with serving(state, 4321):
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
         os.chown(files.home(state, 4321), 4321, -1)
-        assert trust.living(state) == 4321
+        assert trust.arbiter_user(state) == 4321
         files.home(state, 4321).chmod(0o1777)
-        assert trust.living(state) is None
+        assert trust.arbiter_user(state) is None
 
 
 def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
         files.beat(own)
         assert trust.silence(state, ME) < 60
         old = time.monotonic_ns() - 1000 * 10**9
-        os.utime(own / files.POKED, ns=(old, old))
+        os.utime(own / files.NOTIFY_SOCKET, ns=(old, old))
         assert 999 < trust.silence(state, ME) < 1060
 
 
@@ -176,18 +177,18 @@ def test_a_link_leads_where_it_should(state: Path) -> None:
     """In one step, as often as needed; what is no link stays."""
     link, plain = state / "link", state / "plain"
     for target in ("a", "b", "b"):
-        files.lead(link, Path(target))
+        files.link_to(link, Path(target))
         assert link.readlink() == Path(target)
     assert [path.name for path in state.iterdir()] == ["link"]
-    files.part(link)
-    files.part(link)
+    files.remove_link(link)
+    files.remove_link(link)
     plain.write_text("")
-    files.part(plain)
+    files.remove_link(plain)
     assert [path.name for path in state.iterdir()] == ["plain"]
     folder = state / "folder"
     (folder / "full").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        files.lead(folder, Path("a"))
+        files.link_to(folder, Path("a"))
     assert sorted(path.name for path in state.iterdir()) == ["folder", "plain"]
 
 
@@ -198,7 +199,7 @@ def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
     known, gone = "1" * 32, "2" * 32
     for pod in (known, gone):
         (home / pod / "shares").mkdir(parents=True)
-        files.lead(gates / pod[: files.SHORT], home / pod)
+        files.link_to(gates / pod[: files.SHORT], home / pod)
     (gates / ("3" * 16)).mkdir()
     traces = records.traces(state, home)
     records.tidy(state, home, traces, [known])
@@ -207,7 +208,7 @@ def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
 
 
 def test_nothing_is_removed_through_a_link(state: Path) -> None:
-    """Whoever made the folder of the links can put anything in its place."""
+    """The user that made the folder of the links can put anything in its place."""
     files.make_home(state)
     elsewhere = state / "elsewhere"
     (elsewhere / ("4" * 16)).mkdir(parents=True)
@@ -232,14 +233,14 @@ def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
 
 
 def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
-    """Of this boot, from files that can be read and belong to whom they say."""
+    """Processes of this boot count, from files that can be read and belong to the user that they name."""
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
     stopped_processes.save(
-        file, {"GPU-1": {UID: violation_records.ViolationRecord(1.0, 5, stopped=ending.meant([Process(7, 70)]))}}
+        file, {"GPU-1": {UID: violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))}}
     )
     (state / files.ARBITERS / "12345678").mkdir()
-    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
+    assert stopped_elsewhere.stopped(state) == {ProcessId(7, 70)}
     body = file.read_text()
     for text in ("", "[]", body.replace(boot(), "another"), body.replace("70", '"x"')):
         file.write_text(text)
@@ -252,9 +253,9 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:
     """The arbiter ends with the first."""
-    assert records.look(state / "pods", {}) is None
+    assert records.read_pods(state / "pods", {}) is None
     (state / "pods").mkdir()
-    assert records.look(state / "pods", {}) == {}
+    assert records.read_pods(state / "pods", {}) == {}
 
 
 def test_ending_a_process_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,24 @@
-"""What is believed of other pods' records; pure."""
+"""Trust in other pods' records; pure."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 claims = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000)).map(
     lambda found: tuple(GpuShare(uuid, milli) for uuid, milli in found.items())
 )
-neighbours = st.lists(st.tuples(claims, claims, st.booleans()), max_size=5).map(
+other_pods = st.lists(st.tuples(claims, claims, st.booleans()), max_size=5).map(
     lambda found: [
-        Neighbour(
-            Record(f"{number:032x}", Process(1, 1), "boot", 1, allocated=Allocated(1, one), attached=Attached(1, two)),
+        OtherPod(
+            Record(
+                f"{number:032x}", ProcessId(1, 1), "boot", 1, allocated=Allocated(1, one), attached=Attached(1, two)
+            ),
             owner=0,
             dead=dead,
         )
@@ -26,8 +28,8 @@ neighbours = st.lists(st.tuples(claims, claims, st.booleans()), max_size=5).map(
 own = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
 
 
-@given(neighbours, own)
-def test_nobody_is_believed_beyond_the_whole_of_a_gpu(others: list[Neighbour], mine: dict[str, int]) -> None:
+@given(other_pods, own)
+def test_nobody_is_believed_beyond_the_whole_of_a_gpu(others: list[OtherPod], mine: dict[str, int]) -> None:
     """With what we hold all claims together are at most one GPU, and true claims are believed wholly."""
     believed = states(others, mine, lambda allocated: False)
     for uuid in "abc":
