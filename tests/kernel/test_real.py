@@ -398,8 +398,8 @@ def test_devices_really_open(tmp_path: Path) -> None:
 def test_kernel_is_told_without_asking(kernel: Kernel, server: Server) -> None:
     """The file that spares kernels to ask follows the panel; it goes with the server."""
     kernel.run(
-        "import os\nfrom jupyter_gpu.common.attached import Reader\n"
-        "def told(): return len(Reader(os.environ['JUPYTER_GPU_ATTACHED']).read().gpus)"
+        "import os\nfrom jupyter_gpu.common.attached import AttachedReader\n"
+        "def told(): return len(AttachedReader(os.environ['JUPYTER_GPU_ATTACHED']).read().gpus)"
     )
     assert kernel.run("print(told())") == "0"
     server.gpus(3)
