@@ -53,7 +53,7 @@ class ResumeGuard:
             self.cleanup_process.hold(*map(_named, wanted))
         except OSError as error:
             if not self._warned:
-                _log.warning("If this process is killed, what it stopped runs again only at its next start: %s", error)
+                _log.warning("If this process is killed, what it stopped runs again at its next start only: %s", error)
             self._warned = True
         signals.stop(wanted)
 
