@@ -11,7 +11,7 @@ from scripts.lib.layers import LANE, WIDTH, Layout, arrange
 
 BETWEEN, MARGIN, LINE = 62, 26, 15
 LETTER = 6.7
-"""Of a small letter in a wide font: which font a reader has is not known."""
+"""Width of a small letter in a wide font: which font a reader has is not known."""
 
 STYLE = """
     .page { fill: #ffffff }

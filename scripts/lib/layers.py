@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 WIDTH, GAP, LANE = 240, 22, 16
-"""Of a box, between places in a layer, and of an arrow that passes a layer."""
+"""Sizes of a box, of the gap between places in a layer, and of an arrow that passes a layer."""
 SWEEPS, MOVES = 24, 80
 
 

@@ -1,4 +1,4 @@
-"""What the documentation says of the source tree is so: tables and pictures, and every file, folder and name."""
+"""The documentation describes the source tree as it is: tables and pictures, and every file, folder and name."""
 
 from __future__ import annotations
 

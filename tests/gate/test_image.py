@@ -1,4 +1,4 @@
-"""What an image of a module says of its variables."""
+"""Sizes of a module's variables, as its image declares them."""
 
 import ctypes
 import struct

@@ -106,7 +106,7 @@ def _program(place: Place, text: str, **env: str) -> Program:
 
 
 def _said(place: Place, text: str, *, limit: int = 64 * MIB, **env: str) -> tuple[list[str], Connection]:
-    """What a program of a share with that limit says; it says "board" where the GPU's own word is wanted."""
+    """Return the output of a program of a share with that limit; it says "board" to ask for the GPU's own figure."""
     with place.stub() as stub, _program(place, text, **env) as program:
         connection = stub.accept()
         connection.limit = limit
@@ -172,7 +172,7 @@ say(left(), board())
 
 
 def test_managed_memory_may_be_more_than_the_share_has(place: Place) -> None:
-    """What fits counts; what does not is not refused, and has none of the GPU."""
+    """Managed memory that fits counts; the rest is not refused, and takes none of the GPU."""
     program = f"""{BOARD}
 small = new("cuMemAllocManaged", SIZE, 1)
 say(left(), board())
@@ -224,7 +224,7 @@ say(left(), board())
 
 
 def test_a_pool_keeps_as_much_as_its_threshold_says(place: Place) -> None:
-    """What is above it goes back at the next wait, and does not count; when it is trimmed or destroyed all does."""
+    """Memory above it goes back at the next wait, and does not count; a trim or the pool's end gives all back."""
     program = f"""{BOARD}{POOLS["a pool of its own"]}
 keeps(pool, 16 * MIB)
 call("cuMemFreeAsync", new("cuMemAllocAsync", SIZE, 0), 0)
@@ -286,7 +286,7 @@ say(tried(launches, 65 * MIB, 1), left(), board())
 
 
 def test_a_reset_gives_everything_back(place: Place) -> None:
-    """What was allocated from pools, too, which end with no context."""
+    """Allocations from pools go as well, which end with no context."""
     program = f"""{BOARD}
 new("cuMemAllocAsync", 8 * MIB, 0)
 new("cuMemAlloc_v2", 8 * MIB)

@@ -102,5 +102,5 @@ def test_numba(place: Place) -> None:
 
 
 def test_pycuda(place: Place) -> None:
-    """What kernels print, and variables; its symbols are linked."""
+    """The buffer of what kernels print, and variables; its symbols are linked."""
     assert _said(place, "pycuda", PYCUDA) == ["48", "refused", "32"]

@@ -45,7 +45,7 @@ def test_streams_do_not_wait_for_each_other_by_the_gate(place: Place, what: str)
 
 
 def test_an_idle_lease_of_silent_threads_is_given_back(place: Place) -> None:
-    """What each launched last has an event of its own: nobody has to be asked whether it has ended."""
+    """Each thread's last launch has an event of its own: no stream has to be queried to know that it ended."""
     with place.stub() as stub, _streams(place, "silent", 20) as program:
         connection = stub.accept()
         while True:

@@ -1,4 +1,4 @@
-"""What decides lies in folders that are pure as a whole: by their docstrings, their contract and their coverage."""
+"""Decisions lie in folders that are pure as a whole: by their docstrings, their contract and their coverage."""
 
 import fnmatch
 import re

@@ -155,7 +155,7 @@ print(bytes_at(managed, 65).hex())
 
 
 def test_blocks_are_decompressed(machine: Machine) -> None:
-    """Of LZ4, as the device's attribute says; how many bytes they made is written; what is broken makes none."""
+    """LZ4 is supported, as the device's attribute says; the bytes made are counted, and broken input makes none."""
     block, broken = packed(1000), packed(1000)[:-2]
     program = f"""
 for at, block in ((0, {block!r}), (1 << 16, {broken!r})):

@@ -244,7 +244,7 @@ print(taken() // MIB)
 
 
 def test_managed_memory_goes_beyond_the_gpu(machine: Machine) -> None:
-    """What does not fit is the host's, and all of it where it is told to stay there."""
+    """Memory that does not fit is the host's, and all of it where it is advised to stay there."""
     out = machine.run(
         f"""{PREAMBLE}
 first, second = (new("cuMemAllocManaged", 48 * MIB, 1) for _ in range(2))
