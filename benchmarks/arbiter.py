@@ -1,14 +1,16 @@
-"""The arbiter's server with real clients: what a lease costs it, and how long the GPU is nobody's between two shares.
+"""The arbiter's server with real clients: the cost of a lease, the time between two, and the harm of a connecting loop.
 
-The baseline is the simplest thing that does the job: a server that knows no shares and gives the GPU to whoever asked
-first, in the same language, with the same messages, without an event loop's framework.
+The baseline of a lease is the simplest thing that does the job: a server that knows no shares and gives the GPU to the
+client that asked first, in the same language, with the same messages, without an event loop's framework.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -36,6 +38,8 @@ HOLD = 1_000
 """Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
 PATIENCE = 30.0
 """Seconds after which a client that hears nothing, or does not end, breaks the benchmark."""
+WINDOW, WINDOWS = 1.0, 40
+"""Seconds of each window, and how many: in every second one a third pod connects in a loop."""
 GPU = "GPU-0"
 _FORM = struct.Struct("<BBHIQQQ")
 _ROOT = Path(__file__).parents[1]
@@ -43,7 +47,7 @@ _ROOT = Path(__file__).parents[1]
 
 def run() -> Sequence[Figure]:
     """For 2 and 10 shares that always want the GPU: leases given back at once, and leases of a millisecond."""
-    return [figure for shares in (2, 10) for figure in _figures(shares)]
+    return [*(figure for shares in (2, 10) for figure in _figures(shares)), *_connects()]
 
 
 def _figures(shares: int) -> Iterator[Figure]:
@@ -78,6 +82,50 @@ def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[floa
     return spent * 1e6 / len(leases), len(leases) / SECONDS, gaps
 
 
+def _connects() -> Iterator[Figure]:
+    """What two shares lose, and what the server spends, while a program of a third pod connects in a loop.
+
+    The loop is stopped and continued each second, so both states meet the same server, the same clients and the same
+    noise. It gains by the stops: the allowance of a pod fills up again meanwhile.
+    """
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _server("serve", folder, 3) as pid:
+        *pods, third = [Path(folder, f"pod-{number}", "shares", f"{GPU}.sock") for number in range(3)]
+        clients = [_started("client", str(path), str(WINDOW * WINDOWS), str(HOLD)) for path in pods]
+        loop = _started("connect", str(third))
+        for program in (*clients, loop):
+            assert program.stdout is not None
+            program.stdout.readline()
+        time.sleep(2 * WINDOW)  # its reserve is used up
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write(b"go\n")
+            client.stdin.flush()
+        windows, spent = _alternate(loop, pid)
+        said = [client.communicate(timeout=WINDOW * WINDOWS + PATIENCE)[0] for client in clients]
+        loop.kill()
+        loop.communicate()
+    leases = [lease for text in said for lease in zip(*[iter(array("q", text))] * 2, strict=True)]
+    held = [sum(max(0, min(end, to) - max(begin, since)) for begin, end in leases) for since, to in windows]
+    losses = [100 - 100 * with_it / without for without, with_it in zip(held[::2], held[1::2], strict=True)]
+    more = [(with_it - without) * 100 / WINDOW for without, with_it in zip(spent[::2], spent[1::2], strict=True)]
+    beside = "beside a loop of connections in a third pod"
+    name = f"arbiter: GPU time that two shares lose {beside}"
+    yield Figure.of(name, "%", losses, COMMAND, goal=0.5, sure=True)
+    yield Figure.of(f"arbiter: CPU of the server {beside}", "% of a core", more, COMMAND, goal=2, sure=True)
+
+
+def _alternate(loop: subprocess.Popen[bytes], server: int) -> tuple[list[tuple[int, int]], list[float]]:
+    """Run windows without and with the loop, in turn; their times in nanoseconds, and the server's CPU seconds."""
+    windows, spent = [], []
+    for number in range(WINDOWS - 2):  # the clients end with the last
+        loop.send_signal(signal.SIGCONT if number % 2 else signal.SIGSTOP)
+        since, before = time.monotonic_ns(), _spent(server)
+        time.sleep(WINDOW)
+        windows.append((since, time.monotonic_ns()))
+        spent.append(_spent(server) - before)
+    return windows, spent
+
+
 def _spent(pid: int) -> float:
     """Seconds of CPU of that process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -106,6 +154,7 @@ def _server(kind: str, folder: str, shares: int) -> Iterator[int]:
 
 
 async def _serve(folder: Path, shares: int) -> None:
+    logging.basicConfig(filename=folder / "log")
     server = ArbiterServer(ShareStore(folder / "state"), beside_us)
     pods = [f"pod-{number}" for number in range(shares)]
     await server.set({GPU: {pod: PlacedShare(Terms(1000 // shares), folder / pod) for pod in pods}})
@@ -181,9 +230,19 @@ def _client(path: str, seconds: float, hold: int) -> None:
     sys.stdout.buffer.write(times.tobytes())
 
 
+def _connect(path: str) -> None:
+    """Connect and hang up, for ever."""
+    print("ready", flush=True)
+    while True:
+        with socket.socket(socket.AF_UNIX) as line, suppress(OSError):
+            line.connect(path)
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    if what == "client":
+    if what == "connect":
+        _connect(rest[0])
+    elif what == "client":
         _client(rest[0], float(rest[1]), int(rest[2]))
     elif what == "serve":
         asyncio.run(_serve(Path(rest[0]), int(rest[1])))
