@@ -30,10 +30,10 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
 
-from .figures import Figure
+from .figures import Figure, percentile
 
 COMMAND = "scripts/bench arbiter"
-SECONDS = 4.0
+ROUNDS, SECONDS = 5, 4.0
 HOLD = 1_000
 """Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
 PATIENCE = 30.0
@@ -51,10 +51,16 @@ def run() -> Sequence[Figure]:
 
 
 def _figures(shares: int) -> Iterator[Figure]:
-    cost, rate, _ = _measure("serve", shares, 0)
-    simple, _, _ = _measure("fifo", shares, 0)
+    """Each round with our server and with the simple one, one after the other, so that both meet the same machine."""
+    ours, simple, rates = [], [], []
+    for _ in range(ROUNDS):
+        cost, rate, _ = _measure("serve", shares, 0)
+        ours.append(cost)
+        rates.append(rate)
+        simple.append(_measure("fifo", shares, 0)[0])
     name = f"arbiter: CPU of the server for a lease, {shares} shares"
-    yield Figure(f"{name} ({rate:,.0f} leases/s)", "µs", cost, COMMAND, goal=100, baseline=simple)
+    rate = percentile(rates, 50)
+    yield Figure.of(f"{name} ({rate:,.0f} leases/s)", "µs", ours, COMMAND, goal=100, baseline=simple)
     _, _, gaps = _measure("serve", shares, HOLD)
     _, _, plain = _measure("fifo", shares, HOLD)
     yield Figure.of(f"arbiter: from one share to the next, {shares} shares", "µs", gaps, COMMAND, baseline=plain)
