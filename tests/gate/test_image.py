@@ -63,6 +63,14 @@ def test_ptx_says_how_large_its_variables_are(variables: Reader, declared: list[
     assert variables(("// made by a test\n" + "\n".join(lines) + "\n").encode()) == expected
 
 
+def test_sizes_that_no_memory_holds_never_wrap_around(variables: Reader) -> None:
+    """A product or a sum beyond 64 bits is the most that there is, not what is left of it."""
+    most = 1 << 63
+    for declared in ([f".b8 a[{most}][2]"], [f".b8 a[{most}]", f".b8 b[{most}]"], [f".b64 a[{most}]"]):
+        lines = [".version 8.0", ".target sm_80", *(f".global {one};" for one in declared)]
+        assert variables("\n".join(lines).encode()) == 2**64 - 1
+
+
 def test_a_cubin_says_it_by_its_sections(variables: Reader) -> None:
     """Those of variables with and without a value, and no other."""
     names = b"\0.nv.global\0.nv.global.init\0.nv.shared.k\0"

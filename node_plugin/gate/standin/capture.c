@@ -4,13 +4,14 @@
 CUresult cuGraphCreate(struct graph **graph, unsigned flags);
 
 #ifndef STANDIN_SLOW_CAPTURE
-#define STANDIN_SLOW_CAPTURE 0 /* microseconds in which others look whether there is one, and hear it when there is; for tests */
+#define STANDIN_SLOW_CAPTURE 0 /* microseconds; an event of a thread that looked meanwhile whether there is one comes behind its beginning; for tests */
 #endif
 static _Atomic int beginning;
 
 int would_wait_for_capture(const struct stream *legacy, int spoil) {
     int found = 0;
     if (legacy != &legacy->context->legacy) return 0;
+    while (STANDIN_SLOW_CAPTURE && spoil && beginning) board_wait(board_now() + 50);
     pthread_mutex_lock(&standin_lock);
     for (struct stream *other = legacy->context->streams; other; other = other->next) {
         if (!other->capture || other->flags & 1) continue;
@@ -95,7 +96,6 @@ static CUresult is_capturing(struct stream *handle, int *status, int per_thread)
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (!failed && would_wait_for_capture(stream, 0)) failed = CAPTURE_IMPLICIT;
     if (!failed) failed = information(handle, status, NULL, NULL, per_thread);
-    while (STANDIN_SLOW_CAPTURE && beginning) board_wait(board_now() + 50);
     return failed;
 }
 

@@ -227,16 +227,19 @@ static void words(long ms) {
 
 /* Begins to record in a stream that the default stream waits for, just after that had some work. */
 static void captures(long count, long us) {
-    void *stream, *graph;
+    void *stream, *beside, *graph;
     CALL(cuStreamCreate, &stream, 0);
+    CALL(cuStreamCreate, &beside, 0);
     for (long i = 0; i < count; i++) {
         kernels(3, us, NULL);
+        kernels(1, 300, beside); /* so no event can be put behind those three before the capture begins */
         CALL(cuStreamBeginCapture_v2, stream, 0);
         kernels(2, us, stream);
         usleep(2000);
         CALL(cuStreamEndCapture, stream, &graph);
         CALL(cuGraphDestroy, graph);
     }
+    CALL(cuStreamDestroy_v2, beside);
     CALL(cuStreamDestroy_v2, stream);
 }
 
