@@ -1,15 +1,17 @@
-"""A person's session with a JupyterHub, and the proxy of the hubs that the tests start."""
+"""Real JupyterHubs of this machine, and a person's session with one."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,79 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from tests.cluster.testbed import until
+from tests.cluster.testbed.ports import free
 
 PROXY = Path(__file__).parent / "cluster" / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
 PASSWORD = "letmein"
 SECONDS = 120.0
+_CONFIG = """
+c = get_config()
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = {password!r}
+c.Authenticator.allow_all = True
+c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
+c.JupyterHub.hub_bind_url = "{scheme}://{host}:{hub}"
+c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
+c.JupyterHub.cookie_secret_file = "{folder}/cookie_secret"
+c.ConfigurableHTTPProxy.api_url = "{scheme}://127.0.0.1:{api}"
+c.ConfigurableHTTPProxy.command = [{proxy!r}]
+c.ConfigurableHTTPProxy.pid_file = "{folder}/proxy.pid"
+c.Spawner.start_timeout = c.Spawner.http_timeout = {seconds:.0f}
+"""
+"""Of every hub here."""
 
 
-def end_proxy(file: Path) -> None:
+@contextmanager
+def running(
+    folder: Path, config: str, *, host: str = "127.0.0.1", scheme: str = "http", more: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """A hub with its proxy, until the end of the block; the address where people find it.
+
+    ``config``: how it starts servers. ``host``, ``scheme``: where and how servers find the hub. ``more``: environment.
+    """
+    assert PROXY.exists(), "configurable-http-proxy is not installed: scripts/test does it."
+    public, api = free(2)
+    (hub,) = free(1, host)
+    ours = _CONFIG.format(
+        password=PASSWORD,
+        public=public,
+        scheme=scheme,
+        host=host,
+        hub=hub,
+        folder=folder,
+        api=api,
+        proxy=str(PROXY),
+        seconds=SECONDS,
+    )
+    file, log, address = folder / "jupyterhub_config.py", folder / "hub.log", f"http://127.0.0.1:{public}"
+    file.write_text(ours + config)
+    words = [sys.executable, "-m", "jupyterhub", "--config", str(file)]
+    environment = {**os.environ, **(more or {})}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=output) as process,
+    ):
+        try:
+            until(lambda: _is_up(address), SECONDS, "the hub")
+            yield address
+        except Exception as error:
+            raise AssertionError(f"{error}\n{log.read_text()[-6000:]}") from error
+        finally:
+            process.terminate()  # it ends its proxy and the users' servers
+            try:
+                process.wait(SECONDS)
+            finally:
+                process.kill()
+                _end_proxy(folder / "proxy.pid")
+
+
+def _end_proxy(file: Path) -> None:
     """Where a hub was killed its proxy would stay; a hub that ends in order has removed the file."""
     with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         os.kill(int(file.read_text()), 9)
 
 
-def is_up(hub: str) -> bool:
+def _is_up(hub: str) -> bool:
     """Whether the hub at that address answers."""
     with urllib.request.urlopen(f"{hub}/hub/health", timeout=SECONDS) as answer:
         return bool(answer.status == 200)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
+from tests import hub
 from tests.cluster.testbed import until
-from tests.cluster.testbed.ports import free
 from tests.devices import first_minor
-from tests.hub import PASSWORD, PROXY, SECONDS, Person, end_proxy, is_up
+from tests.hub import SECONDS, Person
 
 from .conftest import Kernel
 from .servers import environment, is_ready
@@ -31,26 +30,14 @@ from jupyterhub.singleuser import main
 main()
 """
 CONFIG = """
-c = get_config()
 c.JupyterHub.internal_ssl = True
 c.JupyterHub.internal_certs_location = "{folder}/internal-ssl"
-c.JupyterHub.authenticator_class = "dummy"
-c.DummyAuthenticator.password = {password!r}
-c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/home"
-c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
-c.JupyterHub.hub_bind_url = "https://127.0.0.1:{hub}"
-c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
-c.JupyterHub.cookie_secret_file = "{folder}/cookie_secret"
-c.ConfigurableHTTPProxy.api_url = "https://127.0.0.1:{api}"
-c.ConfigurableHTTPProxy.command = [{proxy!r}]
-c.ConfigurableHTTPProxy.pid_file = "{folder}/proxy.pid"
 c.Spawner.cmd = {command!r}
 c.Spawner.args = {arguments!r}
 c.Spawner.environment = {environment!r}
 c.Spawner.default_url = "/lab"
-c.Spawner.start_timeout = c.Spawner.http_timeout = {seconds:.0f}
 """
 
 
@@ -64,9 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def person(home: Path) -> Iterator[Person]:
     """Somebody who is logged in, and whose server runs."""
-    assert PROXY.exists(), "configurable-http-proxy is not installed: scripts/test does it."
     folder = home.parent
-    public, hub, api = free(3)
     options = {
         "--ServerApp.jpserver_extensions": "{'jupyter_gpu': True}",
         "--GpuExtension.simulated_gpus": "2",
@@ -75,35 +60,15 @@ def person(home: Path) -> Iterator[Person]:
     }
     config = CONFIG.format(
         folder=folder,
-        password=PASSWORD,
-        public=public,
-        hub=hub,
-        api=api,
-        proxy=str(PROXY),
         command=[sys.executable, "-c", SINGLE, str(first_minor())],
         arguments=["--allow-root", *(f"{name}={value}" for name, value in options.items())],
         environment=environment(home),
-        seconds=SECONDS,
     )
-    (folder / "jupyterhub_config.py").write_text(config)
-    words = [sys.executable, "-m", "jupyterhub", "--config", str(folder / "jupyterhub_config.py")]
-    log = folder / "log"
-    with log.open("wb") as output, subprocess.Popen(words, cwd=folder, stdout=output, stderr=output) as process:
-        try:
-            until(lambda: is_up(f"http://127.0.0.1:{public}"), SECONDS, "the hub")
-            somebody = Person(f"http://127.0.0.1:{public}", "ann")
-            somebody.log_in()
-            until(lambda: somebody.ask("GET", "status")["phase"] == "Idle", SECONDS, "the GPUs")
-            yield somebody
-        except Exception as error:
-            raise AssertionError(f"{error}\n{log.read_text()[-6000:]}") from error
-        finally:
-            process.terminate()  # it ends its proxy and the users' servers
-            try:
-                process.wait(60)
-            finally:
-                process.kill()
-                end_proxy(folder / "proxy.pid")
+    with hub.running(folder, config, scheme="https") as address:
+        somebody = Person(address, "ann")
+        somebody.log_in()
+        until(lambda: somebody.ask("GET", "status")["phase"] == "Idle", SECONDS, "the GPUs")
+        yield somebody
 
 
 @pytest.fixture
