@@ -81,7 +81,7 @@ def compile_program(
     built: Built, source: str, flags: Sequence[str] = (), name: str = "", *, linked: bool = False
 ) -> None:
     """One of `clients`, by that name or its own; ``linked``: with the driver."""
-    words = ["-L", built.driver, "-l:libcuda.so.1"] if linked else []
+    words: list[str | Path] = ["-L", built.driver, "-l:libcuda.so.1"] if linked else []
     command("gcc", "-g", "-O1", "-w", "-pthread", PROGRAMS / f"{source}.c", "-o", built.program(name or source),
             *flags, *words)  # fmt: skip
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
-from tests.shares.world import until
 
 from .place import Place, Program
 from .stub import LONG, Connection, Stub

@@ -219,7 +219,7 @@ def test_an_older_record_claims_nothing(known: bool) -> None:
     """The rules in force say what is the pod's; its record does while it has none, or they can't be read."""
     one = member(has=(A,), granted={})
     assert set(one.claims) == {A}
-    one.guard = cast(GuardedPod, SimpleNamespace(known=known, allowed=frozenset({B})))
+    one.guard = cast("GuardedPod", SimpleNamespace(known=known, allowed=frozenset({B})))
     assert set(one.claims) == ({B} if known else {A})
 
 
