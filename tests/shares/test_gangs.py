@@ -108,7 +108,6 @@ def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
         assert part(one, pod, gpu) == pytest.approx(milli / 1000, abs=0.015)
 
 
-@pytest.mark.uncounted
 def test_who_asks_for_one_gpu_first_takes_no_other_from_who_has_a_right_to_it() -> None:
     """One thread that waits for its first GPU has not asked for the second one yet."""
     one = machine({"0": {"a": 250}, "3": {"a": 250, "x": 250}}, {"a": Kind((30_000,)), "x": Kind((500,))})
@@ -116,7 +115,6 @@ def test_who_asks_for_one_gpu_first_takes_no_other_from_who_has_a_right_to_it() 
     assert part(one, "x", "3") > 0.235
 
 
-@pytest.mark.uncounted
 def test_what_a_group_does_not_use_is_used() -> None:
     """Its members work on the first GPU only: a share of the second one has nearly all of that."""
     one = machine(BESIDE, {"x": ALONE, "y": ALONE})
@@ -128,7 +126,6 @@ def test_what_a_group_does_not_use_is_used() -> None:
     assert part(one, "a", "0") == pytest.approx(0.3, abs=0.015)
 
 
-@pytest.mark.uncounted
 def test_one_that_had_to_wait_is_not_paid_back_for_ever() -> None:
     """``a`` gets little of GPU 0 as it gets little of GPU 1: when that ends, ``x`` has its own from then on."""
     shares = {"0": {"a": 200, "x": 800}, "1": {"a": 20, "y": 980}}
@@ -141,7 +138,6 @@ def test_one_that_had_to_wait_is_not_paid_back_for_ever() -> None:
     assert one.programs["x"].gates["0"].busy - before > 0.72 * SECOND
 
 
-@pytest.mark.uncounted
 def test_nothing_changes_where_each_process_has_one_gpu() -> None:
     """No rule, ever; the turns are the same to the microsecond."""
     kinds = {"x": ALONE, "y": Kind((300, 5_000), (False, False)), "a": ALONE}
@@ -163,7 +159,6 @@ EXAMPLES = settings(max_examples=6, derandomize=True)
 """Each takes seconds, so these are few, and the same ones each time: for more, raise that and leave out the latter."""
 
 
-@pytest.mark.uncounted
 @EXAMPLES
 @given(st.sampled_from([MEETS, FREE, TRAINS]), st.integers(0, 3_000), st.sampled_from("ab"), st.booleans())
 def test_whoever_is_killed(kind: Kind, when: int, pod: str, three: bool) -> None:
@@ -226,7 +221,6 @@ def test_shares_come_go_and_change(changes: Sequence[tuple[int, str, str, int]])
     assert all(count > 0 for count in done.values()), done
 
 
-@pytest.mark.uncounted
 def test_one_that_comes_later_is_not_charged_for_the_time_before() -> None:
     """It had the GPU for long before it used a second one, and gets what is its own from then on."""
     one = Machine(TWO)
