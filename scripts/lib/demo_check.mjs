@@ -56,7 +56,7 @@ async function checkDrag(notebook) {
   await notebook.picture('two');
   await dragAndSee(notebook, cell, 1);
   await notebook.picture('one');
-  await until('the cell ends', async () => !(await notebook.cell(cell)).running, 90_000);
+  await notebook.interrupt(cell);
 
   const seen = await notebook.ask('import json; print(json.dumps(seen))');
   for (const { time, usable } of seen) {

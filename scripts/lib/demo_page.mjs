@@ -6,7 +6,7 @@ const { chromium } = createRequire(
   new URL('../../labextension/ui-tests/package.json', import.meta.url)
 )('@playwright/test');
 
-export const WAIT = 20_000; // milliseconds for anything that happens in the page
+export const WAIT = 60_000; // milliseconds for anything that happens in the page, on a busy machine
 export const THEMES = [
   ['light', 'JupyterLab Light'],
   ['dark', 'JupyterLab Dark']
@@ -140,6 +140,12 @@ export class NotebookPage {
     }, index);
     await this.page.keyboard.press('Control+Enter');
     await until(`cell ${index} starts`, async () => (await this.cell(index)).started);
+  }
+
+  /** Interrupts the kernel, and waits until the cell has ended. */
+  async interrupt(index) {
+    await this.notebook.evaluate(panel => panel.sessionContext.session.kernel.interrupt());
+    await until(`cell ${index} ends`, async () => !(await this.cell(index)).running);
   }
 
   /** Waits until a cell has ended well. */

@@ -80,6 +80,8 @@ class Part:
     """Where it runs."""
     beside: str = ""
     """Name of the part that it runs at the same time as, where both are run. Each has devices of its own."""
+    needs: str = ""
+    """Name of the part that is run before it, whether or not that one was named."""
 
     @property
     def report(self) -> Path:
@@ -101,8 +103,12 @@ SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder"
 """Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices.
 Which tests make a group, and which groups come first, `tests/conftest.py` says."""
 
+ROOT = os.geteuid() == 0
+IMAGES = "images" if ROOT else ""
+
 PARTS = (
     Part("check", ["scripts/check"]),
+    *([Part(IMAGES, ["scripts/images"], beside="check")] if ROOT else []),
     Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
     Part(
         "pytest",
@@ -112,8 +118,8 @@ PARTS = (
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests", "pytest"),
     Part("demo", ["scripts/demo", "--check"]),
-    Part("cluster", ["pytest", "-m", "cluster", *SIDE_BY_SIDE, "--junitxml={report}"], of_junit),
-    *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"])] if os.geteuid() == 0 else []),
+    Part("cluster", ["pytest", "-m", "cluster", *SIDE_BY_SIDE, "--junitxml={report}"], of_junit, needs=IMAGES),
+    *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"], needs=IMAGES)] if ROOT else []),
 )
 
 
@@ -178,6 +184,12 @@ def summary(results: Sequence[Result], seconds: float) -> str:
     return "\n".join(lines)
 
 
+def selected(names: Sequence[str]) -> list[Part]:
+    """Return the parts of these names and those that they need, in order; all of them where none is named."""
+    wanted = {*names, *(part.needs for part in PARTS if part.name in names)}
+    return [part for part in PARTS if not names or part.name in wanted]
+
+
 def main() -> int:
     """Exit status 0 if every part passed."""
     names = [part.name for part in PARTS]
@@ -187,7 +199,7 @@ def main() -> int:
     if unknown := sorted(set(chosen) - set(names)):
         parser.error(f"there is no part {', '.join(unknown)}; parts are {', '.join(names)}")
     started = time.monotonic()
-    parts = [part for part in PARTS if not chosen or part.name in chosen]
+    parts = selected(chosen)
     leaders = [part for part in parts if part.beside not in [other.name for other in parts]]
     results: list[Result] = []
     for leader in leaders:

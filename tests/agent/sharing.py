@@ -13,7 +13,7 @@ from jupyter_gpu_node.kubelet import slot_records
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.cluster.testbed import until
-from tests.gate.building import GATE, ROOT, Built, build_gate, command
+from tests.gate.building import ROOT, Built
 from tests.gate.standin.board import Board
 from tests.node.conftest import Child
 
@@ -37,14 +37,6 @@ def work(microseconds, device):
     except Exception as error:
         failed = repr(error)
 """
-
-
-def gate_and_driver(folder: Path) -> Built:
-    """Built; without the programs of the gate's own tests."""
-    built = Built(folder)
-    command("sh", GATE / "standin" / "build.sh", built.driver)
-    build_gate(built.gate, built.driver / "libcuda.so.1")
-    return built
 
 
 class Sharer:

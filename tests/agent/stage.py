@@ -68,7 +68,7 @@ class Api:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.kube = Kube(kubeconfig(config), deadline=10)
+        self.kube = Kube(kubeconfig(config), deadline=60)
         self.run(self.kube.__aenter__())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -263,7 +263,7 @@ class Node:
     def get(self, path: str) -> str:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:

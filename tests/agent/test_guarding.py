@@ -283,11 +283,12 @@ def legacy(quiet: Node) -> Iterator[Path]:
 def test_a_runtime_that_knows_v1_alone(quiet: Node, legacy: Path) -> None:
     """Nothing would be guarded: the node offers nothing, and says why, until its runtime is another."""
     quiet.start()
-    pod = quiet.pod()
+    pod = quiet.pod(group=False)
     group = legacy / "kubepods" / "besteffort" / f"pod{pod.uid}" / "1"
     group.mkdir(parents=True)
     child = pod.spawn(inside=False)
     cgroup.enter(group, child.pid)
+    pod.make_group()  # last: the plugin looks at both when it first sees it
     pod.annotate("jupyter-gpu.io/test", "go")
     until(lambda: cannot(quiet), PATIENCE, "the figure to tell")
     assert f"keeps the processes of pod {pod.uid} out of the cgroup v2 tree" in quiet.get("/readyz")

@@ -54,11 +54,12 @@ def test_a_restart_takes_nothing_away_for_a_moment(
         assert child.run("stop.set() or failed") == []
 
 
+@pytest.mark.parametrize("step", [1, -1], ids=["old pod heard of first", "new pod heard of first"])
 def test_a_record_older_than_a_release_opens_nothing(
-    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
+    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]], step: int
 ) -> None:
     """The API server tells what was before a GPU went on to another pod, whose processes have it until they end."""
-    (old, out), (new, inside) = pair
+    (old, out), (new, inside) = pair[::step]
     before = annotations(new)
     old.allocate(node.uuids[0])
     old.until_has(node.uuids[0])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import Ask, encode
-from tests.agent.sharing import Scene, Sharer, gate_and_driver
+from tests.agent.sharing import Scene, Sharer
 from tests.agent.stage import PATIENCE, Api, Node
 from tests.cluster.testbed import ControlPlane, until
-from tests.gate.building import Built
+from tests.gate.building import Built, gate_and_driver
 from tests.gate.standin.board import busy
 from tests.node.conftest import Child
 

@@ -337,7 +337,7 @@ def test_a_service_leads_to_its_pod(cluster: Cluster) -> None:
     }
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(service))
     assert fetch(cluster, "pod-1", chosen, 80).endswith("pod-2")
-    with urllib.request.urlopen(f"http://{chosen}", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{chosen}", timeout=60) as answer:
         assert answer.read() == b"pod-2\n"
 
 

@@ -57,21 +57,33 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
 
     Of the program there are one that looks for the driver, and one that is linked with it (`linked`).
     """
+    built = gate_and_driver(folder, flags)
+    option = [f"--flag={flag}" for flag in flags]
+    command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver",
+            built.driver / "libcuda.so.1", "--sockets", built.sockets, *option)  # fmt: skip
+    compile_program(built, "client", flags)
+    for name in ("memory", "streams"):
+        compile_program(built, name, [*flags, "-ldl"])
+    compile_program(built, "kinds", flags, linked=True)
+    compile_program(built, "client", [*flags, "-DLINKED"], "linked", linked=True)
+    return built
+
+
+def gate_and_driver(folder: Path, flags: Sequence[str] = ()) -> Built:
+    """The stand-in driver and the local form of the gate alone; `flags` for the gate."""
     built = Built(folder)
     command("sh", GATE / "standin" / "build.sh", built.driver)
-    option = [f"--flag={flag}" for flag in flags]
-    build_gate(built.gate, built.driver / "libcuda.so.1", option)
-    driver = built.driver / "libcuda.so.1"
-    command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver", driver,
-            "--sockets", built.sockets, *option)  # fmt: skip
-    cc = ["gcc", "-g", "-O1", "-w", *flags, "-pthread"]
-    client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
-    command(*cc, client, "-o", built.program("client"))
-    for name in ("memory", "streams"):
-        command(*cc, PROGRAMS / f"{name}.c", "-o", built.program(name), "-ldl")
-    command(*cc, PROGRAMS / "kinds.c", "-o", built.program("kinds"), "-L", built.driver, linked)
-    command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
+    build_gate(built.gate, built.driver / "libcuda.so.1", [f"--flag={flag}" for flag in flags])
     return built
+
+
+def compile_program(
+    built: Built, source: str, flags: Sequence[str] = (), name: str = "", *, linked: bool = False
+) -> None:
+    """One of `clients`, by that name or its own; ``linked``: with the driver."""
+    words: list[str | Path] = ["-L", built.driver, "-l:libcuda.so.1"] if linked else []
+    command("gcc", "-g", "-O1", "-w", "-pthread", PROGRAMS / f"{source}.c", "-o", built.program(name or source),
+            *flags, *words)  # fmt: skip
 
 
 def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: str) -> Path:

@@ -99,11 +99,8 @@ class Connection:
         Its end may be on its way: nothing after it is read.
         """
         while not (condition() and self.held):
-            if not self._came and not select.select([self._socket], [], [], 0.002)[0]:
-                continue
-            message = self.next()
-            if _asks(message):
-                self.grant(time)
+            if self._comes():
+                self._given(time)
         return self.lease
 
     def charged_until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
@@ -111,19 +108,33 @@ class Connection:
         self.grant(time)
         measured = 0
         while self.held or not condition():
-            message = self.next()
-            measured += message.measured if isinstance(message, Done) else 0
-            if _asks(message):
-                self.grant(time)
+            if self._comes():
+                message = self._given(time)
+                measured += message.measured if isinstance(message, Done) else 0
         return measured
+
+    def ends(self) -> None:
+        """Pass over whatever comes before the end of the connection."""
+        with contextlib.suppress(EOFError):
+            while True:
+                self.next()
+
+    def _comes(self) -> bool:
+        """Wait a moment for a message: a condition may come true without one, as small copies and words ask nobody."""
+        return bool(self._came) or bool(select.select([self._socket], [], [], 0.002)[0])
+
+    def _given(self, time: int, *, ahead: bool = False) -> FromClient:
+        """Read the next message, and give what it asks for."""
+        message = self.next()
+        if _asks(message):
+            self.grant(time, ahead=ahead)
+        return message
 
     def serve(self, time: int = FOREVER, ahead: bool = False) -> None:
         """Give everything that is asked for, until the connection ends."""
         try:
             while True:
-                message = self.next()
-                if _asks(message):
-                    self.grant(time, ahead=ahead)
+                self._given(time, ahead=ahead)
         except (EOFError, OSError):
             self.close()
 

@@ -112,6 +112,7 @@ def test_a_thousand_fills_wait_for_the_turn(place: Place) -> None:
         time.sleep(0.3)  # nothing happens meanwhile, and nobody says so
         assert place.launches() <= 25
         connection.grant(MINUTE)
+        connection.serve(MINUTE)  # it asks again where it rested for a moment
         assert program.lines() == ["done"]
     assert place.launches() == 1000
 

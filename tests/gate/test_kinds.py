@@ -7,7 +7,7 @@ import pytest
 
 from tests.shares.serve import Serving
 
-from .building import build
+from .building import compile_program, gate_and_driver
 from .place import GPU, MIB, Place, Program
 from .standin.clients import ROOT
 from .stub import Connection
@@ -355,7 +355,9 @@ def test_threads_take_memory_in_every_way_at_once(
     tmp_path_factory: pytest.TempPathFactory, short: Path, sanitizer: str
 ) -> None:
     """Under sanitizers: nothing is reported, and in the end all is given back. The server is the real one."""
-    place = Place(build(tmp_path_factory.mktemp("kinds"), SANITIZERS[sanitizer]), short)
+    flags = SANITIZERS[sanitizer]
+    place = Place(gate_and_driver(tmp_path_factory.mktemp("kinds"), flags), short)
+    compile_program(place.built, "kinds", flags, linked=True)
     with Serving(short, grace=100_000) as server:
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
         env = place.env("one", server.socket(GPU, "one").parent) | {"TSAN_OPTIONS": "halt_on_error=1"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.common.attached import AttachedGpu, Hint
 from jupyter_gpu.common.rules.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes
 
-from .building import GATE, PROGRAMS, Built, build, command
+from .building import GATE, PROGRAMS, Built, command, gate_and_driver
 from .looking import LOOK
 from .place import Place, Program
 
@@ -272,7 +272,7 @@ def test_many_threads_look_at_once(
     """Under sanitizers, where what is attached has changed: each thread gets an answer, and nothing is reported."""
     for name in ASKED:
         monkeypatch.delenv(name, raising=False)
-    machine = Machine(Place(build(tmp_path_factory.mktemp("visible"), [sanitizer]), short))
+    machine = Machine(Place(gate_and_driver(tmp_path_factory.mktemp("visible"), [sanitizer]), short))
     source, program = machine.place.folder / "looks.c", machine.place.folder / "looks"
     source.write_text(THREADS)
     gate = machine.place.built.gate

@@ -1,7 +1,8 @@
 """One pod's next step after a look: what is attached, what still drains, and what is written of it."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -9,6 +10,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu_node.agent.pod import NEWS, ManagedPod, advance, found_holders, to_look_for, wanted, worth_writing
 from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
@@ -210,6 +212,15 @@ def test_what_it_keeps_from_others() -> None:
     assert not member(settled=False).holding.settled
     assert one.drains
     assert not member(has=(A,)).drains
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_older_record_claims_nothing(known: bool) -> None:
+    """The rules in force say what is the pod's; its record does while it has none, or they can't be read."""
+    one = member(has=(A,), granted={})
+    assert set(one.claims) == {A}
+    one.guard = cast("GuardedPod", SimpleNamespace(known=known, allowed=frozenset({B})))
+    assert set(one.claims) == ({B} if known else {A})
 
 
 def test_what_is_open_is_told_with_what_is_attached() -> None:

@@ -363,8 +363,8 @@ def _affine(stage: Stage, name: str, node: str) -> None:
     stage.pod(name, requested=1, affinity={"nodeAffinity": rule})
 
 
-def _still(stage: Stage, name: str, seconds: float = 5.0) -> int:
-    """Return how often a pod's `allocated` changes while nothing else does."""
+def _still(stage: Stage, name: str, seconds: float = 2.5) -> int:
+    """Return how often a pod's `allocated` changes while nothing else does and kube-scheduler tries it twice."""
     before = len(stage.decisions(name))
     time.sleep(seconds)  # nothing to wait for: what must not happen has that long to happen
     return len(stage.decisions(name)) - before

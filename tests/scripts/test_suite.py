@@ -90,6 +90,14 @@ def test_parts_run_at_the_same_time_and_are_shown_apart(tmp_path: Path, capfd: p
     ]
 
 
+def test_what_a_part_needs_is_run_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not it is named; and nothing else is."""
+    parts = (Part("check", []), Part("images", [], beside="check"), Part("cluster", [], needs="images"))
+    monkeypatch.setattr(suite, "PARTS", parts)
+    for names, found in (["cluster"], parts[1:]), (["check"], parts[:1]), (["cluster", "check"], parts), ([], parts):
+        assert suite.selected(names) == list(found)
+
+
 def test_jest_counts(tmp_path: Path) -> None:
     """A file that does not compile has no tests, and is a failure all the same."""
     report = tmp_path / "jest"

@@ -52,6 +52,7 @@ def crossed(gangs: bool) -> Machine:
     return one
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("gangs", [False, True])
 def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
     """Each GPU for itself: both stand still for ever. Together: both go on."""
@@ -61,6 +62,7 @@ def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
     assert all(count > 400 for count in done.values()) if gangs else not any(done.values()), done
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [MEETS, FREE, TRAINS], ids=["one thread", "threads", "trains"])
 @pytest.mark.parametrize("gangs", [False, True])
 def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:

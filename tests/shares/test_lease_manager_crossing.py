@@ -184,7 +184,7 @@ class World:
 events = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(0, 30_000)), max_size=120)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(events)
 def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:
     """However messages cross, shares change and processes die; and afterwards every client with work gets its turn."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import Memory, Need
-from tests.gate.building import PROGRAMS, Built, build, command
+from tests.gate.building import PROGRAMS, Built, command, gate_and_driver
 from tests.gate.place import GPU, MIB, Place, Program
 from tests.shares.client import Client
 from tests.shares.enforcing import EnforcingServer, process, state, until
@@ -26,7 +26,7 @@ CONTEXT = "12"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The gate, the stand-in driver and the program."""
-    found = build(tmp_path_factory.mktemp("memory"))
+    found = gate_and_driver(tmp_path_factory.mktemp("memory"))
     command("gcc", "-g", "-O1", "-Wall", "-Werror", PROGRAMS / "around.c", "-o", found.program("around"), "-ldl")
     return found
 

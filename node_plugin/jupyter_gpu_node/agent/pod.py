@@ -99,6 +99,14 @@ class ManagedPod:
         return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.unclosed, allowed)
 
     @property
+    def claims(self) -> Collection[str]:
+        """Uuids that no other pod's processes have by right: those that its rules allow.
+
+        A record that says more than they do is older than they are. It counts only where there are none yet.
+        """
+        return self.guard.allowed if self.guard and self.guard.known else self.holding.has.keys()
+
+    @property
     def rights(self) -> frozenset[str] | None:
         """Uuids that its processes may have open; None while that is not known."""
         if not self.settled or self.guard is None or not self.guard.known:
@@ -179,7 +187,7 @@ def advance(
 ) -> Attached | None:
     """Return what is attached and draining after a scan found ``scan``, with rules in force that allow ``shares``.
 
-    ``claimed``: uuids that other pods have. None: there is nothing to say about this pod.
+    ``claimed``: uuids that are other pods'. None: there is nothing to say about this pod.
     """
     allocated = wanted(pod)
     found = found_holders(pod, scan, rights)

@@ -162,8 +162,7 @@ class Steps:
         shares = await self._apply(pod)
         scan = await self._look(pod, shares)
         await self._end_taken(pod, scan)
-        others = [one.holding for one in self._managed.values() if one is not pod]
-        claimed = {uuid for other in others for uuid in other.has}
+        claimed = {uuid for one in self._managed.values() if one is not pod for uuid in one.claims}
         unhealthy = self._tools.inventory.unhealthy
         pod.attached = advance(pod, shares, scan, self._rights(), claimed=claimed, unhealthy=unhealthy)
         pod.granted = {share.uuid: share.milli for share in shares}
