@@ -18,10 +18,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = (
-    "entries.S", "entries.c", "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "lanes.c",
-    "threads.c", "marks.c", "rests.c", "link.c", "memory.c", "held.c", "allocate.c", "pools.c", "reserves.c",
-    "graphs.c", "physical.c", "external.c", "contexts.c", "modules.c", "image.c", "copies.c",
+    "driver/entries.S", "driver/entries.c", "driver/driver.c", "driver/table.c", "launches/gate.c", "driver/visible.c",
+    "launches/lease.c", "launches/window.c", "launches/lanes.c", "launches/threads.c", "launches/marks.c",
+    "launches/rests.c", "connection/link.c", "memory/memory.c", "memory/held.c", "memory/allocate.c", "memory/pools.c",
+    "memory/reserves.c", "memory/graphs.c", "memory/physical.c", "memory/external.c", "memory/contexts.c",
+    "memory/modules.c", "memory/image.c", "launches/copies.c",
 )  # fmt: skip
+"""The sources, in the order in which they are linked."""
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Path of the real driver in a pod, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
@@ -104,7 +107,7 @@ def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
         named = Path(folder) / "named.so"  # to link with: the real one need not be here
         _run(["-shared", "-nostdlib", f"-Wl,-soname,{driver}", "-x", "c", "/dev/null", "-o", str(named)])
         needs = ["-Wl,--no-as-needed", str(named), "-Wl,--as-needed"]
-        _run([*FLAGS, "-Wl,-soname,libcuda.so.1", *flags, *sources, *needs, "-o", str(output)])
+        _run([*FLAGS, f"-I{HERE}", "-Wl,-soname,libcuda.so.1", *flags, *sources, *needs, "-o", str(output)])
     return output
 
 

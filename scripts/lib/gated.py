@@ -119,13 +119,13 @@ KINDS = (
 
 def functions() -> list[tuple[str, str, int]]:
     """Return each function of a driver: its name, the end of its symbol, the version that has it first."""
-    rows = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "functions.def").read_text())
+    rows = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "driver" / "functions.def").read_text())
     return [(name, end, int(since)) for name, end, since in rows]
 
 
 def ours() -> set[str]:
     """Return the symbols that the gate does more with than to let them pass."""
-    return set(re.findall(r"\bG\((\w+), \"", (GATE / "driver.h").read_text()))
+    return set(re.findall(r"\bG\((\w+), \"", (GATE / "driver" / "gated.h").read_text()))
 
 
 def kind_of(name: str) -> Kind:

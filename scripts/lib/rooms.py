@@ -178,11 +178,11 @@ def _cell(text: str) -> str:
 def gate(folder: Path) -> str:
     """Return a table of the C files: the first sentence of each, or of its header if it has none itself."""
     rows = []
-    for path in sorted([*folder.glob("*.c"), *folder.glob("*.S"), *folder.glob("*.h")]):
+    for path in sorted(path for path in folder.glob("*/*.[chS]") if path.parent.name != "standin"):
         if path.suffix == ".h" and (path.with_suffix(".c").exists() or path.with_suffix(".S").exists()):
             continue
         said = tree.first_comment(path) or tree.first_comment(path.with_suffix(".h"))
-        rows.append(f"| `{path.name}` | {_cell(said)} |\n")
+        rows.append(f"| `{path.relative_to(folder)}` | {_cell(said)} |\n")
     return "| file | what it is |\n|---|---|\n" + "".join(rows)
 
 

@@ -162,7 +162,8 @@ def _sources() -> Iterator[str]:
     packages = ("jupyter_gpu", "scheduler/jupyter_gpu_scheduler", "node_plugin/jupyter_gpu_node")
     files = [path for folder in packages for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
     files = [path for path in files if not path.is_relative_to(ROOT / "node_plugin/jupyter_gpu_node/lib")]
-    files += sorted(path for path in (ROOT / "node_plugin/gate").iterdir() if path.is_file())
+    gate = ROOT / "node_plugin/gate"
+    files += sorted(path for path in gate.rglob("*") if path.is_file() and not path.is_relative_to(gate / "standin"))
     files += [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
     files += [ROOT / "labextension" / name for name in ("package.json", "install.json")]
     for path in files:

@@ -8,7 +8,7 @@ import pytest
 from .building import GATE, Built, build_entries, build_gate, command
 from .place import Place, Program
 
-LISTED = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "functions.def").read_text())
+LISTED = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "driver" / "functions.def").read_text())
 
 LOOK = """
 import ctypes, sys

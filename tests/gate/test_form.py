@@ -64,7 +64,7 @@ def test_a_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
     """With coverage as its guide, where libFuzzer is there."""
     fuzz = tmp_path / "fuzz.c"
     fuzz.write_text(
-        f'#include "{PROGRAMS.parents[2] / "node_plugin/gate/protocol.h"}"\n'
+        f'#include "{PROGRAMS.parents[2] / "node_plugin/gate/connection/protocol.h"}"\n'
         "int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {\n"
         "struct reader reader = {.have = 0}; struct message message;\n"
         "while (reader_next(&reader, &data, &size, &message) > 0) {}\nreturn 0; }\n"

@@ -19,7 +19,7 @@ Reader = Callable[[bytes], int]
 def variables(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Bytes of the variables of an image, by the gate's own code."""
     library = tmp_path_factory.mktemp("image") / "image.so"
-    command("gcc", "-shared", "-fPIC", "-O1", GATE / "image.c", "-o", library)
+    command("gcc", "-shared", "-fPIC", "-O1", f"-I{GATE}", GATE / "memory" / "image.c", "-o", library)
     function = ctypes.CDLL(str(library)).image_globals
     function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
     return lambda image: int(function(image, len(image)))
@@ -96,7 +96,8 @@ def test_what_is_neither_says_nothing(variables: Reader, image: bytes) -> None:
 def test_damaged_images_are_read_without_harm(tmp_path: Path) -> None:
     """Under sanitizers, from a fixed seed."""
     sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    command("gcc", "-g", "-O1", *sanitizers, PROGRAMS / "image.c", GATE / "image.c", "-o", tmp_path / "image")
+    command("gcc", "-g", "-O1", *sanitizers, f"-I{GATE}", PROGRAMS / "image.c", GATE / "memory" / "image.c",
+            "-o", tmp_path / "image")  # fmt: skip
     done = subprocess.run([tmp_path / "image", "20261124", "300000"], capture_output=True, text=True, check=True)
     whole, read = done.stdout.splitlines()
     assert whole == "1024 193"

@@ -35,8 +35,8 @@ def hint(*indices: int, simulated: bool = False, enforced: bool = False) -> Hint
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """The rules in C, under sanitizers."""
     program = tmp_path_factory.mktemp("visible") / "visible"
-    command("gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Werror", *SANITIZERS, GATE / "visible.c",
-            PROGRAMS / "visible.c", "-o", program)  # fmt: skip
+    command("gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Werror", *SANITIZERS, f"-I{GATE}",
+            GATE / "driver" / "visible.c", PROGRAMS / "visible.c", "-o", program)  # fmt: skip
     process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout

@@ -3,7 +3,7 @@
 The variables of a running process cannot be changed. So it is set where a program starts (kernels, terminals, ``jupyter
 gpu run``), kept up in Python kernels (`guard`), and set once more at the moment that counts, by the gate, before a
 program's own call of ``cuInit``: in whatever language, and in all that a notebook starts. The gate's own form of these
-rules is ``node_plugin/gate/visible.c``; one test gives both the same cases.
+rules is ``node_plugin/gate/driver/visible.c``; one test gives both the same cases.
 
 Where the system enforces nothing (soft mode), a value that the user chose is narrowed to what is attached; elsewhere it
 stays as it is.

@@ -8,5 +8,5 @@ mkdir -p "$folder"
 made=$(mktemp -d "$folder/.build.XXXXXX")
 trap 'rm -rf "$made"' EXIT
 ${CC:-gcc} -std=c11 -O2 -g -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing \
-  -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs "$@" -o "$made/libcuda.so.1" "$here"/*.c "$here"/../image.c -pthread
+  -I "$here/.." -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs "$@" -o "$made/libcuda.so.1" "$here"/*.c "$here"/../memory/image.c -pthread
 mv "$made/libcuda.so.1" "$folder/libcuda.so.1"

@@ -5,7 +5,7 @@
  * names as compilers mangle them serve as well.
  */
 #define _GNU_SOURCE
-#include "../image.h"
+#include "../memory/image.h"
 #include "standin.h"
 
 #include <ctype.h>

@@ -12,7 +12,7 @@ static int unsupported(void) { return 801; }
 
 #define F(base, suffix, since) \
     __attribute__((visibility("default"), weak, alias("unsupported"))) int JOINED(base, suffix)(void);
-#include "../functions.def"
+#include "../driver/functions.def"
 #ifdef STANDIN_MORE /* functions of a driver to come */
 #include STANDIN_MORE
 #endif
@@ -20,7 +20,7 @@ static int unsupported(void) { return 801; }
 
 const struct row standin_rows[] = {
 #define F(base, suffix, since) {#base, #suffix, since, JOINED(base, suffix)},
-#include "../functions.def"
+#include "../driver/functions.def"
 #ifdef STANDIN_MORE /* functions of a driver to come */
 #include STANDIN_MORE
 #endif

@@ -7,7 +7,7 @@
  *                             not know for restartable sequences
  */
 #define _GNU_SOURCE
-#include "gate.h"
+#include "connection/share.h"
 
 #include <elf.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* image_globals under sanitizers: image SEED ROUNDS. Cubins and PTX that were damaged are read without a step beyond them. */
-#include "../../../node_plugin/gate/image.h"
+#include "../../../node_plugin/gate/memory/image.h"
 
 #include <elf.h>
 #include <stdio.h>

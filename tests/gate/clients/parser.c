@@ -1,5 +1,5 @@
 /* Feeds the reader of messages with what no server says: a seed, a number of rounds. Ends well, or a sanitizer ends it. */
-#include "../../../node_plugin/gate/protocol.h"
+#include "../../../node_plugin/gate/connection/protocol.h"
 
 #include <assert.h>
 #include <stdio.h>

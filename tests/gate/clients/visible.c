@@ -2,7 +2,7 @@
  *
  * A question is six strings, each with its end: the file, then the values of given, ours, wanted, order, by, of which each
  * begins with '+', or is '-': there is none. The answer is '=', the value and the choice behind it in the same form, or '.'. */
-#include "../../../node_plugin/gate/visible.h"
+#include "../../../node_plugin/gate/driver/visible.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 """The messages between the gate in a program and the arbiter's server: 32 bytes each, over a Unix socket. Pure.
 
 ``u8 version = 1``, ``u8 kind``, ``u16 0``, ``u32 0``, ``u64 a``, ``u64 b``, ``u64 c``, little-endian; what a kind does
-not use is 0 and must be. ``gate/protocol.h`` is the twin of this file.
+not use is 0 and must be. ``gate/connection/protocol.h`` is the twin of this file.
 
 Messages of the two ends cross. So that a grant that extends is never taken for a new lease, nor an old answer for a new
 one, each lease that one connection is given has a number, counted from 1: an end that has given number n back ignores

@@ -1,0 +1,57 @@
+/* The real driver: where its functions are, and how the gate calls them. */
+#ifndef GATE_DRIVER_H
+#define GATE_DRIVER_H
+
+#include "driver/cuda.h"
+#include "driver/entries.h"
+#include "driver/gated.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* U: used by the gate itself, with the types of its arguments. */
+#define USED(U) \
+    U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
+    U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
+    U(cuThreadExchangeStreamCaptureMode, (int *)) \
+    U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
+    U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
+    U(cuEventElapsedTime, (float *, CUevent, CUevent)) \
+    U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDeviceGetAttribute, (int *, int, CUdevice)) \
+    U(cuCtxGetLimit, (size_t *, int)) U(cuMemAdvise, (CUdeviceptr, size_t, int, CUdevice)) \
+    U(cuMemPoolGetAttribute, (CUmemoryPool, int, void *)) U(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice)) \
+    U(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice)) U(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *)) \
+    U(cuStreamGetCaptureInfo_v2, (CUstream, int *, uint64_t *, CUgraph *, void *, void *))
+
+#define NAME_GATED(symbol, name, since, per_thread) AT_##symbol,
+#define NAME_USED(symbol, arguments) AT_##symbol,
+enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT - 1, USED(NAME_USED) FUNCTION_COUNT };
+#undef NAME_GATED
+#undef NAME_USED
+
+#define TYPE_USED(symbol, arguments) typedef CUresult(*type_of_##symbol) arguments;
+USED(TYPE_USED)
+#undef TYPE_USED
+
+/* The way to the driver's own function, held as every call is while the way is shut (entries.c); NULL where this driver has
+ * none; or to one that says so in its place. */
+void *driver_function(enum driver_function);
+static inline void *driver_real(enum driver_function which) {
+    return (void *)(gate_entries + (size_t)ENTRY_SIZE * (FIRST_STUB + (unsigned)which));
+}
+
+/* Of a function that stands in front of the driver's. */
+#define GATE(symbol) gate_##symbol
+#define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
+/* Of a function that the gate calls. */
+#define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
+/* Of one that older drivers do not have: it says so then. */
+#define NEWER(symbol) ((type_of_##symbol)driver_real(AT_##symbol))
+
+/* What the driver exports of these; NULL for what it does not have. */
+void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
+/* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
+void *process_symbol(const char *name);
+
+#endif

@@ -1,0 +1,260 @@
+/* Memory that is kept for what comes: by a pool whose release threshold says so, and by graphs.
+ *
+ * The driver says exactly how much that is. It is asked without the lock, as it may wait for another call of the same
+ * pool; a pool is not destroyed meanwhile. What it says is not known before it has been taken, so it counts whatever the
+ * limit: above that nothing more is given. What a pool keeps above its threshold goes back to the GPU as soon as the
+ * program waits for something, and does not count. */
+#include "memory/counting.h"
+
+#include <stdlib.h>
+
+enum { THRESHOLD = 4, RESERVED = 5, USED = 7 /* attributes of pools */, OF_GRAPHS = 2 /* what graphs reserve */ };
+
+struct reserve {
+    struct reserve *next;
+    CUmemoryPool pool; /* NULL: the graphs of a device */
+    struct share *share; /* NULL: nothing counts yet */
+    CUdevice device;
+    uint64_t threshold, bytes; /* above this nothing is kept; what counts, beside what is allocated from it */
+    uint64_t heard;            /* which question was answered last */
+    unsigned readers;
+    bool ends; /* a thread is destroying it */
+};
+
+static struct reserve *first; /* under the lock */
+static uint64_t questions;
+static _Atomic bool any;  /* one may count something */
+static _Atomic unsigned trims;
+
+static struct reserve *find(CUmemoryPool pool, CUdevice device) {
+    for (struct reserve *reserve = first; reserve; reserve = reserve->next)
+        if (reserve->pool == pool && (pool || reserve->device == device) && !reserve->ends) return reserve;
+    return NULL;
+}
+
+static struct reserve *add(CUmemoryPool pool, CUdevice device) {
+    struct reserve *reserve = calloc(1, sizeof *reserve);
+    if (!reserve) return NULL;
+    *reserve = (struct reserve){.next = first, .pool = pool, .device = device};
+    first = reserve;
+    return reserve;
+}
+
+static void count(struct reserve *reserve, uint64_t bytes) {
+    if (bytes > reserve->bytes) memory_more(reserve->share, bytes - reserve->bytes);
+    else memory_unuse(reserve->share, reserve->bytes - bytes);
+    reserve->bytes = bytes;
+}
+
+/* --- what the driver says ----------------------------------------------------------------------------------------- */
+
+/* Not under the lock. */
+static bool kept(CUmemoryPool pool, CUdevice device, uint64_t threshold, uint64_t *bytes) {
+    uint64_t reserved = 0, used = 0;
+    if (!pool) return NEWER(cuDeviceGetGraphMemAttribute)(device, OF_GRAPHS, bytes) == CUDA_SUCCESS;
+    if (NEWER(cuMemPoolGetAttribute)(pool, RESERVED, &reserved) != CUDA_SUCCESS) return false;
+    if (NEWER(cuMemPoolGetAttribute)(pool, USED, &used) != CUDA_SUCCESS) return false;
+    uint64_t stays = reserved < threshold ? reserved : threshold;
+    *bytes = stays > used ? stays - used : 0;
+    return true;
+}
+
+/* Calls `each` for all that count, of one share or of all (NULL), without the lock. */
+static void without_lock(struct share *share, void (*each)(struct reserve *)) {
+    gate_enter();
+    for (struct reserve *reserve = first; reserve; reserve = reserve->next) {
+        if (!reserve->share || reserve->ends || (share && reserve->share != share)) continue;
+        reserve->readers++;
+        gate_leave();
+        each(reserve);
+        gate_enter();
+        if (!--reserve->readers && reserve->ends) share_changed(reserve->share);
+    }
+    gate_leave();
+}
+
+static void read_one(struct reserve *reserve) {
+    uint64_t bytes = 0;
+    gate_enter();
+    uint64_t number = ++questions, threshold = reserve->threshold;
+    gate_leave();
+    if (!kept(reserve->pool, reserve->device, threshold, &bytes)) return;
+    gate_enter();
+    if (number > reserve->heard && threshold == reserve->threshold) { /* else another thread knows better */
+        reserve->heard = number;
+        count(reserve, bytes);
+    }
+    gate_leave();
+}
+
+void reserves_read(void) {
+    if (atomic_load(&any)) without_lock(NULL, read_one);
+}
+
+CUresult GATE(cuMemPoolTrimTo)(CUmemoryPool, size_t);
+CUresult GATE(cuDeviceGraphMemTrim)(CUdevice);
+
+static void trim_one(struct reserve *reserve) {
+    if (reserve->pool) REAL(cuMemPoolTrimTo)(reserve->pool, 0);
+    else GATE(cuDeviceGraphMemTrim)(reserve->device);
+    read_one(reserve);
+}
+
+static uint64_t counted(struct share *share) {
+    uint64_t all = 0;
+    gate_enter();
+    for (struct reserve *reserve = first; reserve; reserve = reserve->next)
+        if (reserve->share == share) all += reserve->bytes;
+    gate_leave();
+    return all;
+}
+
+bool reserves_trim(struct share *share) {
+    if (!atomic_load(&any)) return false;
+    uint64_t before = counted(share);
+    if (!before) return false;
+    without_lock(share, trim_one);
+    return counted(share) < before;
+}
+
+unsigned reserve_trims(void) { return atomic_load(&trims); }
+
+void reserves_fork(void) { first = NULL; }
+
+/* --- graphs ------------------------------------------------------------------------------------------------------- */
+
+void reserve_graphs(struct share *share) {
+    gate_enter();
+    struct reserve *reserve = find(NULL, share->device);
+    if (!reserve) reserve = add(NULL, share->device);
+    if (reserve) reserve->share = share;
+    gate_leave();
+    atomic_store(&any, true);
+}
+
+static uint64_t of_graphs(CUdevice device) {
+    gate_enter_first();
+    const struct reserve *reserve = find(NULL, device);
+    uint64_t bytes = reserve ? reserve->bytes : 0;
+    gate_leave();
+    return bytes;
+}
+
+bool reserve_covers(struct share *share, uint64_t bytes) {
+    bool has = of_graphs(share->device) >= bytes;
+    gate_enter();
+    has = has && share->used <= share->limit;
+    gate_leave();
+    return has;
+}
+
+CUresult GATE(cuDeviceGraphMemTrim)(CUdevice device) {
+    uint64_t before = of_graphs(device);
+    CUresult result = REAL(cuDeviceGraphMemTrim)(device);
+    reserves_read();
+    if (of_graphs(device) < before) atomic_fetch_add(&trims, 1);
+    return result;
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+struct claim reserve_claim(CUmemoryPool pool, uint64_t bytes) {
+    struct share *share = share_of_current();
+    uint64_t spent = 0;
+    if (share && atomic_load(&any)) {
+        if (!pool) NEWER(cuDeviceGetMemPool)(&pool, share->device);
+        gate_enter();
+        struct reserve *reserve = find(pool, share->device);
+        if (pool && reserve && reserve->share == share) spent = bytes < reserve->bytes ? bytes : reserve->bytes;
+        if (spent) reserve->bytes -= spent;
+        gate_leave();
+    }
+    struct claim claimed = claim_from(share, bytes - spent);
+    claimed.bytes = bytes;
+    if (!claimed.refused || !spent) return claimed;
+    gate_enter();
+    memory_unuse(share, spent);
+    gate_leave();
+    reserves_read(); /* it is kept still, or was given back */
+    return claimed;
+}
+
+/* Which device's a pool is that the program did not make; -1: unknown. */
+static CUdevice default_of(CUmemoryPool pool) {
+    CUmemoryPool one;
+    for (CUdevice device = 0; NEWER(cuDeviceGetDefaultMemPool)(&one, device) == CUDA_SUCCESS; device++)
+        if (one == pool) return device;
+    return -1;
+}
+
+static void keeps(CUmemoryPool pool, uint64_t threshold) {
+    gate_enter();
+    struct reserve *reserve = find(pool, 0);
+    CUdevice device = reserve ? reserve->device : -1;
+    bool counts = reserve && reserve->share;
+    gate_leave();
+    if (!counts && !threshold) return;
+    if (!reserve) device = default_of(pool);
+    struct share *share = device < 0 ? NULL : share_of(device);
+    if (!share) return;
+    gate_enter();
+    reserve = find(pool, 0);
+    if (!reserve) reserve = add(pool, device);
+    if (reserve) {
+        reserve->share = share;
+        reserve->threshold = threshold;
+    }
+    gate_leave();
+    atomic_store(&any, true);
+    reserves_read();
+}
+
+CUresult GATE(cuMemPoolSetAttribute)(CUmemoryPool pool, int attribute, void *value) {
+    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    if (result == CUDA_SUCCESS && attribute == THRESHOLD) keeps(pool, *(const uint64_t *)value);
+    return result;
+}
+
+CUresult GATE(cuMemPoolTrimTo)(CUmemoryPool pool, size_t least) {
+    CUresult result = REAL(cuMemPoolTrimTo)(pool, least);
+    reserves_read();
+    return result;
+}
+
+CUresult GATE(cuMemPoolCreate)(CUmemoryPool *to, const struct allocation *of) {
+    CUresult result = REAL(cuMemPoolCreate)(to, of);
+    if (result != CUDA_SUCCESS || !of || of->location.type != LOCATION_DEVICE) return result;
+    gate_enter_first();
+    add(*to, of->location.id);
+    gate_leave();
+    return result;
+}
+
+/* Under the lock: nobody asks about it from now on. */
+static struct reserve *ends(CUmemoryPool pool) {
+    struct reserve *reserve = pool ? find(pool, 0) : NULL;
+    if (!reserve) return NULL;
+    reserve->ends = true;
+    while (reserve->readers) share_wait(reserve->share, SECOND / 4);
+    return reserve;
+}
+
+/* Its memory goes when all of it is free: what is allocated counts until then as such. */
+CUresult GATE(cuMemPoolDestroy)(CUmemoryPool pool) {
+    gate_enter_first();
+    struct reserve *reserve = ends(pool);
+    gate_leave();
+    CUresult result = REAL(cuMemPoolDestroy)(pool);
+    if (!reserve) return result;
+    gate_enter();
+    reserve->ends = false;
+    if (result == CUDA_SUCCESS) {
+        struct reserve **at = &first;
+        while (*at != reserve) at = &(*at)->next;
+        *at = reserve->next;
+        if (reserve->share) memory_unuse(reserve->share, reserve->bytes);
+        free(reserve);
+    }
+    gate_leave();
+    return result;
+}
