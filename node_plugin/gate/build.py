@@ -18,11 +18,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = (
-    "driver/entries.S", "driver/entries.c", "driver/driver.c", "driver/table.c", "launches/gate.c", "driver/visible.c",
-    "launches/lease.c", "launches/window.c", "launches/lanes.c", "launches/threads.c", "launches/marks.c",
-    "launches/rests.c", "connection/link.c", "memory/memory.c", "memory/held.c", "memory/allocate.c", "memory/pools.c",
-    "memory/reserves.c", "memory/graphs.c", "memory/physical.c", "memory/external.c", "memory/contexts.c",
-    "memory/modules.c", "memory/image.c", "launches/copies.c",
+    "driver/entries.S", "driver/entries.c", "driver/driver.c", "driver/gated.c", "launches/launches.c",
+    "driver/lookup.c", "driver/visible.c", "launches/lease.c", "launches/window.c", "launches/queues.c",
+    "launches/threads.c", "launches/events.c", "launches/pacing.c", "connection/connection.c", "memory/memory.c",
+    "memory/table.c", "memory/allocate.c", "memory/pools.c", "memory/reserves.c", "memory/graphs.c",
+    "memory/physical.c", "memory/external.c", "memory/contexts.c", "memory/modules.c", "memory/image.c",
+    "launches/copies.c",
 )  # fmt: skip
 """The sources, in the order in which they are linked."""
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"

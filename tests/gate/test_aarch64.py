@@ -41,7 +41,7 @@ def test_programs_are_gated(arm: Arm, place: Place) -> None:
 
 def test_a_thread_that_the_kernel_cannot_send_back_is_not_shut_out(arm: Arm) -> None:
     """Its C library has not told the kernel of it: nobody says that the way is shut, and nobody waits."""
-    with Program(arm.process(arm.entries, "shut", "3"), {}) as program:
+    with Program(arm.process(arm.entries, "block", "3"), {}) as program:
         assert re.fullmatch(r"refused 3 wrong \d+ moved 3", program.lines()[0])
 
 
@@ -49,7 +49,7 @@ def test_a_thread_that_the_kernel_cannot_send_back_is_not_shut_out(arm: Arm) -> 
 def test_no_thread_stands_between_the_look_and_the_jump(arm: Arm) -> None:
     """Stopped at any instruction while it is shut, a thread is held; one that cannot be makes it impossible to say."""
     step, *rest = arm.machine(
-        "/entries step", "/entries shut 20", "/entries alone", "GLIBC_TUNABLES=glibc.pthread.rseq=0 /entries alone"
+        "/entries step", "/entries block 20", "/entries alone", "GLIBC_TUNABLES=glibc.pthread.rseq=0 /entries alone"
     )
     *inside, entered = step.split()
     assert len(inside) > 10

@@ -108,7 +108,7 @@ def entries(built: Built) -> list[str]:
 
 def test_shut_nobody_enters(entries: list[str]) -> None:
     """Threads that call without end are held until it is opened, each time; none was let in after that was said."""
-    with Program([*entries, "shut", "100"], {}) as program:
+    with Program([*entries, "block", "100"], {}) as program:
         assert program.lines() == ["refused 0 wrong 0 moved 100"]
 
 

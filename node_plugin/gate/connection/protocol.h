@@ -1,7 +1,7 @@
 /* The messages between a program and the arbiter of its node: twin of jupyter_gpu_node/shares/rules/protocol.py.
  *
- * 32 bytes, little-endian: u8 version, u8 kind, u16 0, u32 0, u64 a, b, c. What a kind does not use is 0 and must be.
- * Pure, so that it can be fuzzed: bytes in, numbers out. */
+ * 32 bytes, little-endian: u8 version, u8 kind, u16 0, u32 0, u64 a, b, c. Fields that a kind does not use must be 0. Pure,
+ * so that it can be fuzzed: bytes in, numbers out. */
 #ifndef GATE_PROTOCOL_H
 #define GATE_PROTOCOL_H
 
@@ -11,27 +11,31 @@
 
 enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 
-/* a of ASK: µs that the work will take, 0 unknown; b: 1 if it has the GPU still, by the server before this
- * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer; 3 if
- * that work also stands still while a launch waits here, as it may wait for that one.
- * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back; 0: none is,
- * and b is work that passed without a lease since this was said last (small copies), which older servers do not charge.
- * a of NEED: bytes that this process has in all. The first one of a connection says what it has already.
- * b of NEED: which of the leases below are known here, as bits. Older gates say less, and are never given those. */
+/* ASK: a: µs that the work will take, 0: unknown. b: 1 (KEEPS) if the process still has the GPU, either from the previous
+ * server (the whole GPU, or work that has not ended) or from this one, which has revoked it and waits for longer work; 3
+ * (STUCK) if that work also makes no progress while a launch waits here, as it may wait for that launch.
+ *
+ * DONE: a: µs still wanted + 1, 0: none. b: µs of GPU work measured. c: number of the lease given back; 0: none, and b is work
+ * done outside leases since the last report (small copies), which older servers do not charge.
+ *
+ * NEED: a: bytes that this process needs in all; the first NEED of a connection reports what it has already. b: bits for the
+ * kinds of leases below that this gate knows. Older gates send fewer, and never get those leases. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
 enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
 enum { KEEPS = 1, STUCK = 3 };
 
-/* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number
- * again is an extension; one that was given back is void, as messages of the two ends cross. c: ONCE if it is for one launch;
- * AHEAD if no other share would wait for what is queued. ONCE for a lease that was asked back: one launch more.
- * a of REVOKE: that number.
- * a of MEMORY: bytes that this process may have in all; b: the share's limit; c: bytes of all its processes. */
+/* GRANT: a: µs from now. b: number of the lease, counted by the server from 1 for each connection. The same number again
+ * extends that lease; a number that was given back is void, as messages may cross. c: ONCE for one launch only; AHEAD if no
+ * other share would have to wait for queued work. ONCE for a revoked lease: one more launch.
+ *
+ * REVOKE: a: that number.
+ *
+ * MEMORY: a: bytes that this process may have in all. b: the share's limit. c: bytes of all its processes. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };
 enum { ONCE = 1, AHEAD = 2 };
 
-#define FOREVER UINT64_MAX  /* a GRANT of a whole GPU */
-#define NO_LIMIT UINT64_MAX /* a share without a limit of memory */
+#define FOREVER UINT64_MAX  /* GRANT of a whole GPU */
+#define NO_LIMIT UINT64_MAX /* a share without a memory limit */
 
 struct message {
     uint8_t kind;
@@ -55,7 +59,7 @@ static inline void message_write(unsigned char to[MESSAGE_SIZE], struct message 
     message_put(to + 24, message.c);
 }
 
-/* What a server says; false: this is no message, and nothing after it can be trusted. */
+/* Decode a server's message; false: it is invalid, and nothing after it can be trusted. */
 static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct message *message) {
     uint64_t head = message_get(from);
     *message = (struct message){(uint8_t)(head >> 8), message_get(from + 8), message_get(from + 16), message_get(from + 24)};
@@ -68,13 +72,14 @@ static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct m
     }
 }
 
-/* Cuts what comes into messages. */
+/* Splits a byte stream into messages. */
 struct reader {
     unsigned char rest[MESSAGE_SIZE];
     size_t have;
 };
 
-/* Takes bytes from `*from` (`*size` of them) until one message is whole: 1 and the message; 0: all taken; -1: no message. */
+/* Take bytes from `*from` (`*size` of them) until one message is complete. 1: a message; 0: all bytes taken; -1: invalid
+ * message. */
 static inline int reader_next(struct reader *reader, const unsigned char **from, size_t *size, struct message *message) {
     while (*size && reader->have < MESSAGE_SIZE) {
         reader->rest[reader->have++] = *(*from)++;

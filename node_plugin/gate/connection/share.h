@@ -1,7 +1,7 @@
-/* What the parts of the gate share: one `struct share` for each GPU that this process uses, and the lock.
+/* What all parts of the gate share: one `struct share` for each GPU that this process uses, and the lock.
  *
- * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
- * recorded or asked for, so that no context goes away meanwhile; never while something waits. */
+ * The lock guards everything except the atomics, which are all that a launch inside a lease touches. It is held while an
+ * event is recorded or queried, so that the context cannot go away meanwhile; never while something waits. */
 #ifndef GATE_SHARE_H
 #define GATE_SHARE_H
 
@@ -13,81 +13,82 @@
 
 #define SECOND 1000000000ull
 
-/* Of a socket's file, all 0: there is none. Each server makes its own. */
-struct place { uint64_t device, number, made; };
+/* Identity of a socket's file, all 0 if there is none. Each server creates its own file. */
+struct socket_file { uint64_t device, number, made; };
 
 enum stage { FREE, ASKED, HELD, CLOSING };
 
 struct share {
-    /* Of a launch: until when it may pass, in ns; 0: it may not. Launches between this look and the driver's return. */
+    /* Until when a launch may pass, in ns; 0: it may not. Then the launches between that check and the driver's return. */
     _Alignas(64) _Atomic uint64_t until;
     _Alignas(64) _Atomic unsigned running;
-    _Atomic unsigned throttled; /* threads that wait until less is queued */
-    _Atomic bool ahead;         /* much may be queued: no other share is there */
-    /* copies.c: ns of small ones, since one of them was let through as a launch is; outside leases, and not told yet. */
+    _Atomic unsigned throttled;    /* threads that wait until less is queued */
+    _Atomic bool ahead;            /* much may be queued: no other share is active */
+    /* copies.c: ns of small copies since the last one that waited as a launch; ns outside leases that are not reported yet. */
     _Alignas(64) _Atomic uint64_t passed;
     _Atomic uint64_t owed;
     _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
 
     CUdevice device;
-    char uuid[41]; /* GPU-8-4-4-4-12 */
+    char uuid[41];                 /* GPU-8-4-4-4-12 */
 
     /* lease.c */
     enum stage stage;
     unsigned waiters;
-    bool whole;                    /* it was ours for ever when the connection ended, and no other server was found since */
+    bool whole;                    /* the whole GPU was leased when the connection ended, and no other server was found since */
     uint64_t lost;                 /* when that was */
-    uint64_t asked;                /* when it was asked back, 0: it was not, or has said that it takes longer */
-    bool patient;                  /* it has said so of this lease: it need not be looked at as often */
-    uint64_t ended, ended_before;  /* events of this share that happened; at the last look while it closes */
-    uint64_t moved;                /* when one did, or a launch more was asked for, or it began to close */
-    unsigned steps;                /* launches that were asked for since one did */
-    bool left;                     /* at the end of the program, when the driver could be asked last, it had work, or may have had */
-    bool meets;                    /* such a launch was what it waited for, the last time */
-    uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
-    uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
-    uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
+    uint64_t asked;                /* when it was revoked; 0: it was not, or the server knows that it takes longer */
+    bool patient;                  /* the server knows so for this lease: poll less often */
+    uint64_t ended, ended_before;  /* events of this share that completed; the same at the last check while closing */
+    uint64_t moved;                /* when one completed, one more launch was requested, or closing began */
+    unsigned steps;                /* launches requested since then */
+    bool left;                     /* at exit, when the driver could last be queried, there was or may have been work */
+    bool waits_for_itself;         /* the last time, progress did depend on such a launch */
+    uint64_t number, given;        /* of the current lease; of the last one given back */
+    uint64_t checked, idle;        /* when the work was last checked; since when there is none, 0: there is some */
+    uint64_t work, demand, burst;  /* ns of work: in this lease, since the demand began, in a usual demand */
 
-    /* memory.c: bytes in use by this process, what the server knows, what it allows; of the share */
+    /* memory.c: bytes used by this process, reported, allowed; of the share: limit, used by all, used by others */
     uint64_t used, told, allowed, limit, all, others;
-    bool heard;                      /* the server has said so much once */
-    unsigned connection, unanswered; /* which one this is; its questions that wait for an answer */
-    bool growing;                    /* a thread asks for more: nothing is given back meanwhile */
-    uint64_t changed;                /* when `used` changed last */
-    uint64_t pressed;                /* when more than it allows was told last */
+    bool heard;                    /* the server has sent these at least once */
+    unsigned connection, unanswered; /* number of the connection; requests on it without an answer */
+    bool growing;                  /* a thread is asking for more: give nothing back meanwhile */
+    uint64_t changed;              /* when `used` last changed */
+    uint64_t pressed;              /* when use above the allowance was last reported */
 
-    /* link.c */
+    /* connection.c */
     _Atomic bool started;
-    int socket; /* -1: none */
-    struct place place; /* of the server that is connected, or was last */
-    uint64_t cookie; /* tells our socket from another file that has got its number */
+    int socket;                    /* -1: none */
+    struct socket_file socket_file; /* of the current or last server */
+    uint64_t cookie;               /* distinguishes the gate's socket from another file with the same number */
 };
 
-/* --- link.c ------------------------------------------------------------------------------------------------------- */
+/* --- connection.c ------------------------------------------------------------------------------------------------- */
 
-extern pthread_mutex_t gate_lock;
-void gate_enter(void);
-void gate_leave(void);
-/* No thread is cancelled (pthread_cancel) while it has the lock, or has counted itself somewhere: how it was before; as it was. */
-int gate_uncancelled(void);
-void gate_cancelled_as(int before);
-/* Here the thread may end, if it was cancelled: nothing is held. */
-void gate_cancellable(void);
-/* Takes the lock where no share is known yet: a child that is forked meanwhile finds it free. */
-void gate_enter_first(void);
+extern pthread_mutex_t gate_mutex;
+void gate_lock(void);
+void gate_unlock(void);
+/* Keep the thread from being cancelled (pthread_cancel) while it holds the lock or is counted somewhere; restore its former
+ * state. */
+int gate_disable_cancel(void);
+void gate_restore_cancel(int before);
+/* End here if the thread was cancelled. It must hold nothing. */
+void gate_cancel_point(void);
+/* Take the lock before any share exists, so that a child forked meanwhile finds it free. */
+void gate_lock_first(void);
 
-/* The share whose GPU this is; NULL: there is no gate here. Starts its thread. */
+/* Return the share of that GPU and start its thread; NULL: the process is not gated. */
 struct share *share_of(CUdevice device);
 struct share *share_of_current(void);
-/* Under the lock: tries to say it. What cannot be said ends the connection. */
-void link_say(struct share *share, struct message message);
-/* Under the lock: waits until something changed or `ns` have passed; the lock is free meanwhile. */
+/* Under the lock: send a message. If that fails, the connection ends. */
+void connection_send(struct share *share, struct message message);
+/* Under the lock: wait until something changed or `ns` have passed. The lock is released meanwhile. */
 void share_wait(struct share *share, uint64_t ns);
 void share_changed(struct share *share);
 uint64_t now_ns(void);
-/* The environment is of another machine, or of an earlier start of this one (never of a shim's). */
-bool gate_elsewhere(void);
-/* The program ends: its driver may be gone any moment. */
+/* Return whether the environment comes from another machine or an earlier boot (never for a shim). */
+bool gate_environment_is_foreign(void);
+/* Return whether the program is exiting: its driver may shut down at any moment. */
 bool gate_ending(void);
 
 #endif

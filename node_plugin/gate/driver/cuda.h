@@ -1,4 +1,4 @@
-/* What the gate knows of the driver's interface: its types, and the numbers that it uses of them. */
+/* The part of the driver's ABI that the gate uses: types and constants. */
 #ifndef GATE_DRIVER_CUDA_H
 #define GATE_DRIVER_CUDA_H
 
@@ -19,7 +19,7 @@ enum {
     CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
-/* Names of a default stream that mean the same in both forms of a function. */
+/* Handles of the default streams, which mean the same in both forms of a function. */
 #define STREAM_LEGACY ((CUstream)1)
 #define STREAM_PER_THREAD ((CUstream)2)
 
@@ -43,7 +43,7 @@ struct volume1 { unsigned width, height, depth; int format; unsigned channels, f
 struct volume2 { size_t width, height, depth; int format; unsigned channels, flags; };
 enum { ARRAY_SPARSE = 0x40, ARRAY_DEFERRED = 0x80 };
 
-struct allocation { /* the beginning of CUmemAllocationProp and of CUmemPoolProps */
+struct allocation { /* the first fields of CUmemAllocationProp and of CUmemPoolProps */
     int type, handles;
     struct { int type, id; } location;
 };
@@ -67,7 +67,7 @@ struct node_params { /* CUgraphNodeParams */
     };
 };
 
-struct external_memory { /* the beginning of CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
+struct external_memory { /* the first fields of CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
     int type;
     void *handle[2];
     unsigned long long size;

@@ -1,4 +1,4 @@
-/* Finds functions by walking the loaded objects and their hash tables, as the loader does. */
+/* Symbol lookup by walking the loaded objects and their hash tables, as the loader does. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -17,7 +17,7 @@ struct object {
     const uint32_t *gnu_hash, *sysv_hash;
 };
 
-/* glibc has made the addresses in a dynamic section absolute, musl and the vDSO have not. */
+/* Return an address of the dynamic section as a pointer. glibc makes these addresses absolute; musl and the vDSO do not. */
 static const void *at(const struct object *object, ElfW(Addr) value) {
     return (const void *)(value < object->base ? object->base + value : value);
 }
@@ -66,7 +66,7 @@ static void *by_gnu_hash(const struct object *object, const char *name) {
 
 static void *by_sysv_hash(const struct object *object, const char *name) {
     const uint32_t *table = object->sysv_hash;
-    for (uint32_t index = 1; index < table[1]; index++) { /* rare, and a count of symbols is all that is asked of it */
+    for (uint32_t index = 1; index < table[1]; index++) { /* rare: a linear search will do */
         void *found = defined(object, index, name);
         if (found) return found;
     }
@@ -88,7 +88,7 @@ static void *find(const struct object *object, const char *name) {
     return object->gnu_hash ? by_gnu_hash(object, name) : object->sysv_hash ? by_sysv_hash(object, name) : NULL;
 }
 
-static int look(struct dl_phdr_info *info, size_t size, void *data) {
+static int search_object(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct search *search = data;
     struct object object;
@@ -97,8 +97,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *data) {
     return search->found != NULL;
 }
 
-/* The driver is the object of that name that is not this library. */
-static int look_in_driver(struct dl_phdr_info *info, size_t size, void *data) {
+/* Look up all names in the driver: the object with its soname that is not this library. */
+static int search_driver(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct exports *exports = data;
     struct object object;
@@ -110,10 +110,10 @@ static int look_in_driver(struct dl_phdr_info *info, size_t size, void *data) {
 
 void *process_symbol(const char *name) {
     struct search search = {.name = name};
-    dl_iterate_phdr(look, &search);
+    dl_iterate_phdr(search_object, &search);
     return search.found;
 }
 
 void driver_exports(const char *const *names, void *_Atomic *found, unsigned count) {
-    dl_iterate_phdr(look_in_driver, &(struct exports){names, found, count});
+    dl_iterate_phdr(search_driver, &(struct exports){names, found, count});
 }

@@ -1,4 +1,4 @@
-/* The real driver: where its functions are, and how the gate calls them. */
+/* Where the real driver's functions are, and how the gate calls them. */
 #ifndef GATE_DRIVER_H
 #define GATE_DRIVER_H
 
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* U: used by the gate itself, with the types of its arguments. */
+/* U: used by the gate itself, with the types of the arguments. */
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
@@ -34,24 +34,25 @@ enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT 
 USED(TYPE_USED)
 #undef TYPE_USED
 
-/* The way to the driver's own function, held as every call is while the way is shut (entries.c); NULL where this driver has
- * none; or to one that says so in its place. */
+/* Return the entry that leads to the driver's own function. Like every entry it blocks while calls are blocked (entries.c).
+ * If this driver lacks the function, driver_function returns NULL, and driver_real an entry that returns
+ * CUDA_ERROR_NOT_SUPPORTED. */
 void *driver_function(enum driver_function);
 static inline void *driver_real(enum driver_function which) {
     return (void *)(gate_entries + (size_t)ENTRY_SIZE * (FIRST_STUB + (unsigned)which));
 }
 
-/* Of a function that stands in front of the driver's. */
+/* GATE: the gate's function that stands in front of the driver's. REAL: the driver's function behind it. */
 #define GATE(symbol) gate_##symbol
 #define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
-/* Of a function that the gate calls. */
+/* A driver function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
-/* Of one that older drivers do not have: it says so then. */
+/* A driver function that older drivers lack; there it returns CUDA_ERROR_NOT_SUPPORTED. */
 #define NEWER(symbol) ((type_of_##symbol)driver_real(AT_##symbol))
 
-/* What the driver exports of these; NULL for what it does not have. */
+/* Look up these names among the driver's exports; NULL where the driver lacks one. */
 void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
-/* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
+/* Return the first definition of `name` in the process. Not by dlsym, which is in another library in the oldest C libraries. */
 void *process_symbol(const char *name);
 
 #endif

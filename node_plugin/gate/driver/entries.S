@@ -1,10 +1,10 @@
-/* The entries, one jump for each of the driver's functions (see entries.h and entries.c). What is called with arguments
- * that are not known here must leave every register and the stack as they are, so an entry jumps.
+/* The entries: one jump for each of the driver's functions (see entries.h and entries.c). The arguments are not known here, so
+ * an entry must leave all registers and the stack as they are, and can only jump.
  *
- * On x86-64 the slot is read and jumped through by one instruction: no thread is ever between the two. On aarch64 these are
- * two instructions, in a restartable sequence (rseq): the kernel sends a thread that it has stopped there back to the
- * beginning. A slot leads to `gate_slow` until it is opened, and while the way is shut; from there the entry is run
- * again, from its beginning. */
+ * On x86-64 one instruction reads the slot and jumps, so no thread is ever between the two. On aarch64 it takes two
+ * instructions, in a restartable sequence (rseq): the kernel sends a thread that was preempted there back to the beginning.
+ * Until a slot is opened, and while calls are blocked, it leads to `gate_slow`, which returns to the entry, to run it from
+ * its beginning. */
 #include "driver/entries.h"
 #ifdef __CET__
 #include <cet.h>
@@ -12,7 +12,7 @@
 #define _CET_ENDBR
 #endif
 
-    .file "entries.S" /* else the library has the name of a temporary file in it, another one each time */
+    .file "entries.S" /* otherwise the library contains the name of a temporary file, different each time */
     .section .note.GNU-stack, "", %progbits
 
 #if defined(__x86_64__)
@@ -103,7 +103,7 @@ gate_slow_common:
     .endm
 
     .text
-/* Jumps through the slot of number w17. x15 to x17 are free: no argument is in them. */
+/* Jump through the slot of number w17. x15 to x17 are free: they carry no argument. */
     .p2align 6
     .type gate_through, %function
 INTERNAL gate_through
@@ -113,7 +113,7 @@ INTERNAL gate_through
     mrs x15, tpidr_el0
     cbz x16, unrestartable
     add x15, x15, x16
-    ldr w16, [x15, #4] /* cpu_id: negative, if the kernel does not know of this thread's */
+    ldr w16, [x15, #4] /* cpu_id: negative if this thread's area is not registered */
     tbnz w16, #31, unrestartable
     adrp x16, restart
     add x16, x16, :lo12:restart
@@ -124,7 +124,7 @@ begin:
     ldr x16, [x16, w17, uxtw #3]
     br x16
 INTERNAL gate_through_end
-    .inst 0xd428bc00 /* RSEQ_SIG: the kernel goes nowhere else */
+    .inst 0xd428bc00 /* RSEQ_SIG: the kernel requires it before the abort address */
 anew:
     b gate_through
 unrestartable:
@@ -137,7 +137,7 @@ unrestartable:
     .cfi_endproc
     .size gate_through, . - gate_through
 
-    /* struct rseq_cs. It stays where it is, as the gate is never unloaded: threads point to it for long. */
+    /* struct rseq_cs. Threads keep pointing to it for long, which is safe as the gate is never unloaded. */
     .section .data.rel.ro, "aw", %progbits
     .p2align 5
 restart:
@@ -223,16 +223,16 @@ gate_entries:
     .set entries, number
     .set number, 0
     .p2align 6
-    .globl gate_closed
-    .hidden gate_closed
-    .type gate_closed, %function
-gate_closed:
+    .globl gate_blocked
+    .hidden gate_blocked
+    .type gate_blocked, %function
+gate_blocked:
     .rept entries
     SLOW
     .set number, number + 1
     .endr
     .p2align 4
-    .size gate_closed, . - gate_closed
+    .size gate_blocked, . - gate_blocked
 
     .data
     .p2align 6
@@ -242,7 +242,7 @@ gate_closed:
     .set number, 0
 gate_slots:
     .rept entries
-    .8byte gate_closed + ENTRY_SIZE * number
+    .8byte gate_blocked + ENTRY_SIZE * number
     .set number, number + 1
     .endr
     .size gate_slots, . - gate_slots

@@ -1,19 +1,19 @@
-/* What the slots of the entries lead to (entries.S): the driver's own functions and the gate's, once they are known; nowhere
- * while the way is shut.
+/* The targets of the entries' slots (entries.S): the driver's own functions and the gate's, once they are known; a blocking
+ * stub while calls are blocked.
  *
- * Nothing is looked for before the first call, and then all at once. The driver's functions are told by their addresses: what
- * a look-up gives is let through by the entry of the very function, gated or not, so that a form of a function that is newer
- * than this file is never called with the arguments of another. What the list does not have gets a spare entry.
+ * Nothing is looked up before the first call; then all symbols are looked up at once. The driver's functions are identified by
+ * address: whatever address a lookup returns is called through the entry of that very function, gated or not, so a form newer
+ * than this file is never called with the arguments of another. A function that is not in the list gets a spare entry.
  *
- * `entries_shut` leads all slots back to `gate_closed`, and then has every processor that runs a thread of this process pass a
- * barrier (membarrier). An entry reads its slot and jumps by one instruction (x86-64): whoever read it before that barrier is
- * in the driver, whoever reads it later is held.
+ * `entries_block` points all slots back to `gate_blocked`, then makes every processor that runs a thread of this process pass a
+ * barrier (membarrier). On x86-64 an entry reads its slot and jumps in one instruction: a thread that read it before the
+ * barrier is in the driver, one that reads it later is blocked.
  *
- * On aarch64 these are two instructions, and a thread may stand between them for as long as it does not run. So they are a
- * restartable sequence: whoever does not run is sent back to its beginning by the kernel when it does again, and whoever
- * runs is by a membarrier for that. It needs a C library that has told the kernel of the thread (glibc 2.35): a thread of
- * another one says that it enters (`gate_unrestartable`), before it reads its slot, and from then on `entries_shut`
- * says that it cannot. Not seen are threads that share another one's thread pointer: `vfork`, `clone` without a TLS. */
+ * On aarch64 an entry needs two instructions, and a thread may be preempted between them for any time. So they form a
+ * restartable sequence: the kernel sends a preempted thread back to its beginning when it runs again, and a membarrier does
+ * so with running threads. The C library must have registered the thread (glibc 2.35). An unregistered thread sets
+ * `gate_unrestartable` before it reads its slot, and from then on `entries_block` fails. Threads that share another thread's
+ * thread pointer (`vfork`, `clone` without a TLS) are not detected. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -29,7 +29,7 @@ enum { /* MEMBARRIER_CMD_… */
     BARRIER_EVERYWHERE = 1, BARRIER = 8, REGISTER_BARRIER = 16, RESTART = 128, REGISTER_RESTART = 256
 };
 
-extern const char gate_closed[];
+extern const char gate_blocked[];
 extern void *_Atomic gate_slots[ENTRIES];
 
 static const char *const names[NAMED] = {
@@ -50,41 +50,41 @@ static const bool is_gated[NAMED] = {
 };
 
 static void *_Atomic exported[NAMED];  /* by the driver; NULL: it has no such function */
-static void *_Atomic targets[ENTRIES]; /* of a slot that is open; NULL: not known yet, or a spare one */
+static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, or an unused spare */
 static _Atomic bool known;
-static _Atomic unsigned shut; /* a futex: the thread that may pass, 0: all may */
-static _Atomic unsigned opening; /* threads that open slots, as far as they may */
+static _Atomic unsigned blocker; /* a futex: the thread that may still enter; 0: all may */
+static _Atomic unsigned unblocking; /* number of threads that are opening slots */
 
 #ifdef __aarch64__
-_Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* of a thread, from its thread pointer; 0: has none */
-_Atomic unsigned gate_unrestartable __attribute__((visibility("hidden"))); /* a thread without has entered */
+_Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* offset from the thread pointer; 0: none */
+_Atomic unsigned gate_unrestartable __attribute__((visibility("hidden"))); /* an unregistered thread has entered */
 
-/* No symbol of the newer C library may be needed. */
-static void learn_rseq(void) {
+/* Find the rseq area. By lookup, as the library must not need symbols of newer C libraries. */
+static void find_rseq(void) {
     const unsigned *size = process_symbol("__rseq_size");
     const ptrdiff_t *offset = process_symbol("__rseq_offset");
     if (size && offset && *size) atomic_store(&gate_rseq, *offset);
 }
 
-/* Once the slots are closed: every thread that stands in the sequence begins it anew. */
-static bool restart_entering(void) {
+/* Restart every thread that is inside the sequence. The slots must be blocked already. */
+static bool restart_sequences(void) {
     return syscall(SYS_membarrier, REGISTER_RESTART, 0) == 0 && syscall(SYS_membarrier, RESTART, 0) == 0 &&
            atomic_load(&gate_rseq) && !atomic_load(&gate_unrestartable);
 }
 #else
-static void learn_rseq(void) {}
-static bool restart_entering(void) { return true; }
+static void find_rseq(void) {}
+static bool restart_sequences(void) { return true; }
 #endif
 
 static unsigned this_thread(void) { return (unsigned)syscall(SYS_gettid); }
 
-static CUresult missing(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+static CUresult not_supported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 static void *entry_at(unsigned number) { return (void *)(gate_entries + (size_t)ENTRY_SIZE * number); }
 
-static void *closed_at(unsigned number) { return (void *)(gate_closed + (size_t)ENTRY_SIZE * number); }
+static void *blocked_at(unsigned number) { return (void *)(gate_blocked + (size_t)ENTRY_SIZE * number); }
 
-static bool is_entry(const void *address) { return (const char *)address >= gate_entries && (const char *)address < gate_closed; }
+static bool is_entry(const void *address) { return (const char *)address >= gate_entries && (const char *)address < gate_blocked; }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
@@ -93,78 +93,79 @@ static void open_slot(unsigned number) {
     if (target) atomic_store(&gate_slots[number], target);
 }
 
-/* Those from `first` up to `end`, unless it is shut: who shuts waits for whoever looked before. */
+/* Open the slots from `first` up to `end`, unless calls are blocked. entries_block waits for threads that are in here. */
 static void open_slots(unsigned first, unsigned end) {
-    atomic_fetch_add(&opening, 1);
-    if (!atomic_load(&shut))
+    atomic_fetch_add(&unblocking, 1);
+    if (!atomic_load(&blocker))
         for (unsigned number = first; number < end; number++) open_slot(number);
-    atomic_fetch_sub(&opening, 1);
+    atomic_fetch_sub(&unblocking, 1);
 }
 
-/* Any number of threads at once: all find the same. */
-static void learn(void) {
-    learn_rseq();
+/* Look up the driver. Several threads may do so at once: all find the same. */
+static void load_driver(void) {
+    find_rseq();
     driver_exports(names, exported, NAMED);
     for (unsigned i = 0; i < NAMED; i++) {
         void *real = atomic_load(&exported[i]);
-        if (!is_gated[i]) atomic_store(&targets[i], real ? real : (void *)missing);
+        if (!is_gated[i]) atomic_store(&targets[i], real ? real : (void *)not_supported);
     }
     for (unsigned i = 0; i < FUNCTION_COUNT; i++) {
         void *real = atomic_load(&exported[entry_of[i]]), *none = NULL;
-        if (i < GATED_COUNT) atomic_store(&targets[entry_of[i]], table_gate(i));
-        atomic_compare_exchange_strong(&targets[FIRST_STUB + i], &none, real ? real : (void *)missing);
+        if (i < GATED_COUNT) atomic_store(&targets[entry_of[i]], gated_function(i));
+        atomic_compare_exchange_strong(&targets[FIRST_STUB + i], &none, real ? real : (void *)not_supported);
     }
     atomic_store(&known, true);
     open_slots(0, ENTRIES);
 }
 
-/* Where a call that found no way goes on: at its entry once more. The thread that has shut it passes. */
+/* Return where a call continues that reached a blocked slot: at its entry again. The thread that blocked calls may pass. */
 void *gate_slow(unsigned number) {
     int error = errno;
-    if (!atomic_load(&known)) learn();
-    unsigned by = atomic_load(&shut);
+    if (!atomic_load(&known)) load_driver();
+    unsigned by = atomic_load(&blocker);
     void *to = by && by == this_thread() ? atomic_load(&targets[number]) : entry_at(number);
-    while (to == entry_at(number) && (by = atomic_load(&shut)))
-        syscall(SYS_futex, &shut, FUTEX_WAIT_PRIVATE, by, NULL, NULL, 0);
+    while (to == entry_at(number) && (by = atomic_load(&blocker)))
+        syscall(SYS_futex, &blocker, FUTEX_WAIT_PRIVATE, by, NULL, NULL, 0);
     if (to == entry_at(number)) open_slots(number, number + 1);
     errno = error;
     return to;
 }
 
-/* --- shut --------------------------------------------------------------------------------------------------------- */
+/* --- blocking ----------------------------------------------------------------------------------------------------- */
 
 static bool pass_barrier(void) {
     if (syscall(SYS_membarrier, REGISTER_BARRIER, 0) == 0 && syscall(SYS_membarrier, BARRIER, 0) == 0) return true;
     return syscall(SYS_membarrier, BARRIER_EVERYWHERE, 0) == 0; /* older systems; takes some ms */
 }
 
-bool entries_shut(void) {
-    if (!atomic_load(&known)) learn();
-    atomic_store(&shut, this_thread());
-    for (int tries = 0; atomic_load(&opening); tries++) {
-        if (tries > 1000000) break; /* a thread that stands still there */
+bool entries_block(void) {
+    if (!atomic_load(&known)) load_driver();
+    atomic_store(&blocker, this_thread());
+    for (int tries = 0; atomic_load(&unblocking); tries++) {
+        if (tries > 1000000) break; /* a thread has been stopped there */
         syscall(SYS_sched_yield);
     }
-    for (unsigned i = 0; i < ENTRIES; i++) atomic_store(&gate_slots[i], closed_at(i));
-    if (!atomic_load(&opening) && pass_barrier() && restart_entering()) return true;
-    entries_open();
+    for (unsigned i = 0; i < ENTRIES; i++) atomic_store(&gate_slots[i], blocked_at(i));
+    if (!atomic_load(&unblocking) && pass_barrier() && restart_sequences()) return true;
+    entries_unblock();
     return false;
 }
 
-void entries_open(void) {
-    atomic_store(&shut, 0);
+void entries_unblock(void) {
+    atomic_store(&blocker, 0);
     open_slots(0, ENTRIES);
-    syscall(SYS_futex, &shut, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+    syscall(SYS_futex, &blocker, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
 void entries_fork(void) {
-    atomic_store(&opening, 0);
-    if (atomic_load(&shut)) entries_open(); /* the thread that had shut it is not here */
+    atomic_store(&unblocking, 0);
+    if (atomic_load(&blocker)) entries_unblock(); /* the thread that blocked calls does not exist in the child */
 }
 
 /* --- by address --------------------------------------------------------------------------------------------------- */
 
-/* The function at this address; of several names of one, one that begins as it was asked for. -1: none of the list. */
+/* Return the number of the function at this address. If it has several names, prefer one with the requested prefix. -1: not
+ * in the list. */
 static int number_of(const void *address, const char *name) {
     int any = -1;
     for (unsigned i = 0; i < NAMED; i++) {
@@ -175,7 +176,7 @@ static int number_of(const void *address, const char *name) {
     return any;
 }
 
-static void *spare(void *found) {
+static void *spare_entry(void *found) {
     for (unsigned number = FIRST_SPARE; number < FIRST_SPARE + SPARES; number++) {
         void *there = NULL;
         if (atomic_compare_exchange_strong(&targets[number], &there, found) || there == found) return entry_at(number);
@@ -185,13 +186,13 @@ static void *spare(void *found) {
 
 void *entry_for(const char *name, int version, uint64_t flags, void *found) {
     if (!found || is_entry(found)) return found;
-    if (!atomic_load(&known)) learn();
+    if (!atomic_load(&known)) load_driver();
     int form = gated_form(name, version, flags);
     if (form >= 0 && atomic_load(&exported[entry_of[form]]) == found) return entry_at(entry_of[form]);
     int number = number_of(found, name);
     if (number >= 0) return entry_at((unsigned)number);
-    if (form < 0 || version > FUNCTIONS_UNTIL) return spare(found);
-    void *none = (void *)missing; /* this driver hands out others than it exports, and what it means is known */
+    if (form < 0 || version > FUNCTIONS_UNTIL) return spare_entry(found);
+    void *none = (void *)not_supported; /* this driver returns addresses that it does not export; the version tells the form */
     if (atomic_compare_exchange_strong(&targets[FIRST_STUB + form], &none, found)) open_slots(FIRST_STUB + form, FIRST_STUB + form + 1);
     return entry_at(entry_of[form]);
 }
@@ -199,6 +200,6 @@ void *entry_for(const char *name, int version, uint64_t flags, void *found) {
 /* --- the gate's own calls ----------------------------------------------------------------------------------------- */
 
 void *driver_function(enum driver_function which) {
-    if (!atomic_load_explicit(&known, memory_order_acquire)) learn();
-    return atomic_load_explicit(&targets[FIRST_STUB + which], memory_order_relaxed) == (void *)missing ? NULL : driver_real(which);
+    if (!atomic_load_explicit(&known, memory_order_acquire)) load_driver();
+    return atomic_load_explicit(&targets[FIRST_STUB + which], memory_order_relaxed) == (void *)not_supported ? NULL : driver_real(which);
 }

@@ -1,12 +1,12 @@
-/* The one way into the driver: an entry for each function that it exports (functions.def), spare ones for others that a
- * look-up finds, and stubs for the gate's own calls. Each is one jump through its slot. Read by C and by the assembler. */
+/* The only way into the driver: an entry for each function that it exports (functions.def), spare ones for others that
+ * lookups return, and stubs for the gate's own calls. Each is one jump through its slot. Included by C and by assembler. */
 #ifndef GATE_ENTRIES_H
 #define GATE_ENTRIES_H
 
 #define ENTRY_SIZE 16 /* bytes of code */
 #define SPARES 512
 #define STUBS 256
-#define FUNCTIONS_UNTIL 13050 /* CUDA version: older than this no form is missing in functions.def */
+#define FUNCTIONS_UNTIL 13050 /* CUDA version: functions.def has every form that is older */
 
 #ifndef __ASSEMBLER__
 #include <stdbool.h>
@@ -24,12 +24,13 @@ enum {
 
 extern const char gate_entries[]; /* code */
 
-/* The entry to give in the place of `found`, which a look-up of that name gave. */
+/* Return the entry to hand out instead of `found`, the result of a lookup of that name. */
 void *entry_for(const char *name, int version, uint64_t flags, void *found);
-/* From when it returns true on, no thread but this one enters the driver: those that call wait until entries_open. False: that
- * cannot be had here, and nothing is shut. With the gate's lock, which is kept until it is open: else a thread is held with it. */
-bool entries_shut(void);
-void entries_open(void);
+/* Block the driver: once this returns true, no other thread enters it; calls wait until entries_unblock. False: blocking is
+ * not possible here, and nothing is blocked. Hold the gate's lock from before until it is unblocked, or a blocked thread may
+ * hold it. */
+bool entries_block(void);
+void entries_unblock(void);
 void entries_fork(void);
 #endif
 #endif

@@ -1,11 +1,11 @@
-/* The functions that the gate stands in front of. */
+/* The list of the functions that the gate intercepts. */
 #ifndef GATE_DRIVER_GATED_H
 #define GATE_DRIVER_GATED_H
 
 #include <stdint.h>
 
-/* G: gated. Its symbol, what cuGetProcAddress calls it, the first CUDA version that means this form, and whether it is the
- * form of programs whose default stream is one for each thread. */
+/* G: symbol, its name for cuGetProcAddress, the first CUDA version for which that name means this form, and whether it is
+ * the form for programs with per-thread default streams. */
 #define GATED(G) \
     G(cuInit, "cuInit", 2000, 0) G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
     G(cuLaunchKernel, "cuLaunchKernel", 4000, 0) G(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 1) \
@@ -50,7 +50,7 @@
     G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0) \
     GATED_MEMORY(G) GATED_COPIES(G)
 
-/* The same, for memory that is not simply allocated. */
+/* Memory other than plain allocations. */
 #define GATED_MEMORY(G) \
     G(cuCtxCreate, "cuCtxCreate", 2000, 0) G(cuCtxCreate_v2, "cuCtxCreate", 3020, 0) \
     G(cuCtxCreate_v3, "cuCtxCreate", 11040, 0) G(cuCtxCreate_v4, "cuCtxCreate", 12050, 0) \
@@ -77,7 +77,7 @@
     G(cuGraphDestroy, "cuGraphDestroy", 10000, 0) G(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0) \
     G(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, 0)
 
-/* The same, for copies and fills. */
+/* Copies and fills. */
 #define GATED_COPIES(G) \
     G(cuMemcpy, "cuMemcpy", 4000, 0) G(cuMemcpy_ptds, "cuMemcpy", 7000, 1) G(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, 0) \
     G(cuMemcpyHtoD_v2_ptds, "cuMemcpyHtoD", 7000, 1) G(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, 0) \
@@ -146,9 +146,9 @@
     G(cuMemsetD2D32_v2_ptds, "cuMemsetD2D32", 7000, 1) G(cuMemsetD2D32Async, "cuMemsetD2D32Async", 3020, 0) \
     G(cuMemsetD2D32Async_ptsz, "cuMemsetD2D32Async", 7000, 1)
 
-/* What cuGetProcAddress means by a name, a version and flags: the index of a gated symbol, -1: none. */
+/* Return the index of the gated function that cuGetProcAddress means by a name, a version and flags; -1: none. */
 int gated_form(const char *name, int version, uint64_t flags);
-/* The gate's own function of that row. */
-void *table_gate(unsigned index);
+/* Return the gate's own function in that row. */
+void *gated_function(unsigned index);
 
 #endif

@@ -1,4 +1,4 @@
-/* CUDA_VISIBLE_DEVICES at the moment that counts: before the program's own call of cuInit. */
+/* Sets CUDA_VISIBLE_DEVICES just before the driver reads it: when the program first calls cuInit. */
 #define _GNU_SOURCE
 #include "driver/visible.h"
 
@@ -22,7 +22,7 @@ static bool is_word(struct word word, const char *text) { return strlen(text) ==
 
 static bool same(const char *one, const char *other) { return one && other && !strcmp(one, other); }
 
-/* The next part of `*rest`, up to `separator` or its end; `*rest` is NULL behind the last one. */
+/* Return the next part of `*rest`, up to `separator` or the end; `*rest` becomes NULL after the last part. */
 static struct word next(const char **rest, const char *separator) {
     struct word word = {*rest, strcspn(*rest, separator)};
     *rest = word.begin[word.size] ? word.begin + word.size + 1 : NULL;
@@ -31,7 +31,7 @@ static struct word next(const char **rest, const char *separator) {
 
 static bool is_index(struct word word) { return word.size && word.size <= LONGEST_INDEX && strspn(word.begin, digits) >= word.size; }
 
-/* Of at most LONGEST_INDEX digits. The C library's function is a newer symbol where the compiler is new. */
+/* Return the value of at most LONGEST_INDEX digits. strtol would be a newer symbol with new compilers. */
 static long number(const char *text) {
     long value = 0;
     for (; *text >= '0' && *text <= '9'; text++) value = value * 10 + (*text - '0');
@@ -48,7 +48,7 @@ static bool read_gpu(struct hint *hint, const char *line) {
     return true;
 }
 
-/* As jupyter_gpu/common/attached.py writes it. */
+/* Parse the file that jupyter_gpu/common/attached.py writes. */
 static bool read_hint(struct hint *hint, const char *text) {
     int simulated = -1, enforced = -1;
     hint->count = 0;
@@ -88,7 +88,7 @@ static void name_all(const struct hint *hint, bool by_index, char to[VISIBLE_ROO
         if (!(by_index ? append_number(to, hint->enforced ? i : hint->gpus[i].index) : append(to, hint->gpus[i].uuid))) return;
 }
 
-/* The one whose uuid begins so; NULL: there is none, or several. */
+/* Return the only GPU whose UUID starts with this word; NULL if there is none or more than one. */
 static const struct gpu *by_uuid(const struct hint *hint, struct word word) {
     const struct gpu *found = NULL;
     if (word.size <= 4 || memcmp(word.begin, "GPU-", 4)) return NULL;
@@ -134,7 +134,7 @@ bool visible_value(const char *text, const struct visible *now, char to[VISIBLE_
 
 /* --- the process -------------------------------------------------------------------------------------------------- */
 
-/* Whether it could be read, whole: it is none otherwise. */
+/* Read a whole file; return false if that was not possible. */
 static bool read_file(const char *path, char text[VISIBLE_FILE]) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     size_t size = 0;
@@ -146,7 +146,7 @@ static bool read_file(const char *path, char text[VISIBLE_FILE]) {
     return got == 0;
 }
 
-/* Names that are there keep their places: other threads may read the environment meanwhile. */
+/* Set a variable, unless it has the value already: other threads may be reading the environment. */
 static void put(const char *name, const char *value) {
     if (!same(getenv(name), value)) setenv(name, value, 1);
 }
@@ -156,7 +156,7 @@ void visible_follow(void) {
     const char *path = getenv(VISIBLE_ATTACHED), *own;
     struct visible now = {getenv(VISIBLE), getenv(VISIBLE_OURS), getenv(VISIBLE_WANTED), getenv(VISIBLE_ORDER), getenv(VISIBLE_BY)};
     if (!path || !*path || !read_file(path, text) || !visible_value(text, &now, value, &own)) return;
-    if (own && same(now.given, value)) return; /* all that its user chose is attached */
+    if (own && same(now.given, value)) return; /* everything that the user chose is attached */
     if (own) put(VISIBLE_WANTED, own);
     else if (now.wanted) unsetenv(VISIBLE_WANTED);
     put(VISIBLE_OURS, value);

@@ -1,5 +1,5 @@
-/* What CUDA_VISIBLE_DEVICES is to be, by what a Jupyter server says is attached: the rules, without the process.
- * Twin of jupyter_gpu/common/rules/visible.py, which says why; one test gives both the same cases. */
+/* The rules for CUDA_VISIBLE_DEVICES, computed from the GPUs that the Jupyter server reports as attached. Twin of
+ * jupyter_gpu/common/rules/visible.py, which gives the reasons; one test runs the same cases through both. */
 #ifndef GATE_VISIBLE_H
 #define GATE_VISIBLE_H
 
@@ -15,13 +15,14 @@ enum { VISIBLE_FILE = 16384, VISIBLE_ROOM = 8192 };
 #define VISIBLE_BY "JUPYTER_GPU_VISIBLE_BY"
 #define VISIBLE_ATTACHED "JUPYTER_GPU_ATTACHED"
 
-struct visible { /* values of these variables, NULL: there is none */
+struct visible { /* values of these variables; NULL: not set */
     const char *given, *ours, *wanted, *order, *by;
 };
 
-/* Whether it is to be `to`, by `text`, the server's file; `own` is what its user chose then, NULL: nothing. */
+/* Compute the value for the text of the server's file. Return whether the variable is to be set to `to`; `own` becomes the
+ * user's own choice, NULL if there is none. */
 bool visible_value(const char *text, const struct visible *now, char to[VISIBLE_ROOM], const char **own);
-/* Has the variables of this process follow the server. */
+/* Update the variables of this process from the server's file. */
 void visible_follow(void);
 
 #endif

@@ -1,17 +1,17 @@
-/* Copies and fills: work of the GPU, as launches are. What is worth a turn, by what it is expected to take, is let through as
- * a launch is, and what is less is added up until it is: so many small ones pass in somebody else's turn, and then one waits.
- * What passed outside our own leases is told to the server, which charges it: the smallest copies never wait.
+/* Copies and fills, which are work of the GPU as launches are. A copy that is expected to take long enough waits for a lease as
+ * a launch does. Shorter ones pass at once, even in another share's turn, until together they have taken as long; then one
+ * waits. What passes outside this share's leases is reported to the server, which charges it. The smallest copies never wait.
  *
- * By how much the host's copies are slower is a guess, on the safe side: one too many is gated. Where the ends of a copy
- * are is known by its name, or not; then it counts as one from the host. */
+ * The speed of copies between host and GPU is a cautious guess: too many are gated rather than too few. Where the name of a
+ * function does not tell the direction of a copy, it counts as one from the host. */
 #include "launches/window.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 enum { WORTH = 50000, EACH = 2000, HOST = 25, WITHIN = 1000 }; /* ns; bytes in a ns */
-enum { TOLD = 5000000 }; /* ns that are worth a message */
-enum { WORDS = 4096, LIGHT = EACH - 1 }; /* so many bytes from the host or to it take so long, and never wait themselves */
+enum { REPORT = 5000000 }; /* ns that are worth a message */
+enum { WORDS = 4096, LIGHT = EACH - 1 }; /* up to this many host bytes take this long and never wait themselves */
 enum { HOST_MEMORY = 1 }; /* CUmemorytype */
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
@@ -23,26 +23,26 @@ static uint64_t product(uint64_t one, uint64_t other) {
     return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX / 2 : all;
 }
 
-/* What runs in another stream may wait for just this word. */
+/* Estimate a copy from or to the host. The smallest never wait, as work in another stream may wait for just this word. */
 static uint64_t host(uint64_t bytes) { return bytes <= WORDS ? LIGHT : EACH + bytes / HOST; }
 
 static uint64_t within(uint64_t bytes) { return EACH + bytes / WITHIN; }
 
 static uint64_t fill(uint64_t width, uint64_t height, uint64_t size) { return within(product(product(width, height), size)); }
 
-/* Copies of about one duration are expected to take about the same time. */
+/* Return a kind for copies that take about as long. */
 static unsigned kind_of(uint64_t ns) {
     return (unsigned)(((64 - (uint64_t)__builtin_clzll(ns | 1)) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
 }
 
-/* Under the lock. With a lease in hand it waits: that time is charged by the clock. So it does while the server has not read
- * what was said before: nobody answers this, and a server that stands still must not be flooded. */
-static void tell(struct share *share) {
+/* Under the lock: report copies that passed outside leases. Not during a lease, which is charged by the clock, and not while
+ * the server has unread messages: it does not answer this one, and must not be flooded when it hangs. */
+static void report_owed(struct share *share) {
     int unread = 0;
     if (share->socket < 0 || (share->stage != FREE && share->stage != ASKED)) return;
     if (ioctl(share->socket, SIOCOUTQ, &unread) || unread) return;
     uint64_t left = share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0, us = atomic_exchange(&share->owed, 0) / 1000;
-    link_say(share, (struct message){.kind = DONE, .a = share->stage == ASKED ? 1 + left : 0, .b = us});
+    connection_send(share, (struct message){.kind = DONE, .a = share->stage == ASKED ? 1 + left : 0, .b = us});
 }
 
 static bool in_lease(const struct share *share) {
@@ -50,25 +50,25 @@ static bool in_lease(const struct share *share) {
     return until == FOREVER || (until && now_ns() < until);
 }
 
-/* Whether a copy passes as it is, and then counts it. */
-static bool passes(CUstream stream, uint64_t ns, bool waits) {
-    struct lane *lane = lane_of(stream);
-    struct share *share = lane ? atomic_load(&lane->share) : NULL;
+/* Count a copy, and return whether it may pass at once. */
+static bool may_pass(CUstream stream, uint64_t ns, bool waits) {
+    struct queue *queue = queue_of(stream);
+    struct share *share = queue ? atomic_load(&queue->share) : NULL;
     if (!share) return true;
     if (atomic_fetch_add(&share->passed, ns) + ns >= WORTH && waits) {
         atomic_store(&share->passed, 0);
         return false;
     }
-    if (in_lease(share) || lane_capturing(lane) || atomic_fetch_add(&share->owed, ns) + ns < TOLD) return true;
-    gate_enter();
-    tell(share);
-    gate_leave();
+    if (in_lease(share) || queue_is_capturing(queue) || atomic_fetch_add(&share->owed, ns) + ns < REPORT) return true;
+    gate_lock();
+    report_owed(share);
+    gate_unlock();
     return true;
 }
 
 static void enter(struct pass *pass, CUstream stream, uint64_t ns) {
-    *pass = (struct pass){.lane = NULL};
-    if (!passes(stream, ns, ns != LIGHT)) pass_enter(pass, stream, kind_of(ns));
+    *pass = (struct pass){.queue = NULL};
+    if (!may_pass(stream, ns, ns != LIGHT)) pass_enter(pass, stream, kind_of(ns));
 }
 
 #define COPY(stream, ns, symbol, ...) { \
@@ -79,7 +79,7 @@ static void enter(struct pass *pass, CUstream stream, uint64_t ns) {
     return result; \
 }
 
-/* Both forms of what happens in a stream, and of what is waited for. */
+/* Both forms of asynchronous and of synchronous functions. */
 #define ASYNC(symbol, ns, takes, ...) \
     CUresult GATE(symbol) takes COPY(plain(stream), ns, symbol, __VA_ARGS__) \
     CUresult GATE(symbol##_ptsz) takes COPY(own(stream), ns, symbol##_ptsz, __VA_ARGS__)
@@ -87,7 +87,7 @@ static void enter(struct pass *pass, CUstream stream, uint64_t ns) {
     CUresult GATE(symbol) takes COPY(STREAM_LEGACY, ns, symbol, __VA_ARGS__) \
     CUresult GATE(symbol##_ptds) takes COPY(STREAM_PER_THREAD, ns, symbol##_ptds, __VA_ARGS__)
 
-/* --- from here to there ------------------------------------------------------------------------------------------- */
+/* --- one range ---------------------------------------------------------------------------------------------------- */
 
 NOW(cuMemcpy, host(n), (CUdeviceptr to, CUdeviceptr from, size_t n), to, from, n)
 NOW(cuMemcpyHtoD_v2, host(n), (CUdeviceptr to, const void *from, size_t n), to, from, n)
@@ -118,7 +118,7 @@ struct copy2 { /* CUDA_MEMCPY2D */
     size_t width, height;
 };
 
-struct copy3 { /* CUDA_MEMCPY3D; of CUDA_MEMCPY3D_PEER the sizes are at the same places */
+struct copy3 { /* CUDA_MEMCPY3D; CUDA_MEMCPY3D_PEER has its sizes at the same offsets */
     struct { size_t x, y, z, level; int type; void *host; CUdeviceptr device; CUarray array; void *context; size_t pitch, height; } from, to;
     size_t width, height, depth;
 };
@@ -137,9 +137,9 @@ ASYNC(cuMemcpy2DAsync_v2, flat(of), (const struct copy2 *of, CUstream stream), o
 ASYNC(cuMemcpy3DAsync_v2, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 ASYNC(cuMemcpy3DPeerAsync, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 
-/* --- many at once ------------------------------------------------------------------------------------------------- */
+/* --- batches ------------------------------------------------------------------------------------------------------ */
 
-struct operation { /* CUDA_MEMCPY3D_BATCH_OP: lengths in elements, which arrays have of WIDEST bytes at most, and others of one */
+struct operation { /* CUDA_MEMCPY3D_BATCH_OP: lengths in elements, of at most WIDEST bytes in arrays, of one byte elsewhere */
     struct { int type; uint64_t what[4]; } from, to;
     size_t width, height, depth;
     int order;
@@ -220,14 +220,14 @@ FILLS(8, unsigned char)
 FILLS(16, unsigned short)
 FILLS(32, unsigned)
 
-/* --- words in memory ---------------------------------------------------------------------------------------------- */
+/* --- stream memory operations ------------------------------------------------------------------------------------- */
 
-/* They add up, but none waits itself. */
+/* They are counted, but never wait. */
 #define WORD(symbol, count, takes, ...) \
     CUresult GATE(symbol) takes { add(plain(stream), count); return REAL(symbol)(__VA_ARGS__); } \
     CUresult GATE(symbol##_ptsz) takes { add(own(stream), count); return REAL(symbol##_ptsz)(__VA_ARGS__); }
 
-static void add(CUstream stream, uint64_t count) { passes(stream, product(count, LIGHT), false); }
+static void add(CUstream stream, uint64_t count) { may_pass(stream, product(count, LIGHT), false); }
 
 #define WORD_TAKES (CUstream stream, CUdeviceptr at, unsigned value, unsigned flags)
 #define LONG_WORD_TAKES (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags)

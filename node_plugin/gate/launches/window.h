@@ -1,4 +1,4 @@
-/* What the files of this folder share: launches, streams, events. */
+/* What the files of this folder share: launches, queues, events. */
 #ifndef GATE_WINDOW_H
 #define GATE_WINDOW_H
 
@@ -6,151 +6,154 @@
 
 /* --- lease.c ------------------------------------------------------------------------------------------------------ */
 
-struct lane;
-struct pass { /* of one launch */
-    struct lane *lane; /* NULL: nothing holds it */
+struct queue;
+struct pass { /* one launch */
+    struct queue *queue; /* NULL: it is not gated */
     struct share *share;
-    uint64_t now; /* 0: the GPU is whole */
+    uint64_t now; /* 0: the whole GPU is leased */
     unsigned kind;
     int cancels;
 };
-/* Before and after a launch on `stream`; `kind` stands for the kernel and its size, 0: any. */
+/* Called before and after a launch on `stream`. `kind` stands for the kernel and its size, 0: unknown. */
 void pass_enter(struct pass *pass, CUstream stream, unsigned kind);
 void pass_leave(struct pass *pass);
 
-/* --- window.c, lanes.c, marks.c, rests.c --------------------------------------------------------------------------- */
+/* --- window.c ----------------------------------------------------------------------------------------------------- */
 
-/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. Each thread has one for its own
- * default stream in each context; when it has ended and its work too, another thread gets it. */
-enum { MARKS = 32 };
+/* The gate's record of a stream that was launched on. Queues are never freed, as drivers reuse handles. Each thread has one
+ * for its per-thread default stream in each context; when the thread and its work have ended, another thread takes it over. */
+enum { MOST_EVENTS = 32 };
 
-struct lane {
-    struct lane *next, *other; /* in its bucket, or of its thread; of all */
+struct queue {
+    struct queue *next, *other;     /* in its bucket, or of its thread; of all queues */
     CUstream stream;
-    CUcontext key, context;        /* `key` is NULL where the stream says the context */
-    struct share *_Atomic share;   /* NULL: the stream or its context is gone */
-    struct share *owner;           /* whose work it is */
-    long thread;                   /* whose default stream it is; 0: it is another stream, or the thread has ended */
-    bool waits;                    /* for the legacy stream, which waits for it */
-    uint64_t handed;               /* launches up to the last of threads that ended, which only an event here can stand for */
-    unsigned ending;               /* threads that are ending its context: it is not touched, and its work counts */
-    bool gone;                     /* one of them has ended it */
-    uint64_t last;                 /* launches when the first of them began */
-    _Atomic uint64_t launched;     /* launches let through */
-    _Atomic uint64_t covered;      /* of these, before an event that is recorded */
-    _Atomic uint64_t over;         /* of these, seen to have ended */
-    unsigned waiters;              /* threads that wait for a lease to launch here */
-    _Atomic uint64_t latest;       /* when the program launched last, or waited for leave to */
-    uint64_t seen;                 /* of these, when it was looked at last */
-    _Atomic uint64_t begun;        /* when the first one that is not covered came */
-    _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
-    _Atomic unsigned open;         /* launches of the last one, which is recorded again behind the next; 0: it is not */
-    _Atomic bool is_long;          /* what ended last was one launch that took very long */
-    _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
-    _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
-    uint64_t recent;               /* when an event was put last, for the thread itself */
-    uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
-    _Atomic bool held;             /* a launch waited for next_at since the stream rested last */
-    uint64_t ended;                /* when the last event was seen to have happened */
-    uint64_t lease;                /* of the last launch */
+    CUcontext key, context;         /* `key` is NULL if the stream tells its context */
+    struct share *_Atomic share;    /* NULL: the stream or its context is gone */
+    struct share *owner;            /* whose work it is */
+    long thread;                    /* whose default stream it is; 0: it is another stream, or the thread has ended */
+    bool waits;                     /* whether it and the legacy stream wait for each other */
+    uint64_t handed;                /* launches up to the last from an ended thread: they need an event here */
+    unsigned ending;                /* threads that are destroying its context: it is not used, and its work counts */
+    bool gone;                      /* one of them has destroyed it */
+    uint64_t last;                  /* launches when the first of them began */
+    _Atomic uint64_t launched;      /* launches let through */
+    _Atomic uint64_t covered;       /* of these, before a recorded event */
+    _Atomic uint64_t over;          /* of these, known to have ended */
+    unsigned waiters;               /* threads that wait for a lease to launch here */
+    _Atomic uint64_t latest;        /* when the program last launched, or waited to */
+    uint64_t seen;                  /* `launched` at the last check */
+    _Atomic uint64_t begun;         /* when the first launch that is not covered came */
+    _Atomic unsigned step, pending; /* launches for each event; events not known to have completed */
+    _Atomic unsigned open;          /* launches of the open event, which is recorded again after the next launch; 0: none */
+    _Atomic bool is_long;           /* the last work that ended was one very long launch */
+    _Atomic uint64_t queued;        /* ns of GPU work with an event, as far as known */
+    _Atomic uint64_t next_at;       /* no second launch before that; 0: at once */
+    uint64_t recent;                /* when an event was last recorded, for the thread itself */
+    uint64_t lead, learnt;          /* ns of a launch that are left then; when that was learnt */
+    _Atomic bool paced;             /* a launch waited for next_at since the stream was last idle */
+    uint64_t ended;                 /* when the last event was seen to have completed */
+    uint64_t lease;                 /* lease of the last launch */
     unsigned first;
-    struct mark {
-        CUevent event;
-        uint64_t begun, count, expected, upto; /* `upto`: of `launched` */
-        unsigned kind; /* if it was one launch alone */
+    struct event {
+        CUevent handle;
+        uint64_t begun, count, expected, upto; /* `upto`: value of `launched` */
+        unsigned kind; /* if it stands for one launch */
         bool full;     /* recorded because of the number of launches */
-    } marks[MARKS]; /* the one before the first is that which happened last */
+    } events[MOST_EVENTS];          /* the one before `first` completed last */
 };
 
-struct lane *lane_of(CUstream stream);
-/* Whether the share of one stream comes before that of the other, in an order that is the same in every process. */
-bool lane_before(CUstream one, CUstream other);
-bool lane_capturing(struct lane *lane);
-/* A launch comes at `now`: what may be queued begins small if the program has rested. */
-void window_comes(struct lane *lane, uint64_t now);
-/* Waits while more is queued than may be; after a launch: puts an event behind it if it is time. */
-void window_wait(struct lane *lane, struct share *share);
-void window_launched(struct lane *lane, unsigned kind, uint64_t now);
-/* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
- * what has none as soon as nothing more comes, or now if nothing can come. SILENT: all else has ended, and of the last launches of
- * threads that launch no more nothing is known before the door is shut. */
-enum work { NONE, SILENT, BUSY };
+struct queue *queue_of(CUstream stream);
+/* Return whether the share of one stream comes before that of the other, in an order that is the same in all processes. */
+bool queue_before(CUstream one, CUstream other);
+bool queue_is_capturing(struct queue *queue);
+/* A launch comes at `now`: start with little queued work if the stream was idle. */
+void window_before_launch(struct queue *queue, uint64_t now);
+/* Wait while too much is queued; after a launch, record an event if one is due. */
+void window_wait(struct queue *queue, struct share *share);
+void window_after_launch(struct queue *queue, unsigned kind, uint64_t now);
+/* Under the lock: return whether work of this share is on the GPU, or was let through since the last call. Records events
+ * after work that has none as soon as no more comes, or at once if no more can come (`closed`). UNKNOWN: all other work has
+ * ended, but the end of the last launches of threads that have stopped launching cannot be known before launches are
+ * stopped. */
+enum work { NONE, UNKNOWN, BUSY };
 enum work window_busy(struct share *share, bool closed);
-/* Under the lock. What is on the GPU, in ns as far as known; whether a thread waits to launch on a stream that has no work. */
+/* Under the lock: return the ns of work on the GPU, as far as known; `beside`: a thread waits to launch on a stream without
+ * work. */
 uint64_t window_queued(const struct share *share, bool *beside);
-/* Under the lock, while the program ends: whether the driver may be asked. It is there for threads that launch. */
-void window_allow(bool may);
-/* Before it goes. */
-void window_stream_ends(CUstream stream);
-/* Puts an event behind what was launched before, and none until it has begun. */
-void window_begins_capture(CUstream stream);
-void window_began_capture(void);
-/* Under the lock, before it may go, and when that is over; several threads can be between. */
-void window_context_ends(CUcontext context);
-void window_context_ended(CUcontext context, bool gone);
+/* Under the lock, at exit: set whether the driver may be called. It is there for threads that still launch. */
+void window_allow_driver(bool may);
+/* Before the stream is destroyed. */
+void window_before_stream_end(CUstream stream);
+/* Record an event after earlier launches, and none from then until the capture has begun. */
+void window_before_capture(CUstream stream);
+void window_after_capture(void);
+/* Under the lock, before a context is destroyed and afterwards; several threads may do so at once. */
+void window_before_context_end(CUcontext context);
+void window_after_context_end(CUcontext context, bool gone);
 
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, ENOUGH = 20 * WINDOW }; /* ns */
 enum { FEW = 4, MOST_LAUNCHES = 128 };
 enum { PAUSE = 20000, LEAST_LEAD = 400000 }; /* ns */
 
-/* --- lanes.c: under the lock -------------------------------------------------------------------------------------- */
+/* --- queues.c: under the lock ------------------------------------------------------------------------------------- */
 
-extern struct lane *lanes;       /* all of them, by `other` */
-extern unsigned lanes_beginning; /* captures that begin: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
+extern struct queue *queues; /* all of them, linked by `other` */
+/* Captures that are beginning: nothing is recorded meanwhile, as it might become part of a capture or invalidate it. */
+extern unsigned captures_beginning;
 
-struct lane *lane_add(CUstream stream, CUcontext key);
-/* Without the lock, too. */
-struct lane *lane_find(CUstream stream, CUcontext key);
-/* Its context, share, and whether it waits for the legacy stream. */
-void lane_begins(struct lane *lane, CUcontext context, struct share *share, bool waits);
+struct queue *queue_add(CUstream stream, CUcontext key);
+/* Also without the lock. */
+struct queue *queue_find(CUstream stream, CUcontext key);
+/* Set the context, the share, and whether it waits for the legacy stream. */
+void queue_bind(struct queue *queue, CUcontext context, struct share *share, bool waits);
 
-/* --- threads.c: under the lock, but for the first two --------------------------------------------------------------- */
+/* --- threads.c: under the lock, but for the first two ------------------------------------------------------------- */
 
-/* The lanes of the calling thread, by `next`; and the number of the thread. */
-struct lane *threads_own_lanes(void);
+/* The queues of the calling thread, linked by `next`; and the thread's number. */
+struct queue *threads_own_queues(void);
 long threads_number(void);
-/* The lane of that thread, or that of a thread that has ended, as its work has. */
-struct lane *threads_find(CUcontext key, long number);
-/* The calling thread has it from now on. */
-void threads_take(struct lane *lane, CUcontext key, long number);
+/* Return the queue of that thread, or of a thread that has ended and has no work left. */
+struct queue *threads_find(CUcontext key, long number);
+/* Give the queue to the calling thread. */
+void threads_take(struct queue *queue, CUcontext key, long number);
 void threads_fork(void);
-/* The thread has ended, or is silent: its launches are left to an event in the legacy stream, which comes behind all that it
- * waits for. False: there is no memory for that, and they stay as they are. */
-bool lane_hand_over(struct lane *lane);
+/* The thread has ended or stopped launching: leave its launches to an event in the legacy stream, which waits for all that
+ * they wait for. False: there is no memory for that, and nothing has changed. */
+bool queue_hand_over(struct queue *queue);
 
-/* --- marks.c: under the lock -------------------------------------------------------------------------------------- */
+/* --- events.c: under the lock ------------------------------------------------------------------------------------- */
 
-/* At the end of the program the driver may be gone any moment, except for a thread that launches itself. */
-bool driver_may_be_asked(void);
-/* Makes a context current, in the relaxed mode of capture; and as it was. */
+/* Return whether the driver may be called: at exit it may shut down at any moment, except in a thread that itself launches. */
+bool driver_is_usable(void);
+/* Make a context current, in the relaxed capture mode; restore both. */
 bool context_enter(CUcontext context, int *mode);
 void context_leave(int mode);
-bool stream_capturing(CUstream stream);
+bool stream_is_capturing(CUstream stream);
 
-/* Whether a stream that the legacy one waits for is captured, in the lane's context. */
-bool marks_captured(const struct lane *lane);
+/* Return whether a stream that the legacy stream waits for is being captured, in the queue's context. */
+bool legacy_is_capturing(const struct queue *queue);
 
-/* How long a kernel of that kind took, in ns; 0: not known. */
+/* Return how long a kernel of that kind took, in ns; 0: not known. */
 unsigned duration_of(unsigned kind);
-/* Forgets the events that have happened. An error means the same: the context is broken or gone. */
-void marks_retire(struct lane *lane);
-/* All but the one that is recorded again behind the next launch. */
-void marks_retire_closed(struct lane *lane);
-/* What an event is: recorded again behind the next launch; as many launches as may be; anything else. */
-enum mark_end { OPEN, FULL, LAST };
-/* Puts an event behind all that was launched, in the lane's own stream: of a thread's, by that thread. `expected`: ns of GPU
- * work. */
-void marks_put(struct lane *lane, unsigned kind, uint64_t expected, enum mark_end end);
-/* The same by any thread, or nothing where no event can be put now without harm. `shut`: no launch may pass. */
-void marks_cover(struct lane *lane, bool shut);
-/* Events that are not recorded again. */
-unsigned marks_closed(const struct lane *lane);
+/* Remove completed events. An error counts as completed: the context is broken or gone. */
+void events_retire(struct queue *queue);
+/* Remove completed events, except for the open one. */
+void events_retire_closed(struct queue *queue);
+/* OPEN: recorded again after the next launch. FULL: stands for as many launches as possible. LAST: any other. */
+enum event_kind { OPEN, FULL, LAST };
+/* Record an event after everything launched, in the queue's own stream; for a per-thread stream, by that thread. `expected`:
+ * ns of GPU work. */
+void events_record(struct queue *queue, unsigned kind, uint64_t expected, enum event_kind end);
+/* Do the same from any thread, or nothing if an event now would do harm. `shut`: no launch may pass. */
+void events_cover(struct queue *queue, bool shut);
+/* Return the number of pending events without the open one. */
+unsigned events_closed(const struct queue *queue);
 
-/* --- rests.c: under the lock -------------------------------------------------------------------------------------- */
+/* --- pacing.c: under the lock ------------------------------------------------------------------------------------- */
 
-/* When the next launch may follow. */
-void rests_plan(struct lane *lane);
-/* Before a launch is marked: learns how much is to be left of the one before when the next is let in. */
-void rests_learn(struct lane *lane, uint64_t now);
+/* Plan when the next launch may follow. */
+void pacing_plan(struct queue *queue);
+/* Before the event of a launch: learn how much of the previous launch should be left when the next one is let in. */
+void pacing_learn(struct queue *queue, uint64_t now);
 
 #endif

@@ -1,4 +1,4 @@
-/* The functions that allocate and free, and those that tell how much there is. */
+/* Functions that allocate and free memory, and those that report how much there is. */
 #include "memory/counting.h"
 
 /* --- by address --------------------------------------------------------------------------------------------------- */
@@ -7,7 +7,7 @@ static CUresult allocated(struct claim *claimed, CUresult result, CUdeviceptr at
     return claim_settle(claimed, result, POINTER, at, bytes, of_context);
 }
 
-/* `to` is read after the driver has written it: never if it failed. */
+/* `to` is read only after the driver has written it, so not if it failed. */
 #define ALLOCATE(symbol, bytes, of_context, ...) \
     struct claim claimed = claim(bytes); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
@@ -18,8 +18,9 @@ CUresult GATE(cuMemAlloc)(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, si
 
 CUresult GATE(cuMemAlloc_v2)(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
 
-/* Managed memory may be more than the GPU has: it is the host's until it is used. What does not fit is not refused, and stays
- * there: the GPU uses it from there. If the program has it moved all the same, NVML's comparison sees it. */
+/* Managed memory may exceed the GPU's: it is the host's until it is used. What does not fit is not refused but advised to
+ * stay in the host's memory, where the GPU can use it. If the program has it moved all the same, the comparison with NVML
+ * notices. */
 enum { PREFERRED_LOCATION = 3, ACCESSED_BY = 5 /* advice */, HOST = -1 };
 
 static bool stays_in_host(CUdeviceptr at, size_t size) {
@@ -45,7 +46,7 @@ static uint64_t product(uint64_t one, uint64_t other) {
     return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX : all;
 }
 
-/* The pitch is the driver's to choose: at most the next multiple of 512 so far. */
+/* The driver chooses the pitch: so far at most the next multiple of 512. */
 static uint64_t pitched(uint64_t width, uint64_t height) {
     return width > UINT64_MAX - 511 ? UINT64_MAX : product((width + 511) / 512 * 512, height);
 }
@@ -66,30 +67,31 @@ CUresult GATE(cuMemAllocPitch_v2)(CUdeviceptr *to, size_t *pitch, size_t width, 
                                   : allocated(&claimed, result, 0, 0, true);
 }
 
-#define FREE_IT(symbol, key, id, ...) \
-    struct entry *entry = memory_lift(key, (uint64_t)(id)); \
+#define DEALLOCATE(symbol, key, id, ...) \
+    struct entry *entry = memory_remove(key, (uint64_t)(id)); \
     CUresult result = REAL(symbol)(__VA_ARGS__); \
     reserves_read(); /* it may go back to a pool */ \
-    return memory_freed(entry, result)
+    return memory_after_free(entry, result)
 
-CUresult GATE(cuMemFree)(unsigned at) { FREE_IT(cuMemFree, POINTER, at, at); }
+CUresult GATE(cuMemFree)(unsigned at) { DEALLOCATE(cuMemFree, POINTER, at, at); }
 
-CUresult GATE(cuMemFree_v2)(CUdeviceptr at) { FREE_IT(cuMemFree_v2, POINTER, at, at); }
+CUresult GATE(cuMemFree_v2)(CUdeviceptr at) { DEALLOCATE(cuMemFree_v2, POINTER, at, at); }
 
 /* --- arrays ------------------------------------------------------------------------------------------------------- */
 
-/* Bits of one point. Formats of pictures have theirs whatever their channels. Of a compressed one it is what a block has, as
- * headers do not say whether its sizes are of points or of blocks. What is not known has as much as any channel. */
+/* Return the bits of one element. Picture formats have theirs whatever the channels. For compressed formats these are the
+ * bits of a block, as the headers do not say whether sizes count elements or blocks. Unknown formats count as the widest
+ * channels. */
 static uint64_t point_bits(int format, unsigned channels) {
     switch (format) {
     case 0x01: case 0x08: return 8 * (uint64_t)channels;
-    case 0x02: case 0x09: case 0x10: return 16 * (uint64_t)channels; /* half, too */
+    case 0x02: case 0x09: case 0x10: return 16 * (uint64_t)channels; /* half floats too */
     case 0xc0: case 0xc6: return 8; /* normalized: 1, 2, 4 channels of 8 and of 16 bits */
     case 0xc1: case 0xc7: case 0xc3: case 0xc9: return 16;
     case 0xc2: case 0xc8: case 0xc4: case 0xca: case 0x50: return 32;
     case 0xc5: case 0xcb: return 64;
     case 0xb0: case 0x53: case 0x59: return 12; /* 4:2:0 of 8 bits */
-    case 0x9f: case 0xa1: case 0x54: case 0x5a: return 24; /* of 16 */
+    case 0x9f: case 0xa1: case 0x54: case 0x5a: return 24; /* 4:2:0 of 16 bits */
     case 0xa2: case 0xa5: case 0x51: case 0x55: case 0x5b: return 16; /* 4:2:2 */
     case 0xa3: case 0xa4: case 0xa6: case 0xa7: case 0x56: case 0x5c: return 32;
     case 0xb2: case 0xb4: case 0x57: case 0x5d: return 24; /* 4:4:4 */
@@ -104,7 +106,7 @@ static uint64_t point_bits(int format, unsigned channels) {
 
 static uint64_t volume_bytes(const struct volume2 *of, unsigned levels) {
     uint64_t all = 0, width = of->width, height = of->height, depth = of->depth;
-    if (of->flags & (ARRAY_SPARSE | ARRAY_DEFERRED)) return 0; /* is mapped later, to memory that counts */
+    if (of->flags & (ARRAY_SPARSE | ARRAY_DEFERRED)) return 0; /* mapped later, to memory that counts */
     for (unsigned i = 0; i < levels && i < 64; i++) {
         uint64_t points = product(product(width ? width : 1, height ? height : 1), depth ? depth : 1);
         uint64_t bits = product(points, point_bits(of->format, of->channels)), bytes = bits == UINT64_MAX ? bits : (bits + 7) / 8;
@@ -148,11 +150,11 @@ CUresult GATE(cuMipmappedArrayCreate)(CUmipmappedArray *to, const struct volume2
     ARRAYS(cuMipmappedArrayCreate, volume_bytes(of, levels), to, of, levels);
 }
 
-CUresult GATE(cuArrayDestroy)(CUarray array) { FREE_IT(cuArrayDestroy, ARRAY, array, array); }
+CUresult GATE(cuArrayDestroy)(CUarray array) { DEALLOCATE(cuArrayDestroy, ARRAY, array, array); }
 
-CUresult GATE(cuMipmappedArrayDestroy)(CUmipmappedArray array) { FREE_IT(cuMipmappedArrayDestroy, ARRAY, array, array); }
+CUresult GATE(cuMipmappedArrayDestroy)(CUmipmappedArray array) { DEALLOCATE(cuMipmappedArrayDestroy, ARRAY, array, array); }
 
-/* --- how much there is -------------------------------------------------------------------------------------------- */
+/* --- reporting ---------------------------------------------------------------------------------------------------- */
 
 static unsigned narrow(uint64_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes; }
 
@@ -160,7 +162,7 @@ CUresult GATE(cuMemGetInfo_v2)(size_t *free, size_t *total) {
     CUresult result = REAL(cuMemGetInfo_v2)(free, total);
     if (result == CUDA_SUCCESS && free && total) {
         uint64_t left = *free, all = *total;
-        memory_shown(share_of_current(), &left, &all);
+        memory_visible(share_of_current(), &left, &all);
         *free = left;
         *total = all;
     }
@@ -171,7 +173,7 @@ CUresult GATE(cuMemGetInfo)(unsigned *free, unsigned *total) {
     CUresult result = REAL(cuMemGetInfo)(free, total);
     if (result == CUDA_SUCCESS && free && total) {
         uint64_t left = *free, all = *total;
-        memory_shown(share_of_current(), &left, &all);
+        memory_visible(share_of_current(), &left, &all);
         *free = narrow(left);
         *total = narrow(all);
     }
@@ -182,7 +184,7 @@ CUresult GATE(cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
     if (result == CUDA_SUCCESS && bytes) {
         uint64_t left = *bytes, all = *bytes;
-        memory_shown(share_of(device), &left, &all);
+        memory_visible(share_of(device), &left, &all);
         *bytes = all;
     }
     return result;
@@ -192,7 +194,7 @@ CUresult GATE(cuDeviceTotalMem)(unsigned *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem)(bytes, device);
     if (result == CUDA_SUCCESS && bytes) {
         uint64_t left = *bytes, all = *bytes;
-        memory_shown(share_of(device), &left, &all);
+        memory_visible(share_of(device), &left, &all);
         *bytes = narrow(all);
     }
     return result;

@@ -1,9 +1,9 @@
-/* What contexts take themselves: stacks, heaps, what kernels print.
+/* The memory of contexts themselves: stacks, heaps, printf buffers.
  *
- * The first context of a process on a GPU counts nothing, as without one there is no program; the comparison with NVML allows
- * for it by a constant. Each further one counts as what the driver reserves for it by its default limits, and what
- * cuCtxSetLimit adds to any counts, too: also where the driver takes it only when a kernel needs it, as then nothing can be
- * refused any more. */
+ * The first context of a process on a GPU counts nothing, as every program has one; the comparison with NVML allows a
+ * constant for it. Each further context counts as what the driver reserves for it by default limits. What cuCtxSetLimit adds
+ * counts for any context, even if the driver takes it only when a kernel needs it, as nothing can be refused any more by
+ * then. */
 #include "memory/counting.h"
 
 enum { DEVICES = 64, PROCESSORS = 16, THREADS_EACH = 39 /* attributes of a device */ };
@@ -12,7 +12,7 @@ enum { STACK, PRINTED, HEAP, COUNTED_LIMITS };
 
 static unsigned contexts[DEVICES]; /* under the lock */
 
-/* How many stacks there are: of the threads that run at once. */
+/* Return the number of stacks: that of threads that can run at once. */
 static uint64_t stacks(CUdevice device) {
     int processors = 0, threads = 0;
     NEWER(cuDeviceGetAttribute)(&processors, PROCESSORS, device);
@@ -25,12 +25,12 @@ static uint64_t by_default(CUdevice device) {
     return limits[STACK] * stacks(device) + limits[PRINTED] + limits[HEAP];
 }
 
-/* --- how many there are ------------------------------------------------------------------------------------------- */
+/* --- counting contexts -------------------------------------------------------------------------------------------- */
 
 static bool is_first(CUdevice device) {
-    gate_enter_first();
+    gate_lock_first();
     bool first = !contexts[device]++;
-    gate_leave();
+    gate_unlock();
     return first;
 }
 
@@ -43,14 +43,14 @@ static bool uncharge(struct entry *entry, void *data) {
     struct change *change = data;
     if (entry->key != CONTEXT || entry == change->gone || entry->device != change->gone->device) return false;
     if (!entry->bytes || change->done) return false;
-    memory_unuse(entry->share, entry->bytes);
+    memory_subtract(entry->share, entry->bytes);
     entry->bytes = 0;
     change->done = true;
     return false;
 }
 
-/* If it was the one that counts nothing, another one is now. */
-void context_uncounts(struct entry *entry) {
+/* If the context that counted nothing goes, another one counts nothing from now on. */
+void context_uncount(struct entry *entry) {
     contexts[entry->device]--;
     if (!entry->bytes) memory_each(uncharge, &(struct change){.gone = entry});
 }
@@ -59,35 +59,35 @@ void contexts_fork(void) {
     for (int i = 0; i < DEVICES; i++) contexts[i] = 0;
 }
 
-static struct claim before_one(CUdevice device) {
+static struct claim before_create(CUdevice device) {
     if (device < 0 || device >= DEVICES || is_first(device)) return (struct claim){.share = NULL};
     struct claim claimed = claim_of(device, by_default(device));
     if (!claimed.refused) return claimed;
-    gate_enter();
+    gate_lock();
     contexts[device]--;
-    gate_leave();
+    gate_unlock();
     return claimed;
 }
 
-/* A primary context may have been made by another thread meanwhile. */
-static CUresult after_one(struct claim *claimed, CUdevice device, CUresult result, CUcontext *made, bool primary) {
+/* Another thread may have made the primary context meanwhile. */
+static CUresult after_create(struct claim *claimed, CUdevice device, CUresult result, CUcontext *made, bool primary) {
     if (device < 0 || device >= DEVICES) return result;
-    gate_enter_first();
+    gate_lock_first();
     if (result != CUDA_SUCCESS || (primary && *memory_find(CONTEXT, (uint64_t)*made))) {
         contexts[device]--;
-        if (claimed->share) memory_unuse(claimed->share, claimed->bytes);
+        if (claimed->share) memory_subtract(claimed->share, claimed->bytes);
     } else {
         memory_keep((struct entry){.key = CONTEXT, .id = (uint64_t)*made, .context = *made, .device = device,
                                     .share = claimed->share, .bytes = claimed->bytes});
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
 #define CREATE(symbol, primary, ...) \
-    struct claim claimed = before_one(device); \
+    struct claim claimed = before_create(device); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
-    return after_one(&claimed, device, REAL(symbol)(__VA_ARGS__), to, primary)
+    return after_create(&claimed, device, REAL(symbol)(__VA_ARGS__), to, primary)
 
 CUresult GATE(cuCtxCreate)(CUcontext *to, unsigned flags, CUdevice device) { CREATE(cuCtxCreate, false, to, flags, device); }
 
@@ -101,7 +101,7 @@ CUresult GATE(cuCtxCreate_v4)(CUcontext *to, void *params, unsigned flags, CUdev
     CREATE(cuCtxCreate_v4, false, to, params, flags, device);
 }
 
-/* A primary one is made when it is retained first. */
+/* The first retain makes a primary context. */
 CUresult GATE(cuDevicePrimaryCtxRetain)(CUcontext *to, CUdevice device) {
     unsigned flags;
     int active = 0;
@@ -117,21 +117,21 @@ static uint64_t bytes_of(int limit, size_t value, CUdevice device) {
     return __builtin_mul_overflow(each, value, &all) ? UINT64_MAX : all;
 }
 
-/* What of the limit counts, from `before` to `now` of its bytes. */
+/* Count the change of a limit, from `before` to `now` bytes. */
 static void settle(uint64_t id, CUcontext context, struct claim *claimed, uint64_t before, uint64_t now) {
-    gate_enter();
+    gate_lock();
     struct entry *entry = *memory_find(LIMIT, id);
     if (claimed->share && !entry) {
         memory_keep((struct entry){.key = LIMIT, .id = id, .share = claimed->share, .context = context});
         entry = *memory_find(LIMIT, id);
     }
     uint64_t more = now > before ? now - before : 0, less = before > now ? before - now : 0;
-    if (claimed->share && claimed->bytes > more) memory_unuse(claimed->share, claimed->bytes - more);
-    if (entry && more > claimed->bytes) memory_more(entry->share, more - claimed->bytes);
+    if (claimed->share && claimed->bytes > more) memory_subtract(claimed->share, claimed->bytes - more);
+    if (entry && more > claimed->bytes) memory_add(entry->share, more - claimed->bytes);
     if (entry && less > entry->bytes) less = entry->bytes;
     if (entry) entry->bytes = entry->bytes + more - less;
-    if (entry) memory_unuse(entry->share, less);
-    gate_leave();
+    if (entry) memory_subtract(entry->share, less);
+    gate_unlock();
 }
 
 CUresult GATE(cuCtxSetLimit)(int limit, size_t value) {

@@ -1,5 +1,5 @@
-/* Memory of another interface that is imported, such as Vulkan's: nothing counts it where it was made, so it counts here, until
- * it and what is mapped of it is given up. Memory of another CUDA process (cuIpcOpenMemHandle) counts there. */
+/* Imported memory of other interfaces, such as Vulkan. It is not counted where it was made, so it counts here, until the
+ * import and its mappings are gone. Memory of another CUDA process (cuIpcOpenMemHandle) counts in that process. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -12,27 +12,27 @@ CUresult GATE(cuImportExternalMemory)(CUexternalMemory *to, const struct externa
     struct physical *physical = result == CUDA_SUCCESS ? malloc(sizeof *physical) : NULL;
     CUcontext context = NULL;
     if (physical) DRIVER(cuCtxGetCurrent)(&context);
-    gate_enter();
+    gate_lock();
     if (physical) {
         *physical = (struct physical){.share = claimed.share, .bytes = claimed.bytes, .holds = 1};
         memory_keep((struct entry){.key = EXTERNAL, .id = (uint64_t)*to, .physical = physical, .context = context});
     } else if (result != CUDA_SUCCESS) {
-        memory_unuse(claimed.share, claimed.bytes);
+        memory_subtract(claimed.share, claimed.bytes);
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
-/* What is mapped holds the memory, until it is freed as `key`. */
+/* A mapping holds the memory until it is freed as `key`. */
 static CUresult mapped(CUexternalMemory external, CUresult result, enum key key, uint64_t id) {
     if (result != CUDA_SUCCESS) return result;
-    gate_enter();
+    gate_lock();
     struct entry *entry = *memory_find(EXTERNAL, (uint64_t)external);
     if (entry) {
         entry->physical->holds++;
         memory_keep((struct entry){.key = key, .id = id, .physical = entry->physical, .context = entry->context});
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
@@ -47,6 +47,6 @@ CUresult GATE(cuExternalMemoryGetMappedMipmappedArray)(CUmipmappedArray *to, CUe
 }
 
 CUresult GATE(cuDestroyExternalMemory)(CUexternalMemory external) {
-    struct entry *entry = memory_lift(EXTERNAL, (uint64_t)external);
-    return memory_freed(entry, REAL(cuDestroyExternalMemory)(external));
+    struct entry *entry = memory_remove(EXTERNAL, (uint64_t)external);
+    return memory_after_free(entry, REAL(cuDestroyExternalMemory)(external));
 }

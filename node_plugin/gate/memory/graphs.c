@@ -1,15 +1,15 @@
-/* Memory nodes of graphs. A node has an address from the start, and the GPU's memory from the first launch on: the driver keeps
- * that until it is trimmed, and says how much it is (reserves.c). Before a launch a graph claims the most that its nodes
- * have at once, in the order in which they were added. */
+/* Memory nodes of graphs. A node has an address from the start, but GPU memory only from the first launch on. The driver
+ * keeps that until it is trimmed, and reports how much it is (reserves.c). Before a launch, a graph claims the most that its
+ * nodes have at once, in the order in which they were added. */
 #include "memory/counting.h"
 
-static _Atomic bool any; /* a graph has such nodes */
+static _Atomic bool any; /* some graph has such nodes */
 
 /* --- what a graph needs, under the lock --------------------------------------------------------------------------- */
 
 static struct entry *found(enum key key, const void *handle) { return *memory_find(key, (uint64_t)handle); }
 
-/* Its record, made on demand. `bytes` is the most that it has at once. */
+/* Return a graph's record, created on demand. Its `bytes` are the most that it has at once. */
 static struct entry *record(CUgraph graph, CUdevice device) {
     if (!found(GRAPH, graph)) memory_keep((struct entry){.key = GRAPH, .id = (uint64_t)graph, .device = device});
     return found(GRAPH, graph);
@@ -22,27 +22,27 @@ static void grows(struct entry *graph, int64_t bytes, uint64_t most) {
 }
 
 void graph_allocates(CUgraph graph, CUdevice device, CUdeviceptr at, uint64_t bytes) {
-    gate_enter_first();
+    gate_lock_first();
     struct entry *entry = record(graph, device);
     if (entry) grows(entry, (int64_t)bytes, bytes);
     memory_keep((struct entry){.key = NODE, .id = at, .bytes = bytes, .graph = (uint64_t)graph});
-    gate_leave();
+    gate_unlock();
     atomic_store(&any, true);
 }
 
 void graph_frees(CUgraph graph, CUdeviceptr at) {
-    gate_enter_first();
+    gate_lock_first();
     struct entry *node = *memory_find(NODE, at), *entry = found(GRAPH, graph);
     if (node && entry) entry->now -= (int64_t)node->bytes;
-    gate_leave();
+    gate_unlock();
 }
 
 static void graph_contains(CUgraph graph, CUgraph child) {
-    gate_enter_first();
+    gate_lock_first();
     struct entry *inner = found(GRAPH, child);
     struct entry *outer = inner ? record(graph, inner->device) : NULL;
     if (outer) grows(outer, inner->now, inner->bytes);
-    gate_leave();
+    gate_unlock();
 }
 
 CUgraph graph_of_stream(CUstream stream) {
@@ -100,12 +100,12 @@ CUresult GATE(cuGraphAddNode_v3)(ADDED, const void *edges, size_t count, struct 
 
 static CUresult instantiated(CUresult result, const CUgraphExec *to, CUgraph graph) {
     if (result != CUDA_SUCCESS || !atomic_load(&any)) return result;
-    gate_enter();
+    gate_lock();
     struct entry *of = found(GRAPH, graph);
     if (of && of->bytes)
         memory_keep((struct entry){.key = EXEC, .id = (uint64_t)*to, .bytes = of->bytes, .device = of->device,
                                     .trims = reserve_trims() - 1});
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
@@ -129,17 +129,18 @@ CUresult GATE(cuGraphInstantiateWithParams_ptsz)(CUgraphExec *to, CUgraph graph,
     return instantiated(REAL(cuGraphInstantiateWithParams_ptsz)(to, graph, params), to, graph);
 }
 
-/* Such a graph has its memory since its last launch, unless some was given back since: then it may be this one's, or not. So a
- * graph that was launched or uploaded before is not refused for what all graphs have; what it takes then counts, and ends that. */
-struct claim graph_comes(CUgraphExec graph) {
+/* A graph has its memory since its last launch, unless some graph's memory was released since, which may or may not have
+ * been this one's. So a graph that was launched or uploaded before is not refused if the graphs together keep enough; what
+ * it takes then is counted. */
+struct claim graph_before_launch(CUgraphExec graph) {
     struct claim nothing = {.share = NULL};
     if (!atomic_load_explicit(&any, memory_order_relaxed)) return nothing;
-    gate_enter();
+    gate_lock();
     const struct entry *entry = found(EXEC, graph);
     bool has = !entry || entry->trims == reserve_trims(), before = entry && entry->handles;
     CUdevice device = entry ? entry->device : 0;
     uint64_t bytes = entry ? entry->bytes : 0;
-    gate_leave();
+    gate_unlock();
     struct share *share = has ? NULL : share_of(device);
     if (!share) return nothing;
     reserve_graphs(share);
@@ -149,52 +150,52 @@ struct claim graph_comes(CUgraphExec graph) {
     return claimed;
 }
 
-/* What it has taken counts before the claim ends. */
-void graph_came(CUgraphExec graph, struct claim *claim, bool launched, CUresult result) {
+/* What the graph has taken is counted before the claim is dropped. */
+void graph_after_launch(CUgraphExec graph, struct claim *claim, bool launched, CUresult result) {
     if (!claim->share) return;
     reserves_read();
-    gate_enter();
-    memory_unuse(claim->share, claim->bytes);
+    gate_lock();
+    memory_subtract(claim->share, claim->bytes);
     struct entry *entry = found(EXEC, graph);
     if (entry && result == CUDA_SUCCESS) {
         if (launched) entry->trims = claim->trims; /* an upload need not have taken all of it */
         entry->handles = 1;
     }
-    gate_leave();
+    gate_unlock();
 }
 
 #define UPLOAD(symbol) \
-    struct claim claimed = graph_comes(graph); \
+    struct claim claimed = graph_before_launch(graph); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = REAL(symbol)(graph, stream); \
-    graph_came(graph, &claimed, false, result); \
+    graph_after_launch(graph, &claimed, false, result); \
     return result
 
 CUresult GATE(cuGraphUpload)(CUgraphExec graph, CUstream stream) { UPLOAD(cuGraphUpload); }
 
 CUresult GATE(cuGraphUpload_ptsz)(CUgraphExec graph, CUstream stream) { UPLOAD(cuGraphUpload_ptsz); }
 
-/* --- their end ---------------------------------------------------------------------------------------------------- */
+/* --- destruction -------------------------------------------------------------------------------------------------- */
 
 static bool of_graph(struct entry *entry, void *graph) { return entry->key == NODE && entry->graph == (uint64_t)graph; }
 
-/* Its handle may be another graph's at once: what is known of it goes before. */
+/* Another graph may get the same handle at once, so forget this one first. */
 CUresult GATE(cuGraphDestroy)(CUgraph graph) {
     if (!atomic_load(&any)) return REAL(cuGraphDestroy)(graph);
-    gate_enter();
+    gate_lock();
     struct entry *entry = memory_take(memory_find(GRAPH, (uint64_t)graph));
     if (entry) memory_each(of_graph, graph);
-    gate_leave();
+    gate_unlock();
     CUresult result = REAL(cuGraphDestroy)(graph);
-    memory_freed(entry, result);
+    memory_after_free(entry, result);
     return result;
 }
 
 CUresult GATE(cuGraphExecDestroy)(CUgraphExec graph) {
     if (!atomic_load(&any)) return REAL(cuGraphExecDestroy)(graph);
-    struct entry *entry = memory_lift(EXEC, (uint64_t)graph);
+    struct entry *entry = memory_remove(EXEC, (uint64_t)graph);
     CUresult result = REAL(cuGraphExecDestroy)(graph);
-    memory_freed(entry, result);
+    memory_after_free(entry, result);
     reserves_read();
     return result;
 }

@@ -15,7 +15,7 @@ static uint64_t product(uint64_t one, uint64_t other) {
 /* --- cubin -------------------------------------------------------------------------------------------------------- */
 
 enum { MOST_SECTIONS = 0xff00 };
-#define MOST_BYTES ((size_t)1 << 32) /* of an image whose size is not known */
+#define MOST_BYTES ((size_t)1 << 32) /* of an image of unknown size */
 
 static bool inside(uint64_t from, uint64_t bytes, size_t size) { return from <= size && bytes <= size - from; }
 
@@ -47,7 +47,7 @@ struct text {
     const char *at, *end;
 };
 
-/* Not the C library's: those follow the locale. */
+/* The C library's functions depend on the locale. */
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -60,7 +60,7 @@ static void spaces(struct text *text) {
     while (text->at < text->end && is_space(*text->at)) text->at++;
 }
 
-/* Takes a word of letters, digits, dots and what names have; its length. */
+/* Read a word of letters, digits, dots and other characters of names; return its length. */
 static size_t word(struct text *text, const char **from) {
     spaces(text);
     *from = text->at;
@@ -72,7 +72,7 @@ static bool is(const char *from, size_t length, const char *what) {
     return length == strlen(what) && !memcmp(from, what, length);
 }
 
-/* Bytes of a type such as ".b8"; 0: none that takes memory. */
+/* Return the bytes of a type such as ".b8"; 0: it takes no memory. */
 static uint64_t type_bytes(const char *from, size_t length) {
     if (length < 3 || length > 5 || from[0] != '.' || !strchr("busf", from[1])) return 0;
     uint64_t bits = 0;
@@ -90,7 +90,7 @@ static uint64_t number(struct text *text) {
     return value;
 }
 
-/* Dimensions behind a name. */
+/* Read the dimensions after a name. */
 static uint64_t elements(struct text *text) {
     uint64_t all = 1;
     for (spaces(text); text->at < text->end && *text->at == '['; spaces(text)) {
@@ -102,7 +102,7 @@ static uint64_t elements(struct text *text) {
     return all;
 }
 
-/* One declaration after ".global", up to its name and size: the way compilers write it. */
+/* Read one declaration after ".global", up to its name and size, as compilers write it. */
 static uint64_t declared(struct text text) {
     uint64_t element = 0, vector = 1;
     const char *from;
@@ -131,7 +131,7 @@ static uint64_t ptx_globals(struct text text) {
     return all;
 }
 
-/* PTX begins with comments, or says its version first. */
+/* Return whether a text is PTX: comments, then the version. */
 static bool is_ptx(struct text text) {
     const char *from;
     for (spaces(&text); text.end - text.at > 1 && text.at[0] == '/' && text.at[1] == '/'; spaces(&text))
@@ -147,7 +147,7 @@ uint64_t image_globals(const void *image, size_t size) {
     if (!image || !size) return 0;
     if (size == SIZE_MAX ? !strncmp(text, ELFMAG, SELFMAG) : size >= SELFMAG && !memcmp(text, ELFMAG, SELFMAG))
         return elf_globals(image, size == SIZE_MAX ? MOST_BYTES : size);
-    if (!begins_text(*text)) return 0; /* nor is its end known, then */
+    if (!begins_text(*text)) return 0; /* its end would not be known either */
     struct text all = {text, text + (size == SIZE_MAX ? strlen(text) : strnlen(text, size))};
     return is_ptx(all) ? ptx_globals(all) : 0;
 }

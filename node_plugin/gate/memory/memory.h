@@ -4,18 +4,18 @@
 
 #include "connection/share.h"
 
-void memory_message(struct share *share, struct message message);
-void memory_connected(struct share *share);
-void memory_lost(struct share *share);
-/* Under the lock: a moment; what was allocated before it is gone. */
+void memory_on_message(struct share *share, struct message message);
+void memory_on_connect(struct share *share);
+void memory_on_disconnect(struct share *share);
+/* Under the lock: return a moment; then forget the allocations of a destroyed context from before it. */
 uint64_t memory_now(void);
-void memory_context_ends(CUcontext context, uint64_t before);
-/* What was allocated from pools of a device before that moment is gone. */
+void memory_context_ended(CUcontext context, uint64_t before);
+/* Forget the allocations from pools of a device from before that moment. */
 void memory_reset(CUdevice device, uint64_t before);
 uint64_t memory_tick(struct share *share, uint64_t now);
 void memory_fork(void);
 
-/* Memory about to be allocated, which counts already. */
+/* Memory that is about to be allocated and is counted already. */
 struct claim {
     struct share *share; /* NULL: nothing is counted */
     uint64_t bytes;
@@ -23,10 +23,10 @@ struct claim {
     unsigned trims; /* of an executable graph */
 };
 
-/* Asks the driver what is kept now. */
+/* Ask the driver how much is kept now. */
 void reserves_read(void);
-/* Before a graph is launched: claims what it needs, and after it. */
-struct claim graph_comes(CUgraphExec graph);
-void graph_came(CUgraphExec graph, struct claim *claim, bool launched, CUresult result);
+/* Before a graph is launched: claim what it needs. Afterwards: settle that. */
+struct claim graph_before_launch(CUgraphExec graph);
+void graph_after_launch(CUgraphExec graph, struct claim *claim, bool launched, CUresult result);
 
 #endif

@@ -1,5 +1,5 @@
-/* Variables of modules, as far as an image says in plain how large they are: cubins and PTX. What fat binaries hold, which are
- * packed, and code, which the driver loads when it is used, only NVML's comparison sees. */
+/* Variables of modules, if an image says in plain text how large they are: cubins and PTX. Packed fat binaries, and code,
+ * which the driver loads when it is used, are visible only in the comparison with NVML. */
 #define _GNU_SOURCE
 #include "memory/image.h"
 #include "memory/counting.h"
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Less than this is never refused: a program that has taken all that it may must still be able to load its kernels. */
+/* Less than this is never refused: a program that has used up its memory must still be able to load its kernels. */
 #define FEW ((uint64_t)1 << 20)
 
 static struct claim claim_variables(uint64_t bytes) {
@@ -43,11 +43,11 @@ CUresult GATE(cuModuleLoadDataEx)(CUmodule *to, const void *image, unsigned coun
 }
 
 CUresult GATE(cuModuleUnload)(CUmodule module) {
-    struct entry *entry = memory_lift(MODULE, (uint64_t)module);
-    return memory_freed(entry, REAL(cuModuleUnload)(module));
+    struct entry *entry = memory_remove(MODULE, (uint64_t)module);
+    return memory_after_free(entry, REAL(cuModuleUnload)(module));
 }
 
-/* A library belongs to no context: it counts on the GPU that is current when it is loaded. */
+/* A library belongs to no context: it counts on the device that is current when it is loaded. */
 #define LIBRARY_TAKES void *jit, void *jit_values, unsigned jits, void *options, void *values, unsigned count
 #define LIBRARY_GIVES jit, jit_values, jits, options, values, count
 
@@ -60,6 +60,6 @@ CUresult GATE(cuLibraryLoadFromFile)(CUlibrary *to, const char *path, LIBRARY_TA
 }
 
 CUresult GATE(cuLibraryUnload)(CUlibrary library) {
-    struct entry *entry = memory_lift(LIBRARY, (uint64_t)library);
-    return memory_freed(entry, REAL(cuLibraryUnload)(library));
+    struct entry *entry = memory_remove(LIBRARY, (uint64_t)library);
+    return memory_after_free(entry, REAL(cuLibraryUnload)(library));
 }

@@ -1,5 +1,5 @@
-/* Memory that is created and mapped: it lives until its handles are released and its mappings are gone, so a program that
- * maps, releases the handle and forgets it does not get more than its limit. */
+/* Physical memory that is created and mapped. It lives until its handles are released and its mappings are gone, so a
+ * program that maps it, releases the handle and forgets it does not exceed its limit. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -12,28 +12,28 @@ CUresult GATE(cuMemCreate)(CUmemHandle *to, size_t size, const struct allocation
     CUresult result = REAL(cuMemCreate)(to, size, of, flags);
     if (!claimed.share) return result;
     struct physical *physical = result == CUDA_SUCCESS ? malloc(sizeof *physical) : NULL;
-    gate_enter();
+    gate_lock();
     if (physical) {
         *physical = (struct physical){.share = claimed.share, .bytes = size, .holds = 1};
         memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = physical, .handles = 1});
     } else if (result != CUDA_SUCCESS) {
-        memory_unuse(claimed.share, size);
+        memory_subtract(claimed.share, size);
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
 CUresult GATE(cuMemRelease)(CUmemHandle handle) {
-    struct entry *entry = memory_lift(HANDLE, handle);
+    struct entry *entry = memory_remove(HANDLE, handle);
     CUresult result = REAL(cuMemRelease)(handle);
     if (!entry) return result;
-    gate_enter();
+    gate_lock();
     if (result == CUDA_SUCCESS) {
         entry->handles--;
-        physical_let_go(entry->physical);
+        physical_release(entry->physical);
     }
     if (entry->handles) memory_keep(*entry);
-    gate_leave();
+    gate_unlock();
     free(entry);
     return result;
 }
@@ -41,14 +41,14 @@ CUresult GATE(cuMemRelease)(CUmemHandle handle) {
 CUresult GATE(cuMemMap)(CUdeviceptr at, size_t size, size_t offset, CUmemHandle handle, unsigned long long flags) {
     CUresult result = REAL(cuMemMap)(at, size, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
-    gate_enter();
+    gate_lock();
     struct entry *entry = *memory_find(HANDLE, handle);
     if (entry) {
         struct physical *physical = entry->physical;
         physical->holds++;
         memory_keep((struct entry){.key = MAPPING, .id = at, .bytes = size, .physical = physical});
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
@@ -61,20 +61,20 @@ struct range {
 static bool unmap(struct entry *entry, void *data) {
     const struct range *range = data;
     if (entry->key != MAPPING || entry->made > range->before || entry->id - range->at >= range->size) return false;
-    physical_let_go(entry->physical);
+    physical_release(entry->physical);
     return true;
 }
 
-/* Another thread may map there before this one has forgotten what was: that stays. */
+/* Another thread may map the same range before this one has forgotten the old mappings: new ones stay. */
 CUresult GATE(cuMemUnmap)(CUdeviceptr at, size_t size) {
-    gate_enter();
+    gate_lock();
     struct range range = {at, size, memory_now(), NULL};
-    gate_leave();
+    gate_unlock();
     CUresult result = REAL(cuMemUnmap)(at, size);
     if (result != CUDA_SUCCESS) return result;
-    gate_enter();
+    gate_lock();
     memory_each(unmap, &range);
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
@@ -88,9 +88,9 @@ CUresult GATE(cuMemRetainAllocationHandle)(CUmemHandle *to, void *address) {
     CUresult result = REAL(cuMemRetainAllocationHandle)(to, address);
     if (result != CUDA_SUCCESS) return result;
     struct range range = {.at = (CUdeviceptr)address};
-    gate_enter();
+    gate_lock();
     memory_each(around, &range);
-    if (range.found) { /* else it is another process's */
+    if (range.found) { /* otherwise it belongs to another process */
         struct entry *entry = *memory_find(HANDLE, *to);
         range.found->physical->holds++;
         if (entry)
@@ -98,23 +98,23 @@ CUresult GATE(cuMemRetainAllocationHandle)(CUmemHandle *to, void *address) {
         else
             memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = range.found->physical, .handles = 1});
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
-/* --- memory that goes through a file ------------------------------------------------------------------------------ */
+/* --- export and import -------------------------------------------------------------------------------------------- */
 
 CUresult GATE(cuMemExportToShareableHandle)(void *to, CUmemHandle handle, int type, unsigned long long flags) {
     CUresult result = REAL(cuMemExportToShareableHandle)(to, handle, type, flags);
     if (result != CUDA_SUCCESS) return result;
-    gate_enter();
+    gate_lock();
     struct entry *entry = *memory_find(HANDLE, handle);
     if (entry && entry->physical->share) entry->physical->exported = true;
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
-/* Counts what this process has exported, or holds it. */
+/* Count the memory that this process has exported, or add references to it. */
 static bool exported(struct entry *entry, void *data) {
     struct physical *import = data, *one = entry->physical;
     if ((entry->key != HANDLE && entry->key != MAPPING) || !one->exported) return false;
@@ -128,8 +128,8 @@ static bool exported(struct entry *entry, void *data) {
     return false;
 }
 
-/* Which memory that is no driver says. It may be what this process has exported: then it must count also when the handle that
- * it was made with is gone. So an import holds all of that; what is another process's alone counts there. */
+/* Return an import that holds everything that this process has exported. No driver says what was imported. If it is memory
+ * of this process, it must count even when its original handle is gone; memory of other processes counts there. */
 static struct physical *import_of_ours(void) {
     struct physical *import = calloc(1, sizeof *import);
     if (!import) return NULL;
@@ -148,15 +148,15 @@ static struct physical *import_of_ours(void) {
 CUresult GATE(cuMemImportFromShareableHandle)(CUmemHandle *to, void *from, int type) {
     CUresult result = REAL(cuMemImportFromShareableHandle)(to, from, type);
     if (result != CUDA_SUCCESS) return result;
-    gate_enter();
+    gate_lock();
     struct entry *entry = *memory_find(HANDLE, *to);
     struct physical *import = entry ? NULL : import_of_ours();
-    if (entry) { /* the same handle once more */
+    if (entry) { /* the same handle again */
         entry->handles++;
         entry->physical->holds++;
     } else if (import) {
         memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = import, .handles = 1});
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }

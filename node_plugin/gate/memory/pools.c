@@ -1,4 +1,4 @@
-/* Memory in stream order, from pools; in a stream that records a graph it is the graph's. */
+/* Stream-ordered allocation from pools; in a stream that is captured the memory belongs to the graph. */
 #include "memory/counting.h"
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
@@ -40,15 +40,15 @@ CUresult GATE(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *to, size_t size, CUmemo
     ALLOCATE(cuMemAllocFromPoolAsync_ptsz, pool, own(stream), to, size, pool, stream);
 }
 
-/* What the pool keeps of it counts before it counts no longer as allocated. */
-#define FREE_IT(symbol, on) \
+/* Count what the pool keeps before the allocation is uncounted. */
+#define DEALLOCATE(symbol, on) \
     CUgraph graph = graph_of_stream(on); \
-    struct entry *entry = graph ? NULL : memory_lift(POINTER, at); \
+    struct entry *entry = graph ? NULL : memory_remove(POINTER, at); \
     CUresult result = REAL(symbol)(at, stream); \
     if (graph && result == CUDA_SUCCESS) graph_frees(graph, at); \
     if (!graph) reserves_read(); \
-    return memory_freed(entry, result)
+    return memory_after_free(entry, result)
 
-CUresult GATE(cuMemFreeAsync)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync, plain(stream)); }
+CUresult GATE(cuMemFreeAsync)(CUdeviceptr at, CUstream stream) { DEALLOCATE(cuMemFreeAsync, plain(stream)); }
 
-CUresult GATE(cuMemFreeAsync_ptsz)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, own(stream)); }
+CUresult GATE(cuMemFreeAsync_ptsz)(CUdeviceptr at, CUstream stream) { DEALLOCATE(cuMemFreeAsync_ptsz, own(stream)); }

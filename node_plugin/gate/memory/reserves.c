@@ -1,8 +1,8 @@
-/* Memory that is kept for what comes: by a pool whose release threshold says so, and by graphs.
+/* Memory that is kept for later allocations: by pools, up to their release threshold, and by graphs.
  *
- * The driver says exactly how much that is. It is asked without the lock, as it may wait for another call of the same
- * pool; a pool is not destroyed meanwhile. What it says is not known before it has been taken, so it counts whatever the
- * limit: above that nothing more is given. What a pool keeps above its threshold goes back to the GPU as soon as the
+ * The driver reports exactly how much that is. It is queried without the lock, as the call may wait for another on the same
+ * pool; the pool is not destroyed meanwhile. The amount is known only after the memory has been taken, so it counts even
+ * above the limit, and nothing more is granted then. What a pool keeps above its threshold is released as soon as the
  * program waits for something, and does not count. */
 #include "memory/counting.h"
 
@@ -15,15 +15,15 @@ struct reserve {
     CUmemoryPool pool; /* NULL: the graphs of a device */
     struct share *share; /* NULL: nothing counts yet */
     CUdevice device;
-    uint64_t threshold, bytes; /* above this nothing is kept; what counts, beside what is allocated from it */
-    uint64_t heard;            /* which question was answered last */
+    uint64_t threshold, bytes; /* nothing above this is kept; what counts besides allocations from it */
+    uint64_t heard;            /* number of the latest query that was answered */
     unsigned readers;
     bool ends; /* a thread is destroying it */
 };
 
 static struct reserve *first; /* under the lock */
 static uint64_t questions;
-static _Atomic bool any;  /* one may count something */
+static _Atomic bool any;  /* some reserve may count */
 static _Atomic unsigned trims;
 
 static struct reserve *find(CUmemoryPool pool, CUdevice device) {
@@ -41,14 +41,14 @@ static struct reserve *add(CUmemoryPool pool, CUdevice device) {
 }
 
 static void count(struct reserve *reserve, uint64_t bytes) {
-    if (bytes > reserve->bytes) memory_more(reserve->share, bytes - reserve->bytes);
-    else memory_unuse(reserve->share, reserve->bytes - bytes);
+    if (bytes > reserve->bytes) memory_add(reserve->share, bytes - reserve->bytes);
+    else memory_subtract(reserve->share, reserve->bytes - bytes);
     reserve->bytes = bytes;
 }
 
-/* --- what the driver says ----------------------------------------------------------------------------------------- */
+/* --- reading the driver ------------------------------------------------------------------------------------------- */
 
-/* Not under the lock. */
+/* Query the driver, without the lock. */
 static bool kept(CUmemoryPool pool, CUdevice device, uint64_t threshold, uint64_t *bytes) {
     uint64_t reserved = 0, used = 0;
     if (!pool) return NEWER(cuDeviceGetGraphMemAttribute)(device, OF_GRAPHS, bytes) == CUDA_SUCCESS;
@@ -59,36 +59,36 @@ static bool kept(CUmemoryPool pool, CUdevice device, uint64_t threshold, uint64_
     return true;
 }
 
-/* Calls `each` for all that count, of one share or of all (NULL), without the lock. */
-static void without_lock(struct share *share, void (*each)(struct reserve *)) {
-    gate_enter();
+/* Call `each` without the lock for all that count: of one share, or of all (NULL). */
+static void for_each_unlocked(struct share *share, void (*each)(struct reserve *)) {
+    gate_lock();
     for (struct reserve *reserve = first; reserve; reserve = reserve->next) {
         if (!reserve->share || reserve->ends || (share && reserve->share != share)) continue;
         reserve->readers++;
-        gate_leave();
+        gate_unlock();
         each(reserve);
-        gate_enter();
+        gate_lock();
         if (!--reserve->readers && reserve->ends) share_changed(reserve->share);
     }
-    gate_leave();
+    gate_unlock();
 }
 
 static void read_one(struct reserve *reserve) {
     uint64_t bytes = 0;
-    gate_enter();
+    gate_lock();
     uint64_t number = ++questions, threshold = reserve->threshold;
-    gate_leave();
+    gate_unlock();
     if (!kept(reserve->pool, reserve->device, threshold, &bytes)) return;
-    gate_enter();
-    if (number > reserve->heard && threshold == reserve->threshold) { /* else another thread knows better */
+    gate_lock();
+    if (number > reserve->heard && threshold == reserve->threshold) { /* otherwise another thread has a newer answer */
         reserve->heard = number;
         count(reserve, bytes);
     }
-    gate_leave();
+    gate_unlock();
 }
 
 void reserves_read(void) {
-    if (atomic_load(&any)) without_lock(NULL, read_one);
+    if (atomic_load(&any)) for_each_unlocked(NULL, read_one);
 }
 
 CUresult GATE(cuMemPoolTrimTo)(CUmemoryPool, size_t);
@@ -102,10 +102,10 @@ static void trim_one(struct reserve *reserve) {
 
 static uint64_t counted(struct share *share) {
     uint64_t all = 0;
-    gate_enter();
+    gate_lock();
     for (struct reserve *reserve = first; reserve; reserve = reserve->next)
         if (reserve->share == share) all += reserve->bytes;
-    gate_leave();
+    gate_unlock();
     return all;
 }
 
@@ -113,7 +113,7 @@ bool reserves_trim(struct share *share) {
     if (!atomic_load(&any)) return false;
     uint64_t before = counted(share);
     if (!before) return false;
-    without_lock(share, trim_one);
+    for_each_unlocked(share, trim_one);
     return counted(share) < before;
 }
 
@@ -124,27 +124,27 @@ void reserves_fork(void) { first = NULL; }
 /* --- graphs ------------------------------------------------------------------------------------------------------- */
 
 void reserve_graphs(struct share *share) {
-    gate_enter();
+    gate_lock();
     struct reserve *reserve = find(NULL, share->device);
     if (!reserve) reserve = add(NULL, share->device);
     if (reserve) reserve->share = share;
-    gate_leave();
+    gate_unlock();
     atomic_store(&any, true);
 }
 
 static uint64_t of_graphs(CUdevice device) {
-    gate_enter_first();
+    gate_lock_first();
     const struct reserve *reserve = find(NULL, device);
     uint64_t bytes = reserve ? reserve->bytes : 0;
-    gate_leave();
+    gate_unlock();
     return bytes;
 }
 
 bool reserve_covers(struct share *share, uint64_t bytes) {
     bool has = of_graphs(share->device) >= bytes;
-    gate_enter();
+    gate_lock();
     has = has && share->used <= share->limit;
-    gate_leave();
+    gate_unlock();
     return has;
 }
 
@@ -163,23 +163,23 @@ struct claim reserve_claim(CUmemoryPool pool, uint64_t bytes) {
     uint64_t spent = 0;
     if (share && atomic_load(&any)) {
         if (!pool) NEWER(cuDeviceGetMemPool)(&pool, share->device);
-        gate_enter();
+        gate_lock();
         struct reserve *reserve = find(pool, share->device);
         if (pool && reserve && reserve->share == share) spent = bytes < reserve->bytes ? bytes : reserve->bytes;
         if (spent) reserve->bytes -= spent;
-        gate_leave();
+        gate_unlock();
     }
     struct claim claimed = claim_from(share, bytes - spent);
     claimed.bytes = bytes;
     if (!claimed.refused || !spent) return claimed;
-    gate_enter();
-    memory_unuse(share, spent);
-    gate_leave();
-    reserves_read(); /* it is kept still, or was given back */
+    gate_lock();
+    memory_subtract(share, spent);
+    gate_unlock();
+    reserves_read(); /* it is still kept, or was released */
     return claimed;
 }
 
-/* Which device's a pool is that the program did not make; -1: unknown. */
+/* Return the device of a pool that the program did not make; -1: unknown. */
 static CUdevice default_of(CUmemoryPool pool) {
     CUmemoryPool one;
     for (CUdevice device = 0; NEWER(cuDeviceGetDefaultMemPool)(&one, device) == CUDA_SUCCESS; device++)
@@ -187,31 +187,31 @@ static CUdevice default_of(CUmemoryPool pool) {
     return -1;
 }
 
-static void keeps(CUmemoryPool pool, uint64_t threshold) {
-    gate_enter();
+static void set_threshold(CUmemoryPool pool, uint64_t threshold) {
+    gate_lock();
     struct reserve *reserve = find(pool, 0);
     CUdevice device = reserve ? reserve->device : -1;
     bool counts = reserve && reserve->share;
-    gate_leave();
+    gate_unlock();
     if (!counts && !threshold) return;
     if (!reserve) device = default_of(pool);
     struct share *share = device < 0 ? NULL : share_of(device);
     if (!share) return;
-    gate_enter();
+    gate_lock();
     reserve = find(pool, 0);
     if (!reserve) reserve = add(pool, device);
     if (reserve) {
         reserve->share = share;
         reserve->threshold = threshold;
     }
-    gate_leave();
+    gate_unlock();
     atomic_store(&any, true);
     reserves_read();
 }
 
 CUresult GATE(cuMemPoolSetAttribute)(CUmemoryPool pool, int attribute, void *value) {
     CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
-    if (result == CUDA_SUCCESS && attribute == THRESHOLD) keeps(pool, *(const uint64_t *)value);
+    if (result == CUDA_SUCCESS && attribute == THRESHOLD) set_threshold(pool, *(const uint64_t *)value);
     return result;
 }
 
@@ -224,14 +224,14 @@ CUresult GATE(cuMemPoolTrimTo)(CUmemoryPool pool, size_t least) {
 CUresult GATE(cuMemPoolCreate)(CUmemoryPool *to, const struct allocation *of) {
     CUresult result = REAL(cuMemPoolCreate)(to, of);
     if (result != CUDA_SUCCESS || !of || of->location.type != LOCATION_DEVICE) return result;
-    gate_enter_first();
+    gate_lock_first();
     add(*to, of->location.id);
-    gate_leave();
+    gate_unlock();
     return result;
 }
 
-/* Under the lock: nobody asks about it from now on. */
-static struct reserve *ends(CUmemoryPool pool) {
+/* Under the lock: wait for readers, and let no more in. */
+static struct reserve *begin_destroy(CUmemoryPool pool) {
     struct reserve *reserve = pool ? find(pool, 0) : NULL;
     if (!reserve) return NULL;
     reserve->ends = true;
@@ -239,22 +239,22 @@ static struct reserve *ends(CUmemoryPool pool) {
     return reserve;
 }
 
-/* Its memory goes when all of it is free: what is allocated counts until then as such. */
+/* A destroyed pool's memory goes when all of it is free; until then it counts as allocations. */
 CUresult GATE(cuMemPoolDestroy)(CUmemoryPool pool) {
-    gate_enter_first();
-    struct reserve *reserve = ends(pool);
-    gate_leave();
+    gate_lock_first();
+    struct reserve *reserve = begin_destroy(pool);
+    gate_unlock();
     CUresult result = REAL(cuMemPoolDestroy)(pool);
     if (!reserve) return result;
-    gate_enter();
+    gate_lock();
     reserve->ends = false;
     if (result == CUDA_SUCCESS) {
         struct reserve **at = &first;
         while (*at != reserve) at = &(*at)->next;
         *at = reserve->next;
-        if (reserve->share) memory_unuse(reserve->share, reserve->bytes);
+        if (reserve->share) memory_subtract(reserve->share, reserve->bytes);
         free(reserve);
     }
-    gate_leave();
+    gate_unlock();
     return result;
 }

@@ -34,7 +34,7 @@ char *array_at(const struct array *array, size_t x, size_t y, size_t z) {
 
 size_t array_element(const struct array *array) { return array->element; }
 
-/* Bytes of one channel. */
+/* Return the bytes of one channel. */
 static size_t size_of(int format) {
     switch (format) {
     case 0x01: case 0x08: case 0xc0: case 0xc1: case 0xc2: return 1;

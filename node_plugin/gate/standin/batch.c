@@ -1,15 +1,15 @@
-/* Prefetches, many copies at once, and decompression. A batch is checked as a whole, takes the time of all its bytes, and then
- * is there. Memory is in one place here, so a prefetch moves nothing and takes its time each time. */
+/* Prefetches, batches of copies, and decompression. A batch is validated as a whole, takes the time of all its bytes, and
+ * then completes. Memory is in one place here, so a prefetch moves nothing but takes its time each time. */
 #include "memory.h"
 
 #include <string.h>
 
-enum { GENERAL = -1 }; /* an error that is of no one of the list */
+enum { GENERAL = -1 }; /* an error of the whole batch */
 enum { AT_DEVICE = 1, AT_THIS_NODE = 4 };
 enum { OPERAND_POINTER = 1, OPERAND_ARRAY = 2, LAST_ORDER = 3, UNIFIED = 4 };
 
-/* What failed, for who asked. */
-static CUresult blamed(size_t *failed, size_t which, CUresult result) {
+/* Report the index of the failed element, if the caller wants it. */
+static CUresult set_failed(size_t *failed, size_t which, CUresult result) {
     if (failed && result) *failed = which;
     return result;
 }
@@ -40,8 +40,8 @@ FORMS(cuMemPrefetchAsync, (CUdeviceptr at, size_t bytes, CUdevice to, struct str
 FORMS(cuMemPrefetchAsync_v2, (CUdeviceptr at, size_t bytes, struct location to, unsigned flags, struct stream *stream),
       prefetch(at, bytes, to, flags, on))
 
-/* The list that says from which one of `count` on each of `kinds` holds. */
-static int begins_right(const size_t *begins, size_t kinds, size_t count) {
+/* Return whether the list of first indices, one for each of `kinds`, is valid for `count` elements. */
+static int valid_starts(const size_t *begins, size_t kinds, size_t count) {
     if (!begins || !kinds || kinds > count || begins[0]) return 0;
     for (size_t i = 1; i < kinds; i++)
         if (begins[i] <= begins[i - 1] || begins[i] >= count) return 0;
@@ -51,7 +51,7 @@ static int begins_right(const size_t *begins, size_t kinds, size_t count) {
 static CUresult prefetches(const CUdeviceptr *at, const size_t *sizes, size_t count, const struct location *to, const size_t *begins,
                            size_t places, unsigned long long flags, struct stream *on, int discard) {
     uint64_t bytes = 0;
-    if (flags || on == LEGACY || !at || !sizes || !count || !to || !begins_right(begins, places, count)) return INVALID_VALUE;
+    if (flags || on == LEGACY || !at || !sizes || !count || !to || !valid_starts(begins, places, count)) return INVALID_VALUE;
     CUresult failed = OK;
     for (size_t i = 0; !failed && i < places; i++) failed = place_known(to[i]);
     for (size_t i = 0; !failed && i < count; bytes += sizes[i++]) failed = managed(at[i], sizes[i]);
@@ -77,26 +77,26 @@ struct attributes { /* CUmemcpyAttributes */
 
 static int order_known(int order) { return order >= 1 && order <= LAST_ORDER; }
 
-/* `failed` is set to the one that is wrong. */
+/* `failed` becomes the index of the invalid copy. */
 static CUresult copies(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes, size_t count, const struct attributes *how,
                        const size_t *begins, size_t hows, size_t *failed, struct stream *on) {
     uint64_t bytes = 0, within = 0;
-    int right = on != LEGACY && to && from && sizes && count && how && begins_right(begins, hows, count);
+    int right = on != LEGACY && to && from && sizes && count && how && valid_starts(begins, hows, count);
     for (size_t i = 0; right && i < hows; i++) right = order_known(how[i].order);
-    if (!right) return blamed(failed, (size_t)GENERAL, INVALID_VALUE);
+    if (!right) return set_failed(failed, (size_t)GENERAL, INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
-        if (!to[i] || !from[i] || !sizes[i]) return blamed(failed, i, INVALID_VALUE);
+        if (!to[i] || !from[i] || !sizes[i]) return set_failed(failed, i, INVALID_VALUE);
         *(on_gpu(to[i]) && on_gpu(from[i]) ? &within : &bytes) += sizes[i];
     }
     CUresult result = spend(on, bytes, within);
     for (size_t i = 0; !result && i < count; i++) memmove((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], sizes[i]);
-    return blamed(failed, (size_t)GENERAL, result);
+    return set_failed(failed, (size_t)GENERAL, result);
 }
 
 static CUresult copy_as(CUdeviceptr to, CUdeviceptr from, size_t bytes, const struct attributes *how, struct stream *on) {
     if (!bytes) return how && order_known(how->order) ? standin_state : INVALID_VALUE;
     struct stream *stream;
-    CUresult failed = find_stream(&stream, on, 0); /* alone it may be in the legacy stream */
+    CUresult failed = find_stream(&stream, on, 0); /* a single copy may be in the legacy stream */
     return failed ? failed : copies(&to, &from, &bytes, 1, how, &(size_t){0}, 1, NULL, stream);
 }
 
@@ -130,7 +130,7 @@ static size_t element_of(const struct operand *operand) {
     return operand->type == OPERAND_ARRAY && operand->array.array ? array_element(operand->array.array) : 0;
 }
 
-/* Whether it is one, and its place. */
+/* Convert an operand to a place; return whether it is valid. */
 static int placed(struct place *place, const struct operand *operand, const struct box *box, size_t element) {
     if (operand->type == OPERAND_ARRAY) {
         *place = (struct place){.x = operand->array.x * element, .y = operand->array.y, .z = operand->array.z, .type = 3,
@@ -153,15 +153,15 @@ static CUresult read_box(struct copy *copy, const struct box *box) {
 static CUresult boxes(size_t count, const struct box *list, size_t *failed, unsigned long long flags, struct stream *on) {
     uint64_t bytes = 0, within = 0;
     struct copy copy;
-    if (flags || on == LEGACY || !list || !count) return blamed(failed, (size_t)GENERAL, INVALID_VALUE);
+    if (flags || on == LEGACY || !list || !count) return set_failed(failed, (size_t)GENERAL, INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
-        if (read_box(&copy, &list[i])) return blamed(failed, i, INVALID_VALUE);
+        if (read_box(&copy, &list[i])) return set_failed(failed, i, INVALID_VALUE);
         *(place_on_gpu(&copy.from) && place_on_gpu(&copy.to) ? &within : &bytes) += copy.width * copy.height * copy.depth;
     }
     CUresult result = spend(on, bytes, within);
     for (size_t i = 0; !result && i < count; i++)
         if (!(result = read_box(&copy, &list[i]))) copy_box(&copy);
-    return blamed(failed, (size_t)GENERAL, result);
+    return set_failed(failed, (size_t)GENERAL, result);
 }
 
 static CUresult box_as(const struct box *box, unsigned long long flags, struct stream *on) {

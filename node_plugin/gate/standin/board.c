@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_BYTE ((off_t)1 << 40) /* of the bytes whose locks say which processes live; far behind the file's end */
-#define NEARLY 20                   /* microseconds before the end from which on a waiter does not sleep again */
+#define FIRST_BYTE ((off_t)1 << 40) /* of the bytes whose locks tell which processes are alive: past the file's end */
+#define NEARLY 20                   /* a waiter does not sleep again this many microseconds before the end */
 
 _Static_assert(sizeof(struct work) == 88, "board.py reads entries of this size");
 _Static_assert(offsetof(struct sheet, slots) == 256 && sizeof(struct slot) == 16, "board.py reads slots there");
@@ -44,7 +44,7 @@ void board_wait(uint64_t until) {
     }
 }
 
-/* A process that had the lock and was killed left a log without a half entry: there is nothing to repair. */
+/* Take the lock. If a process was killed while it held it, the log has no half-written entry, so nothing needs repair. */
 static void lock(struct sheet *sheet) {
     if (pthread_mutex_lock(&sheet->lock) == EOWNERDEAD) pthread_mutex_consistent(&sheet->lock);
 }
@@ -53,7 +53,7 @@ static void unlock(struct sheet *sheet) { pthread_mutex_unlock(&sheet->lock); }
 
 static size_t size_for(uint32_t entries) { return sizeof(struct sheet) + (size_t)entries * sizeof(struct work); }
 
-/* Makes the file under a name of its own and links it: it is there wholly, or not at all, whichever process tries too. */
+/* Create the file under a temporary name and link it, so that it appears complete or not at all, whichever process is first. */
 static int make(const char *path, const char *uuid, uint64_t memory, uint32_t entries) {
     char name[4096];
     snprintf(name, sizeof name, "%s.%d.new", path, (int)getpid());
@@ -99,15 +99,15 @@ static int byte_lock(struct board *board, int command, uint32_t slot, short *typ
     return failed;
 }
 
-/* Whether that process still has the GPU open. Of another pid namespace too, and not for one that waits to be reaped. */
-static int lives(struct board *board, uint32_t slot) {
+/* Return whether that process still has the GPU open. Works across pid namespaces, and for zombies. */
+static int is_alive(struct board *board, uint32_t slot) {
     if (slot == board->slot) return 1;
     short type = F_WRLCK;
     return board->sheet->slots[slot].process && (byte_lock(board, F_GETLK, slot, &type) || type != F_UNLCK);
 }
 
-/* Takes a free slot. A second copy of this library in one process would get the first one's lock too: so at first none
- * that bears this pid, which may also be what a process of another container, or a dead one, left. */
+/* Take a free slot. A second copy of this library in the same process would share the first one's locks. So first skip slots
+ * with this pid; those may also belong to a process of another container, or to one that has ended. */
 static int enter(struct board *board) {
     struct sheet *sheet = board->sheet;
     board->pid = (uint32_t)getpid();
@@ -143,12 +143,12 @@ int board_open(struct board *board, const char *folder, const char *uuid, uint64
 
 static int entry_lives(struct board *board, const struct work *entry) {
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++)
-        if (board->sheet->slots[slot].process == entry->process) return lives(board, slot);
+        if (board->sheet->slots[slot].process == entry->process) return is_alive(board, slot);
     return 0;
 }
 
-/* A GPU drops the work of a process that ended. */
-static void cut_the_dead(struct board *board, uint64_t now) {
+/* Drop the work of processes that have ended, as a GPU does. */
+static void drop_ended(struct board *board, uint64_t now) {
     struct sheet *sheet = board->sheet;
     uint64_t entries = sheet->entries, first = entries;
     while (first && entries - first < sheet->capacity && sheet->log[(first - 1) % sheet->capacity].end > now) first--;
@@ -170,7 +170,7 @@ uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, ui
     lock(sheet);
     uint64_t entries = sheet->entries, now = board_now();
     const struct work *last = entries ? &sheet->log[(entries - 1) % sheet->capacity] : &nothing;
-    if (last->end > now && last->process != board->process) cut_the_dead(board, now);
+    if (last->end > now && last->process != board->process) drop_ended(board, now);
     int overlap = last->end > now && strcmp(last->owner, board->owner) != 0;
     uint64_t start = last->end > now ? last->end : now;
     if (start < earliest) start = earliest;
@@ -187,7 +187,7 @@ uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, ui
 static uint64_t taken(struct board *board) {
     uint64_t bytes = 0;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++)
-        if (board->sheet->slots[slot].bytes && lives(board, slot)) bytes += board->sheet->slots[slot].bytes;
+        if (board->sheet->slots[slot].bytes && is_alive(board, slot)) bytes += board->sheet->slots[slot].bytes;
     return bytes;
 }
 

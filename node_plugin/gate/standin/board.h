@@ -1,9 +1,8 @@
-/* The time and the memory of one simulated GPU, in a file that every process which uses that GPU maps.
+/* The time and memory of one simulated GPU, in a file that all processes using that GPU map.
  *
- * What the GPU does is its log: the newest entry says until when it is busy and whose work that is, and carries the sums
- * over all entries before it. An entry is written first and counted afterwards, by one store, so a process that is killed
- * at any point leaves nothing half done, and readers need no lock. tests/gate/standin/board.py reads the same layout.
- */
+ * The GPU's work is a log. The newest entry tells until when the GPU is busy and whose work that is, and carries sums over
+ * all earlier entries. An entry is written first and counted afterwards, by one store, so a process that is killed at any
+ * point leaves nothing half done, and readers need no lock. tests/gate/standin/board.py reads the same layout. */
 #ifndef STANDIN_BOARD_H
 #define STANDIN_BOARD_H
 
@@ -15,27 +14,27 @@
 #define BOARD_SLOTS 256
 #define BOARD_OWNER 40
 
-/* Of a piece of work. */
+/* Flags of a piece of work. */
 #define BOARD_OVERLAP 1u /* came while another owner's work was still on the GPU */
-#define BOARD_CUT 2u     /* its process ended first: `end` is when that was noticed, not when the work ended */
+#define BOARD_CUT 2u     /* its process ended first: `end` is when that was noticed, not when the work would have ended */
 
 /* One launch: a kernel, or all of one graph. Times are whole microseconds of CLOCK_MONOTONIC. */
 struct work {
     uint64_t start, end;
-    uint64_t busy;     /* of all entries up to this one */
+    uint64_t busy;     /* sum over all entries up to this one */
     uint64_t overlaps; /* the same */
     uint32_t pid;
-    uint32_t process; /* which process of this GPU, counted from 1 and never used again, as pids are */
+    uint32_t process; /* number of the process on this GPU, counted from 1 and never reused, unlike pids */
     uint32_t flags;
     uint32_t kernels;
     char owner[BOARD_OWNER];
 };
 
-/* One process that has the GPU open; it also holds a lock on one byte of the file, which ends with it however it ends. */
+/* A process that has the GPU open. It also holds a lock on one byte of the file, which is released however the process ends. */
 struct slot {
     uint32_t process;
     uint32_t pid;
-    uint64_t bytes; /* device memory that it has */
+    uint64_t bytes; /* device memory in use */
 };
 
 struct sheet {
@@ -63,22 +62,22 @@ struct board {
     char owner[BOARD_OWNER];
 };
 
-/* Opens the board of a GPU, made on demand; `entries` and `memory` count for the process that makes it. 0, or an errno. */
+/* Open a GPU's board, created on demand; `entries` and `memory` are used only when it is created. Return 0 or an errno. */
 int board_open(struct board *board, const char *folder, const char *uuid, uint64_t memory, uint32_t entries,
                const char *owner);
 
-/* Puts work behind what the GPU has to do, not before `earliest`; returns when it will have ended. */
+/* Queue work after all that the GPU has to do, and not before `earliest`; return when it will end. */
 uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, uint32_t kernels);
 
-/* Takes (or, below 0, gives back) device memory. Whether there was enough. */
+/* Take device memory, or give it back (below 0). Return whether there was enough. */
 int board_take(struct board *board, int64_t bytes);
 
-/* Bytes of the GPU that no living process has. */
+/* Return the bytes of the GPU that no living process uses. */
 uint64_t board_free(struct board *board);
 
 uint64_t board_now(void);
 
-/* Returns at that time, to about 10 µs, without taking a core meanwhile. */
+/* Wait until that time, to about 10 µs, without using a core. */
 void board_wait(uint64_t until);
 
 #endif

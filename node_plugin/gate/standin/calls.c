@@ -1,4 +1,5 @@
-/* Host functions in streams: one thread, made at the first of them, calls each when what was launched before it has ended. */
+/* Host functions in streams. One thread, started for the first of them, calls each when everything launched before it has
+ * ended. */
 #include "standin.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@ struct call {
     struct call *next;
     struct stream *stream;
     uint64_t due;
-    int (*ready)(void *); /* NULL: it is */
+    int (*ready)(void *); /* NULL: always */
     void (*function)(void *);
     void (*callback)(struct stream *, CUresult, void *);
     void *data;
@@ -18,7 +19,7 @@ static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
 static int running;
 static unsigned waits; /* calls with `ready` in the list */
 
-/* Whether it, or one before it in its stream, waits for what has not come. */
+/* Return whether this call, or an earlier one in its stream, is not ready. */
 static int is_held(const struct call *call) {
     for (const struct call *before = first; waits && before; before = before->next) {
         if (before->stream == call->stream && before->ready && (before->due > board_now() || !before->ready(before->data))) return 1;
@@ -29,7 +30,7 @@ static int is_held(const struct call *call) {
 
 static struct call **earliest_call(void) {
     struct call **earliest = NULL;
-    if (!waits && first && first->due <= board_now()) return &first; /* any of those that are due, and of a stream the first */
+    if (!waits && first && first->due <= board_now()) return &first; /* any call that is due, if it is the first of its stream */
     for (struct call **link = &first; *link; link = &(*link)->next)
         if ((!earliest || (*link)->due < (*earliest)->due) && !is_held(*link)) earliest = link;
     return earliest;
@@ -73,7 +74,7 @@ static CUresult add(struct stream *stream, struct call call) {
     *kept = call;
     kept->stream = stream;
     pthread_mutex_lock(&standin_lock);
-    stream_acts(stream);
+    stream_begin_work(stream);
     kept->due = stream_end(stream);
     stream->calls++;
     if (call.ready) waits++;

@@ -1,22 +1,24 @@
-/* Recording a stream as a graph. Other streams join by waiting for an event of a stream that records. */
+/* Stream capture into graphs. Other streams join by waiting for an event of a capturing stream. */
 #include "standin.h"
 
 CUresult cuGraphCreate(struct graph **graph, unsigned flags);
 
 #ifndef STANDIN_SLOW_CAPTURE
-#define STANDIN_SLOW_CAPTURE 0 /* microseconds; an event of a thread that looked meanwhile whether there is one comes behind its beginning; for tests */
+/* For tests: the capture begins this many microseconds late, so that an event of a thread that had checked for a capture comes
+ * after its beginning. */
+#define STANDIN_SLOW_CAPTURE 0
 #endif
 static _Atomic int beginning;
 
-int would_wait_for_capture(const struct stream *legacy, int spoil) {
+int would_wait_for_capture(const struct stream *legacy, int invalidate) {
     int found = 0;
     if (legacy != &legacy->context->legacy) return 0;
-    while (STANDIN_SLOW_CAPTURE && spoil && beginning) board_wait(board_now() + 50);
+    while (STANDIN_SLOW_CAPTURE && invalidate && beginning) board_wait(board_now() + 50);
     pthread_mutex_lock(&standin_lock);
     for (struct stream *other = legacy->context->streams; other; other = other->next) {
         if (!other->capture || other->flags & 1) continue;
         found = 1;
-        if (spoil) other->spoilt = 1;
+        if (invalidate) other->invalid = 1;
     }
     pthread_mutex_unlock(&standin_lock);
     return found;
@@ -71,11 +73,11 @@ static CUresult end(struct stream *handle, struct graph **graph, int per_thread)
     pthread_mutex_lock(&standin_lock);
     for (struct stream *other = stream->context->streams; other; other = other->next)
         if (other->capture == *graph) other->capture = NULL;
-    int spoilt = stream->spoilt;
-    stream->spoilt = 0;
+    int invalid = stream->invalid;
+    stream->invalid = 0;
     pthread_mutex_unlock(&standin_lock);
-    if (spoilt) *graph = NULL;
-    return spoilt ? CAPTURE_INVALIDATED : OK;
+    if (invalid) *graph = NULL;
+    return invalid ? CAPTURE_INVALIDATED : OK;
 }
 
 API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) { return end(stream, graph, 0); }

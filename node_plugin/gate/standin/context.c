@@ -1,11 +1,11 @@
-/* Contexts: the current one of each thread, primary ones, and what they are asked for. */
+/* Contexts: each thread's current one, primary contexts, and queries. */
 #include "standin.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define DEPTH 64
-#define THREADS (108 * 2048) /* that a device runs at once, each with its stack */
+#define THREADS (108 * 2048) /* that a device can run at once, each with a stack */
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth; /* stack[depth] is current */
@@ -73,7 +73,7 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
     context_wait(context);
     give_back(context);
     if (stack[depth] == context) stack[depth] = NULL, depth -= depth > 0;
-    return OK; /* it stays as such: other threads may have it as their current one */
+    return OK; /* it is never freed: other threads may have it as their current context */
 }
 
 API CUresult cuCtxDestroy(struct context *context) { return cuCtxDestroy_v2(context); }
@@ -178,7 +178,7 @@ API CUresult cuCtxGetLimit(size_t *value, int limit) {
     return failed;
 }
 
-/* Stacks, what kernels print, and their heap are there from then on. */
+/* Stacks, the printf buffer and the heap take memory from then on. */
 API CUresult cuCtxSetLimit(int limit, size_t value) {
     struct context *context;
     CUresult failed = current(&context);

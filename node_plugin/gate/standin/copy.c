@@ -1,13 +1,13 @@
-/* Copies and fills. The bytes are there at once, in the order of the calls; the time that it takes passes on the GPU, in the
- * stream, and those that are not asynchronous wait for it, as the calling program expects. */
+/* Copies and fills. Their bytes are copied at once, in the order of the calls; their time passes on the GPU, in the stream.
+ * Synchronous functions wait for that. */
 #include "memory.h"
 
 #include <string.h>
 
-enum { WITHIN = 80 }; /* so many times faster is a copy on the GPU than one from or to the host */
-#define NOW ((struct stream *)-1) /* in the place of a stream: in the legacy one, and waits */
+enum { WITHIN = 80 }; /* how much faster a copy on the GPU is than one from or to the host */
+#define NOW ((struct stream *)-1) /* used as a stream: the legacy stream, synchronously */
 
-/* What is too little for a microsecond takes no time. */
+/* Less than a microsecond counts as nothing. */
 CUresult spend(struct stream *handle, uint64_t bytes, uint64_t within) {
     struct stream *stream;
     CUresult failed = find_stream(&stream, handle == NOW ? LEGACY : handle, 0);
@@ -93,7 +93,7 @@ API CUresult cuMemcpy3D_v2(const struct copy *copy) { return box(copy, NOW); }
 
 API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) { return box(copy, stream); }
 
-/* The same layout, with contexts where the others have nothing. */
+/* The same layout, with contexts in the reserved fields. */
 API CUresult cuMemcpy3DPeer(const struct copy *copy) { return box(copy, NOW); }
 
 API CUresult cuMemcpy3DPeerAsync(const struct copy *copy, struct stream *stream) {
@@ -132,7 +132,7 @@ API CUresult cuMemcpy2DAsync_v2(const struct flat_copy *copy, struct stream *str
     return flat(copy, stream);
 }
 
-/* Of arrays of one row: an offset is in bytes. */
+/* Arrays of one row: offsets are in bytes. */
 API CUresult cuMemcpyHtoA_v2(struct array *to, size_t offset, const void *from, size_t bytes) {
     return copy(AT(array_at(to, offset, 0, 0)), AT(from), bytes, NOW);
 }

@@ -1,9 +1,9 @@
-/* cuMemBatchDecompressAsync, of blocks of LZ4: what the driver of a GPU without the others' engines says it can. */
+/* cuMemBatchDecompressAsync, for LZ4 blocks only. */
 #include "memory.h"
 
 #include <string.h>
 
-enum { SHORTEST = 4, MORE = 15 }; /* bytes of a match; a length of so much goes on in further bytes */
+enum { SHORTEST = 4, MORE = 15 }; /* bytes of a match; a length field of this value continues in further bytes */
 
 struct packed { /* CUmemDecompressParams */
     size_t bytes, expected;
@@ -20,14 +20,14 @@ struct input {
     const unsigned char *at, *end;
 };
 
-/* A length, which goes on in bytes of 255. */
+/* Read a length, which may continue in bytes of 255. */
 static size_t length(struct input *in, unsigned first) {
     size_t all = first;
     for (unsigned char more = 255; first == MORE && more == 255 && in->at < in->end; all += more) more = *in->at++;
     return all;
 }
 
-/* How many bytes it made, at most `room`; -1: that is no block of LZ4. */
+/* Decompress a block of LZ4 into at most `room` bytes; return how many, or -1 if it is invalid. */
 static int64_t unpack(struct input in, unsigned char *to, size_t room) {
     size_t made = 0;
     while (in.at < in.end) {
@@ -36,7 +36,7 @@ static int64_t unpack(struct input in, unsigned char *to, size_t room) {
         if (count > (size_t)(in.end - in.at) || count > room - made) return -1;
         memcpy(to + made, in.at, count);
         made += count, in.at += count;
-        if (in.at == in.end) return (int64_t)made; /* the last one has no match */
+        if (in.at == in.end) return (int64_t)made; /* the last sequence has no match */
         if (in.end - in.at < 2) return -1;
         size_t back = in.at[0] | (size_t)in.at[1] << 8;
         in.at += 2;
@@ -52,7 +52,8 @@ static int right(const struct packed *one) {
     return fits && one->made && on_gpu((CUdeviceptr)(uintptr_t)one->from) && on_gpu((CUdeviceptr)(uintptr_t)one->to);
 }
 
-/* `failed` is set to the one that is wrong, or to -1. What does not unpack is an error of the hardware's, seen later. */
+/* `failed` becomes the index of the invalid element, or -1. Data that cannot be decompressed is a hardware error, reported
+ * later. */
 static CUresult decompress(const struct packed *list, size_t count, unsigned flags, size_t *failed, struct stream *on) {
     size_t nobody, *at = failed ? failed : &nobody;
     uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-/* Settings from the environment, cuInit, and what there is to know of a device. */
+/* Settings from the environment, cuInit, and the properties of devices. */
 #define _GNU_SOURCE
 #include "standin.h"
 
@@ -39,7 +39,7 @@ static CUresult number(const char *what, uint64_t most, uint64_t *number) {
     return OK;
 }
 
-/* The 16 bytes of "GPU-" and a UUID. */
+/* Parse "GPU-" and a UUID into 16 bytes. */
 static int read_uuid(const char *text, char uuid[16]) {
     int digits = 0;
     if (strncmp(text, "GPU-", 4)) return 0;
@@ -58,7 +58,7 @@ struct setting {
     uint64_t megabytes;
 };
 
-/* A list of UUID:MiB; how many, or -1. */
+/* Parse a list of UUID:MiB; return how many, or -1. */
 static int read_gpus(const char *value, struct setting gpus[MAX_DEVICES]) {
     char list[2048], *rest = list, *part, *end = "";
     int count = 0;
@@ -78,7 +78,7 @@ static int read_gpus(const char *value, struct setting gpus[MAX_DEVICES]) {
     return count;
 }
 
-/* Which GPU an entry of CUDA_VISIBLE_DEVICES is, an index or the beginning of a UUID, or -1. */
+/* Return the GPU that an entry of CUDA_VISIBLE_DEVICES means, an index or the beginning of a UUID; or -1. */
 static int named(const char *entry, const struct setting *gpus, int count) {
     char *end;
     long index = strtol(entry, &end, 10);
@@ -100,7 +100,7 @@ static CUresult open_device(const char *folder, uint64_t entries, const struct s
     return OK;
 }
 
-/* All of them, or those that CUDA_VISIBLE_DEVICES says up to the first which is not there. */
+/* Open all devices, or those of CUDA_VISIBLE_DEVICES up to the first that does not exist. */
 static CUresult open_devices(const char *folder, uint64_t entries) {
     struct setting gpus[MAX_DEVICES] = {0};
     const char *value = getenv(VARIABLE "_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -118,7 +118,7 @@ static CUresult open_devices(const char *folder, uint64_t entries) {
     return failed ? failed : standin_count ? OK : NO_DEVICE;
 }
 
-/* As with a real driver: a child that did not exec cannot go on with what its parent had. */
+/* As with a real driver, a forked child cannot use what its parent initialized. */
 static void in_child(void) {
     standin_state = NOT_INITIALIZED;
     standin_count = -1;
@@ -146,7 +146,7 @@ static CUresult start(void) {
 API CUresult cuInit(unsigned flags) {
     if (flags) return INVALID_VALUE;
     pthread_mutex_lock(&standin_lock);
-    int again = standin_state == NOT_INITIALIZED || standin_state == NO_DEVICE; /* as a real driver looks again */
+    int again = standin_state == NOT_INITIALIZED || standin_state == NO_DEVICE; /* a real driver looks again */
     if (again && standin_count == 0) standin_state = start();
     CUresult state = standin_state;
     pthread_mutex_unlock(&standin_lock);
@@ -209,7 +209,7 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) 
     return known_device(device);
 }
 
-/* By number of the attribute; what is not here is 0. */
+/* By attribute; the others are 0. */
 static const int attributes[] = {
     [1] = 1024,      [2] = 1024,      [3] = 1024,  [4] = 64,      [5] = 0x7fffffff, [6] = 65535,   [7] = 65535,
     [8] = 49152,     [9] = 65536,     [10] = 32,   [11] = 0x7fffffff, [12] = 65536, [13] = 1410000, [14] = 512,

@@ -1,4 +1,4 @@
-/* Memory of another interface, given as a file: it counts here, as nothing else here knows of it. */
+/* Memory imported from another interface, passed as a file. It counts here, as nothing else counts it. */
 #define _GNU_SOURCE
 #include "memory.h"
 
@@ -11,7 +11,7 @@ struct external {
     struct device *device;
     uint64_t bytes;
     int file;
-    unsigned uses; /* itself and its buffers */
+    unsigned uses; /* the import and its buffers */
 };
 
 struct description { /* CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
@@ -38,7 +38,7 @@ API CUresult cuImportExternalMemory(struct external **external, const struct des
         return INVALID_VALUE;
     if (!board_take(&context->device->board, (int64_t)from->bytes)) return OUT_OF_MEMORY;
     *external = calloc(1, sizeof **external);
-    **external = (struct external){context->device, from->bytes, from->file, 1}; /* the file is its own from now on */
+    **external = (struct external){context->device, from->bytes, from->file, 1}; /* the import owns the file from now on */
     return OK;
 }
 

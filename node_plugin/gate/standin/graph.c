@@ -1,5 +1,5 @@
-/* Graphs, built node by node or recorded from a stream. A launch of one is one piece of work of the device, as long as its
- * kernels together; its copies and fills are done at once, as outside of graphs, and its host functions at the end. */
+/* Graphs, built node by node or captured from a stream. A launch is one piece of work of the device, as long as its kernels
+ * together. Its copies and fills are done at once, as outside graphs, and its host functions at the end. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct kernel {
     struct function *function;
     unsigned grid[3], block[3], shared;
     void **parameters, **extra;
-    struct function *kernel; /* from here on not in the first form */
+    struct function *kernel; /* this field and later ones are not in the first form */
     struct context *context;
 };
 
@@ -20,15 +20,15 @@ struct host {
     void *data;
 };
 
-struct block { /* of memory nodes: its address and size */
+struct block { /* of memory nodes: address and size */
     CUdeviceptr at;
     uint64_t bytes;
 };
 
 struct node {
     int type;
-    struct node *origin; /* of a node of an executable graph: where it came from */
-    uint64_t microseconds; /* of a recorded kernel */
+    struct node *origin; /* of a node of an executable graph: the node it was made from */
+    uint64_t microseconds; /* of a captured kernel */
     union {
         struct kernel kernel;
         struct copy copy;
@@ -124,7 +124,7 @@ API CUresult cuGraphAddMemFreeNode(struct node **node, struct graph *graph, cons
     return add_free(node, graph, pointer);
 }
 
-/* What nodes have at once, in their order; what is left in the end. */
+/* Compute the peak of memory that the nodes have, in their order, and what is left in the end. */
 static void needs(const struct graph *graph, int64_t *now, int64_t *peak) {
     for (size_t i = 0; i < graph->count; i++) {
         const struct node *node = graph->nodes[i];
@@ -137,7 +137,7 @@ static void needs(const struct graph *graph, int64_t *now, int64_t *peak) {
 
 /* --- what nodes do ------------------------------------------------------------------------------------------------ */
 
-/* The first form of the parameters ends before `kernel`. */
+/* Read the first form of the parameters, which ends before `kernel`. */
 static struct kernel first_form(const void *parameters) {
     struct kernel kernel = {0};
     memcpy(&kernel, parameters, offsetof(struct kernel, kernel));
@@ -204,7 +204,7 @@ API CUresult cuGraphAddChildGraphNode(ADDED, struct graph *child) {
     return failed ? failed : add(node, graph, (struct node){.type = CHILD, .child = copy});
 }
 
-/* One form for all types: the type, three numbers that are 0, then what the type needs. */
+/* All types have one layout: the type, three zeros, then the parameters of the type. */
 API CUresult cuGraphAddNode(ADDED, const int *parameters) {
     if (!parameters) return INVALID_VALUE;
     const void *rest = parameters + 4;
@@ -289,7 +289,7 @@ ALSO(cuGraphInstantiate, cuGraphInstantiate_v2)
 
 API CUresult cuGraphInstantiateWithParams(struct graph **executable, struct graph *graph, uint64_t *parameters) {
     CUresult failed = cuGraphInstantiateWithFlags(executable, graph, parameters[0]);
-    parameters[2] = 0; /* no node is wrong */
+    parameters[2] = 0; /* no node is invalid */
     *(int *)&parameters[3] = failed ? 1 : 0;
     return failed;
 }

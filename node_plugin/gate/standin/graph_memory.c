@@ -1,4 +1,4 @@
-/* Memory of graphs: taken when one is launched that needs more than is there, and kept until it is trimmed. */
+/* Memory of graphs: taken by a launch that needs more than is reserved, and kept until it is trimmed. */
 #include "standin.h"
 
 enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
@@ -31,6 +31,6 @@ API CUresult cuDeviceGetGraphMemAttribute(CUdevice number, int attribute, uint64
     if (failed) return failed;
     if (!value || attribute < USED || attribute > RESERVED_HIGH) return INVALID_VALUE;
     const struct device *device = &standin_devices[number];
-    *value = attribute < RESERVED ? device->graph_used : device->graph_reserved; /* the highest is not kept */
+    *value = attribute < RESERVED ? device->graph_used : device->graph_reserved; /* high-water marks are not recorded */
     return OK;
 }

@@ -1,16 +1,16 @@
-/* The ways to launch a kernel. Parameters are not looked at: kernels only take time. */
+/* The functions that launch kernels. Parameters are ignored: kernels only take time. */
 #include "standin.h"
 
 #include <signal.h>
 
 #ifndef STANDIN_STOPS
-#define STANDIN_STOPS 0 /* for tests: the process is stopped when so many threads are here, before any of them is on the GPU */
+#define STANDIN_STOPS 0 /* for tests: stop the process when this many threads are here, before any of them is on the GPU */
 #endif
 
 static void stop_when_all_are_here(void) {
     static _Atomic int here, over;
     if (++here == STANDIN_STOPS) {
-        raise(SIGSTOP); /* of this thread: it stops before it goes on */
+        raise(SIGSTOP); /* stops this thread before it continues */
         over = 1;
     }
     while (!over) board_wait(board_now() + 100);
@@ -92,7 +92,7 @@ API CUresult cuLaunchCooperativeKernelMultiDevice(const struct launch *launches,
     return OK;
 }
 
-/* The oldest way: the block is set on the function before. */
+/* The oldest interface: the block is set on the function first. */
 API CUresult cuFuncSetBlockShape(struct function *function, int x, int y, int z) {
     (void)x, (void)y, (void)z;
     return function ? standin_state : INVALID_HANDLE;

@@ -1,4 +1,4 @@
-/* cuGetProcAddress, in both versions, and the names of errors. */
+/* cuGetProcAddress in both versions, and the names of errors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static int better(const struct row *row, const struct row *best) {
     return a != b ? a > b : row->since >= best->since;
 }
 
-/* The newest form of a name that is not above a version; flag 2 prefers the forms for streams of threads. */
+/* Return the newest form of a name up to a version; flag 2 prefers the forms for per-thread default streams. */
 static int find(const char *name, int version, unsigned long long flags, void **function) {
     const struct row *best = NULL;
     int known = 0;

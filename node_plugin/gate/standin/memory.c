@@ -1,4 +1,4 @@
-/* Device memory is memory of this process, counted on the board; so copies do copy, and what a GPU lacks is refused. */
+/* Device memory. It is memory of this process, counted on the board: copies really copy, and what a GPU lacks is refused. */
 #define _GNU_SOURCE
 #include "memory.h"
 
@@ -10,7 +10,7 @@
 
 enum { PREFERRED_LOCATION = 3, HOST_MEMORY = -1 }; /* an advice, and the device that means the host */
 
-static void *allocations; /* a tree, by address */
+static void *allocations; /* a tree ordered by address */
 
 static int by_address(const void *a, const void *b) {
     const struct allocation *left = a, *right = b;
@@ -47,7 +47,7 @@ void forget(struct allocation *allocation) {
     free(allocation);
 }
 
-/* What of it is on the board. Managed memory is there as if all of it had been touched: as much of it as fits. */
+/* Count memory on the board. Managed memory counts as if all of it had been touched, as much as fits. */
 static int place(struct device *device, size_t bytes, enum kind kind, uint64_t *counted) {
     *counted = kind == DEVICE || kind == ARRAY ? bytes : 0;
     while (kind == MANAGED) {
@@ -68,13 +68,13 @@ struct allocation *obtain(struct device *device, size_t bytes, enum kind kind) {
     return made;
 }
 
-/* It is out of the tree first: as soon as it is unmapped another thread may get the same address. */
+/* Remove it from the tree first: another thread may get the same address as soon as it is unmapped. */
 void release(struct allocation *allocation) {
     take_out(allocation);
     munmap(allocation->base, allocation->bytes);
     board_take(&allocation->device->board, -(int64_t)allocation->counted);
     if (allocation->file) close(allocation->file);
-    if (allocation->pool) pool_takes_back(allocation->pool, allocation->bytes);
+    if (allocation->pool) pool_return(allocation->pool, allocation->bytes);
     if (allocation->external) external_drop(allocation->external);
     free(allocation);
 }
@@ -87,7 +87,7 @@ API CUresult cuStreamAttachMemAsync(struct stream *stream, CUdeviceptr pointer, 
 ALSO(cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz)
 
 struct list {
-    struct context *context;     /* of this one, or */
+    struct context *context;     /* of this context, or */
     const struct device *pooled; /* of pools of this device */
     struct allocation **found;
     size_t count;
@@ -130,7 +130,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) { return take(poi
 
 API CUresult cuMemAlloc(unsigned *pointer, unsigned bytes) {
     (void)pointer, (void)bytes;
-    return NOT_SUPPORTED; /* addresses of 32 bits */
+    return NOT_SUPPORTED; /* 32-bit addresses */
 }
 
 API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
@@ -255,7 +255,7 @@ API CUresult cuPointerGetAttribute(void *value, int which, CUdeviceptr pointer) 
 
 API CUresult cuPointerGetAttributes(unsigned count, int *which, void **values, CUdeviceptr pointer) {
     if (standin_state) return standin_state;
-    for (unsigned i = 0; i < count; i++) attribute(values[i], which[i], pointer); /* unknown ones stay as they are */
+    for (unsigned i = 0; i < count; i++) attribute(values[i], which[i], pointer); /* unknown attributes leave the value as it is */
     return OK;
 }
 

@@ -1,10 +1,10 @@
-/* What was allocated, for the files that allocate: plain memory, pools, arrays, virtual addresses. */
+/* Allocations, for the files that allocate: plain memory, pools, arrays, virtual addresses. */
 #ifndef STANDIN_MEMORY_H
 #define STANDIN_MEMORY_H
 
 #include "standin.h"
 
-/* cuMemFree takes those up to MANAGED. */
+/* cuMemFree accepts the kinds up to MANAGED. */
 enum kind { DEVICE, POOLED, EXTERNAL, MANAGED, ARRAY, HOST, IMPORTED, MAPPED, OF_GRAPH };
 
 struct allocation {
@@ -12,15 +12,15 @@ struct allocation {
     size_t bytes;
     enum kind kind;
     struct device *device;
-    struct context *context; /* whose end is its end, or NULL */
+    struct context *context; /* whose end frees it, or NULL */
     struct pool *pool;
-    int file; /* what other processes map too, or 0 */
+    int file; /* a file that other processes map too, or 0 */
     struct physical *physical;
     struct external *external;
     uint64_t counted; /* bytes on the board */
 };
 
-/* Whose range holds the pointer, or NULL. */
+/* Return the allocation that contains the pointer, or NULL. */
 struct allocation *allocation_at(CUdeviceptr pointer);
 
 /* Takes the lock. */
@@ -29,8 +29,8 @@ struct allocation *remember(void *base, size_t bytes, enum kind kind, struct dev
 void release(struct allocation *allocation);
 void forget(struct allocation *allocation);
 
-/* What a pool has given out comes back to it. */
-void pool_takes_back(struct pool *pool, uint64_t bytes);
+/* Return freed memory to its pool. */
+void pool_return(struct pool *pool, uint64_t bytes);
 void external_drop(struct external *external);
 
 #endif

@@ -1,9 +1,8 @@
-/* Modules, libraries and functions. Nothing is compiled or run: any name is a kernel, and says how long it takes.
+/* Modules, libraries and functions. Nothing is compiled or run: any name is a kernel, and tells how long it takes.
  *
  * A name with `_us` and a number takes that many microseconds for each launch (`train_us1000`), one with `_usx` a
- * microsecond for each block along x, and any other what the environment says. Of several the last one counts, and
- * names as compilers mangle them serve as well.
- */
+ * microsecond for each block along x, and any other the default of the environment. If there are several, the last one
+ * counts. Mangled names work too. */
 #define _GNU_SOURCE
 #include "../memory/image.h"
 #include "standin.h"
@@ -41,7 +40,8 @@ uint64_t duration_of(const struct function *function, unsigned blocks_along_x) {
 
 static struct module *modules;
 
-/* `context` is NULL for a library, which ends with none; its variables are on the device that is current, if one is. */
+/* Load an image. `context` is NULL for a library, which belongs to none; its variables are on the current device, if there
+ * is one. */
 static CUresult load(struct module **module, struct context *context, const void *image, size_t size) {
     struct context *there = NULL;
     if (!module || !image) return INVALID_VALUE;
@@ -61,7 +61,7 @@ static CUresult load(struct module **module, struct context *context, const void
     return OK;
 }
 
-/* The memory of its variables; it stays itself, as functions may name it. */
+/* Release the memory of the variables. The module itself stays, as functions may refer to it. */
 static void unload(struct module *module) {
     if (module->device) board_take(&module->device->board, -(int64_t)module->bytes);
     module->bytes = 0;
@@ -87,7 +87,7 @@ static CUresult load_file(struct module **module, const char *path, int in_conte
     size_t size = (size_t)status.st_size;
     void *image = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
     close(file);
-    if (image == MAP_FAILED) return 200; /* no image */
+    if (image == MAP_FAILED) return 200; /* invalid image */
     CUresult failed = in_context ? load_data(module, image, size) : load(module, NULL, image, size);
     munmap(image, size);
     return failed;

@@ -1,9 +1,7 @@
-/* Every function of functions.def, defined or not.
+/* Every function of functions.def, implemented or not.
  *
- * This file sees no types: each symbol is a weak one here that answers "not supported", and what another file of the
- * library defines takes its place when it is linked. With -Bsymbolic the table holds this library's own functions: a gate
- * that interposes on the names does not get into it.
- */
+ * This file sees no types. Each symbol is weak here and returns "not supported"; an implementation in another file replaces
+ * it at link time. With -Bsymbolic the table holds this library's own functions, even if a gate interposes on the names. */
 #include "names.h"
 
 #define JOINED(base, suffix) base##suffix
@@ -13,7 +11,7 @@ static int unsupported(void) { return 801; }
 #define F(base, suffix, since) \
     __attribute__((visibility("default"), weak, alias("unsupported"))) int JOINED(base, suffix)(void);
 #include "../driver/functions.def"
-#ifdef STANDIN_MORE /* functions of a driver to come */
+#ifdef STANDIN_MORE /* functions of a future driver */
 #include STANDIN_MORE
 #endif
 #undef F
@@ -21,11 +19,11 @@ static int unsupported(void) { return 801; }
 const struct row standin_rows[] = {
 #define F(base, suffix, since) {#base, #suffix, since, JOINED(base, suffix)},
 #include "../driver/functions.def"
-#ifdef STANDIN_MORE /* functions of a driver to come */
+#ifdef STANDIN_MORE /* functions of a future driver */
 #include STANDIN_MORE
 #endif
 #undef F
-    {"cuGraphInstantiate", "", 12000, cuGraphInstantiateWithFlags}, /* the one that took over the other's name */
+    {"cuGraphInstantiate", "", 12000, cuGraphInstantiateWithFlags}, /* it took over the other's name */
 };
 
 const int standin_row_count = sizeof standin_rows / sizeof *standin_rows;

@@ -1,5 +1,5 @@
-/* Memory in stream order. What is freed is free for its pool at once; the GPU gets back what a pool need not keep when
- * something was waited for. */
+/* Stream-ordered memory. Freed memory is free for its pool at once; what the pool need not keep returns to the GPU at the
+ * next synchronization. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct pool {
 
 static struct pool *pools;
 
-/* Called when the devices are opened, with the lock, and by programs, without it. */
+/* Called with the lock when the devices are opened, and without it by programs. */
 struct pool *make_pool(int ordinal) {
     struct pool *pool = calloc(1, sizeof *pool);
     pool->ordinal = ordinal;
@@ -29,13 +29,13 @@ static void add(struct pool *pool, int which, int64_t bytes) {
     if (pool->values[which] > pool->values[which + 1]) pool->values[which + 1] = pool->values[which];
 }
 
-void pool_takes_back(struct pool *pool, uint64_t bytes) {
+void pool_return(struct pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&standin_lock);
     add(pool, USED, -(int64_t)bytes);
     pthread_mutex_unlock(&standin_lock);
 }
 
-/* Gives back what is above `least` and not in use. */
+/* Release what is above `least` and not in use. */
 static void trim(struct pool *pool, uint64_t least) {
     pthread_mutex_lock(&standin_lock);
     uint64_t keep = least > pool->values[USED] ? least : pool->values[USED], all = pool->values[RESERVED];
@@ -51,7 +51,7 @@ void pools_settle(const struct device *device) {
         if (&standin_devices[pool->ordinal] == device) trim(pool, pool->destroyed ? 0 : pool->values[RELEASE_THRESHOLD]);
 }
 
-/* What the pool has left, and the rest from the GPU. */
+/* Take what the pool has left, and the rest from the GPU. */
 static int grow(struct pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&standin_lock);
     uint64_t left = pool->values[RESERVED] - pool->values[USED], more = bytes > left ? bytes - left : 0;
@@ -70,7 +70,7 @@ static CUresult take(CUdeviceptr *pointer, size_t bytes, struct pool *pool) {
     }
     struct allocation *allocation = obtain(device, bytes, POOLED);
     if (!allocation) {
-        pool_takes_back(pool, bytes);
+        pool_return(pool, bytes);
         return OUT_OF_MEMORY;
     }
     allocation->pool = pool;
@@ -117,7 +117,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr pointer, struct stream *stream) { return
 
 API CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, struct stream *stream) { return give_back(pointer, stream, 1); }
 
-/* Its properties: type, kinds of handles, type and number of the place. */
+/* The properties: type, kinds of handles, type and number of the location. */
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
     if (standin_state) return standin_state;
     if (!pool || !properties || properties[2] != 1 || known_device(properties[3])) return INVALID_VALUE;
@@ -129,7 +129,7 @@ API CUresult cuMemPoolDestroy(struct pool *pool) {
     if (standin_state) return standin_state;
     if (!pool || pool == standin_devices[pool->ordinal].default_pool) return INVALID_VALUE;
     if (standin_devices[pool->ordinal].pool == pool) standin_devices[pool->ordinal].pool = standin_devices[pool->ordinal].default_pool;
-    pool->destroyed = 1; /* it is small and stays: allocations may name it */
+    pool->destroyed = 1; /* it is small and never freed: allocations may refer to it */
     trim(pool, 0);
     return OK;
 }

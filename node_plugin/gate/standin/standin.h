@@ -1,5 +1,5 @@
-/* What the parts of the stand-in driver share. Types are this project's own words for what the driver's ABI fixes: sizes
- * and orders of fields, numbers of errors. */
+/* What the files of the stand-in driver share. Names of types are this project's own; their layouts and the error numbers
+ * are those of the driver's ABI. */
 #ifndef STANDIN_H
 #define STANDIN_H
 
@@ -11,7 +11,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* Further symbols of a function above in the same file: forms that do not differ here. */
+/* Define further symbols of a function above in the same file, for forms that do not differ here. */
 #define ALSO(function, symbol) extern __typeof__(function) symbol __attribute__((alias(#function), visibility("default")));
 
 typedef int CUresult;
@@ -32,14 +32,14 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900, /* what a stream that records a graph does not allow */
+    CAPTURE_UNSUPPORTED = 900, /* not allowed in a stream that is captured */
     CAPTURE_INVALIDATED = 901,
-    CAPTURE_IMPLICIT = 906,    /* what would have the legacy stream wait for one that records */
+    CAPTURE_IMPLICIT = 906,    /* the legacy stream would wait for a captured one */
     UNKNOWN = 999,
 };
 
 #define MAX_DEVICES 16
-#define QUEUE 1024 /* launches of one context that may wait on the device; a further one waits for its turn */
+#define QUEUE 1024 /* launches of one context that may be queued on the device; another one waits */
 
 #define LEGACY ((struct stream *)1)
 #define PER_THREAD ((struct stream *)2)
@@ -49,12 +49,12 @@ struct device {
     char uuid[16];
     uint64_t memory;
     struct context *primary;
-    struct pool *pool;         /* in use by default */
+    struct pool *pool;         /* the current one */
     struct pool *default_pool; /* never destroyed */
-    uint64_t graph_reserved, graph_used; /* memory of graphs: kept from launch to launch; of those that did not free theirs */
+    uint64_t graph_reserved, graph_used; /* memory of graphs: reserved across launches; used by graphs that did not free theirs */
 };
 
-struct calls { /* host functions of a stream, up to that number */
+struct calls { /* the host functions of a stream, up to that number */
     const struct stream *stream;
     unsigned number;
 };
@@ -65,14 +65,14 @@ struct stream {
     unsigned flags; /* 1: does not wait for the legacy stream */
     int priority;
     unsigned long long id;
-    uint64_t end;      /* of what was launched on it */
+    uint64_t end;      /* of everything launched on it */
     uint64_t earliest; /* from waiting for events of other devices */
-    unsigned calls, calls_done; /* host functions: asked for, done */
-    struct calls behind; /* of another stream, by the legacy one */
-    pthread_t thread;  /* whose default stream it is, where it is one */
+    unsigned calls, calls_done; /* host functions: requested, done */
+    struct calls behind; /* of another stream, for the legacy one */
+    pthread_t thread;  /* whose default stream it is, if it is one */
     int is_per_thread;
-    struct graph *capture; /* that it records */
-    int spoilt;            /* that recording */
+    struct graph *capture; /* the graph that it is recording */
+    int invalid;           /* that capture is invalid */
 };
 
 struct context {
@@ -81,18 +81,18 @@ struct context {
     unsigned flags;
     unsigned uses; /* of a primary context */
     unsigned long long id;
-    uint64_t bytes;      /* that it takes itself, by its limits too */
-    uint64_t limits[11]; /* by number; 0 as long as nobody has set it */
+    uint64_t bytes;      /* taken by the context itself, including its limits */
+    uint64_t limits[11]; /* by number; 0: never set */
     uint64_t end; /* of all streams */
     struct stream legacy;
     struct stream *streams;
-    uint64_t queue[QUEUE]; /* ends of the newest launches */
+    uint64_t queue[QUEUE]; /* ends of the latest launches */
     uint64_t launches;
 };
 
 struct module {
-    struct module *next;     /* of those that take memory */
-    struct context *context; /* whose end frees that, or NULL */
+    struct module *next;     /* of those with memory */
+    struct context *context; /* whose end frees that memory, or NULL */
     struct device *device;
     uint64_t bytes;
     struct function *functions;
@@ -108,7 +108,7 @@ struct function {
     int attributes[20];
 };
 
-extern pthread_mutex_t standin_lock; /* of everything in this process that is not on a board */
+extern pthread_mutex_t standin_lock; /* guards everything in this process that is not on a board */
 extern struct device standin_devices[MAX_DEVICES];
 extern int standin_count;
 extern int standin_state; /* an error until cuInit has succeeded */
@@ -118,46 +118,46 @@ extern uint64_t standin_context;   /* bytes that a context takes */
 
 CUresult known_device(CUdevice device);
 
-/* The context of the calling thread, or an error for the caller. */
+/* Set `context` to that of the calling thread, or return an error for the caller. */
 CUresult current(struct context **context);
 struct context *primary_context(struct device *device);
 
-/* Of a handle: NULL and the two fixed ones too; `per_thread` says what NULL means. Takes the lock. */
+/* Resolve a handle, also NULL and the two special ones; `per_thread` says what NULL means. Takes the lock. */
 CUresult find_stream(struct stream **stream, struct stream *handle, int per_thread);
 
-/* Needs the lock, before something is put in the stream: the legacy one comes behind all others and before what follows in
- * them, but for those made not to wait. */
-void stream_acts(struct stream *stream);
+/* With the lock, before work is queued in the stream: order the legacy stream after all others and before what follows in
+ * them, except for non-blocking streams. */
+void stream_begin_work(struct stream *stream);
 
-/* Needs the lock. */
+/* With the lock: return when everything in the stream ends. */
 uint64_t stream_end(const struct stream *stream);
 
-/* Whether the legacy stream would wait for a stream that records a graph; `spoil`: and these recordings fail then. */
-int would_wait_for_capture(const struct stream *legacy, int spoil);
+/* Return whether the legacy stream would wait for a stream that is captured; `invalidate`: invalidate those captures. */
+int would_wait_for_capture(const struct stream *legacy, int invalidate);
 
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);
 
-/* What a launch of that takes, in microseconds. */
+/* Return what one launch takes, in microseconds. */
 uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels);
 
-/* Calls a function when what was launched on the stream until now has ended; the second, as soon as `ready` says so, too. */
+/* Call a function when everything launched on the stream so far has ended; call_when: not before `ready` returns true. */
 CUresult call_later(struct stream *stream, void (*function)(void *), void *data);
 CUresult call_when(struct stream *stream, int (*ready)(void *), void (*function)(void *), void *data);
 
-/* Adds what was launched on a stream that records a graph. */
+/* Add work to the graph that a stream is recording. */
 CUresult capture_kernel(struct graph *graph, uint64_t microseconds);
 CUresult capture_call(struct graph *graph, void (*function)(void *), void *data);
 CUresult capture_allocation(struct graph *graph, CUdeviceptr *pointer, size_t bytes);
 CUresult capture_free(struct graph *graph, CUdeviceptr pointer);
 
-/* Memory for a graph that is launched: as much as it has at once, and what is left of it when it has ended. */
+/* Take the memory of a graph that is launched: its peak, of which `left` stays in use when it has ended. */
 CUresult graph_memory(struct device *device, uint64_t peak, int64_t left);
 
 struct place {
     size_t x, y, z, level; /* x in bytes */
-    int type;              /* 1 host, 2 device, 3 array, 4 whichever it is */
+    int type;              /* 1 host, 2 device, 3 array, 4 unified */
     void *host;
     CUdeviceptr device;
     struct array *array;
@@ -181,29 +181,29 @@ struct location { /* CUmemLocation */
     int type, id;
 };
 
-/* Both forms of a function that works in a stream: `on` is what its `stream` means. */
+/* Both forms of a function that works in a stream: `on` is what `stream` means. */
 #define FORMS(symbol, takes, result) \
     API CUresult symbol takes { struct stream *on = stream ? stream : LEGACY; return result; } \
     API CUresult symbol##_ptsz takes { struct stream *on = stream ? stream : PER_THREAD; return result; }
 
-/* Takes the time of so many bytes from or to the host, and within the GPU. */
+/* Spend the time of so many bytes from or to the host, and within the GPU. */
 CUresult spend(struct stream *stream, uint64_t bytes, uint64_t within);
 int on_gpu(CUdeviceptr pointer);
 int place_on_gpu(const struct place *place);
 CUresult copy_box(const struct copy *copy);
 CUresult fill_box(const struct fill *fill);
 
-/* Where an array's element is, for copies. */
+/* Return the address of an array's element, for copies. */
 char *array_at(const struct array *array, size_t x, size_t y, size_t z);
 size_t array_element(const struct array *array);
 
-/* Gives back what was allocated in a context that ends. */
+/* Free what was allocated in a context that ends. */
 void release_all(struct context *context);
 void release_modules(const struct context *context);
 void release_pooled(struct device *device);
 
 struct pool *make_pool(int ordinal);
-/* What was waited for: pools give back what they need not keep. */
+/* After a synchronization: have pools release what they need not keep. */
 void pools_settle(const struct device *device);
 
 #endif

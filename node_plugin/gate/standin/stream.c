@@ -1,17 +1,17 @@
-/* Streams and events: when what was launched will have ended. */
+/* Streams and events, by the times at which launched work will have ended. */
 #include "standin.h"
 
 #include <stdlib.h>
 
 struct event {
     struct context *context;
-    unsigned flags; /* 2: without time */
+    unsigned flags; /* 2: without timing */
     int recorded;
     uint64_t time;
-    struct stream *stream; /* that it was recorded in, which never goes away */
-    unsigned calls;        /* of that stream's host functions, those that come before */
+    struct stream *stream; /* in which it was recorded; streams are never freed */
+    unsigned calls;        /* number of that stream's host functions before it */
     struct calls behind;
-    struct graph *capture; /* that the stream was recording */
+    struct graph *capture; /* the graph that the stream was recording */
 };
 
 static struct stream *add_stream(struct context *context) {
@@ -24,7 +24,7 @@ static struct stream *add_stream(struct context *context) {
     return stream;
 }
 
-/* The default stream of the calling thread. */
+/* Return the default stream of the calling thread. */
 static struct stream *of_this_thread(struct context *context) {
     pthread_t self = pthread_self();
     struct stream *stream = context->streams;
@@ -49,7 +49,7 @@ CUresult find_stream(struct stream **stream, struct stream *handle, int per_thre
     return OK;
 }
 
-/* The legacy stream and all others wait for each other, but for those made not to. */
+/* The legacy stream and all others wait for each other, except for non-blocking streams. */
 uint64_t stream_end(const struct stream *stream) {
     const struct context *context = stream->context;
     if (stream == &context->legacy) {
@@ -73,7 +73,7 @@ static void wait_for_calls(const struct stream *stream, unsigned calls, struct c
     while (!all_called_before(stream, calls, behind)) board_wait(board_now() + 50);
 }
 
-void stream_acts(struct stream *stream) {
+void stream_begin_work(struct stream *stream) {
     struct stream *legacy = &stream->context->legacy;
     if (stream != legacy) {
         if (!(stream->flags & 1) && legacy->behind.stream != stream) stream->behind = legacy->behind;
@@ -122,7 +122,7 @@ CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) 
     pthread_mutex_unlock(&standin_lock);
     board_wait(oldest);
     pthread_mutex_lock(&standin_lock);
-    stream_acts(stream);
+    stream_begin_work(stream);
     uint64_t end = board_run(&context->device->board, stream->earliest, microseconds, kernels);
     context->queue[context->launches++ % QUEUE] = end;
     stream->end = end;
@@ -157,7 +157,7 @@ API CUresult cuStreamDestroy_v2(struct stream *stream) {
     while (*link && *link != stream) link = &(*link)->next;
     if (*link) *link = stream->next;
     pthread_mutex_unlock(&standin_lock);
-    return OK; /* it is small and stays: events may name it */
+    return OK; /* it is small and never freed: events may refer to it */
 }
 
 API CUresult cuStreamDestroy(struct stream *stream) { return cuStreamDestroy_v2(stream); }
@@ -279,7 +279,7 @@ static CUresult record(struct event *event, struct stream *handle, int per_threa
     event->capture = stream->capture;
     if (stream->capture) return OK;
     pthread_mutex_lock(&standin_lock);
-    stream_acts(stream);
+    stream_begin_work(stream);
     uint64_t now = board_now(), end = stream_end(stream);
     event->time = end > now ? end : now;
     event->recorded = 1;

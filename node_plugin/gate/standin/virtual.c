@@ -1,4 +1,4 @@
-/* Memory that a program maps itself, and memory shared with other processes: files without a name. */
+/* Memory that a program maps itself, and memory shared with other processes: anonymous files. */
 #define _GNU_SOURCE
 #include "memory.h"
 
@@ -12,7 +12,7 @@
 
 #define GRANULE ((size_t)2 << 20)
 
-struct properties { /* CUmemAllocationProp, as far as it matters */
+struct properties { /* the used part of CUmemAllocationProp */
     int type, handles, place, ordinal;
     char rest[16];
 };
@@ -22,7 +22,7 @@ struct physical {
     size_t bytes;
     struct device *device;
     unsigned uses; /* handles and mappings */
-    int counted;   /* here, not in the process that it comes from */
+    int counted;   /* counted here, not in the process that it comes from */
     struct properties properties;
 };
 
@@ -102,7 +102,7 @@ API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, struct p
     return OK;
 }
 
-/* Each access: type and number of the place, and 0 none, 1 read, 3 read and write. */
+/* Each access: type and number of the location, and 0 none, 1 read, 3 read and write. */
 API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const int *access, size_t count) {
     if (standin_state) return standin_state;
     if (!access || !count) return INVALID_VALUE;
@@ -113,7 +113,7 @@ API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const int *access
 API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
     struct context *context;
     if (standin_state) return standin_state;
-    if (!current(&context)) context_wait(context); /* as a real driver may */
+    if (!current(&context)) context_wait(context); /* a real driver may wait here */
     for (CUdeviceptr at = pointer; at < pointer + bytes;) {
         struct allocation *allocation = allocation_at(at);
         if (!allocation || allocation->kind != MAPPED) return INVALID_VALUE;
@@ -155,7 +155,7 @@ struct ipc { /* 64 bytes, as CUipcMemHandle */
     char rest[40];
 };
 
-/* Puts a file under the memory, with what is in it. */
+/* Move the memory to a file, with its contents. */
 static int share(struct allocation *allocation) {
     if (allocation->file) return 1;
     int file = memfd_create("stand-in GPU", MFD_CLOEXEC);

@@ -1,5 +1,5 @@
-/* Words in memory that a stream writes, and waits for. What comes after a wait is in the stream's time as if there was none, as
- * with host functions; events and synchronisation wait for it. */
+/* Stream memory operations: words that a stream writes or waits for. Work after a wait takes its time as if there was no
+ * wait, as with host functions; events and synchronization do wait. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ static int is_met(void *data) {
     }
 }
 
-/* Of device memory or pinned memory of the host, not of managed memory, where a word may be. */
-static int word_right(const union operation *one, unsigned most) {
+/* Return whether a word may be there: in device memory or pinned host memory, not in managed memory. */
+static int is_valid_word(const union operation *one, unsigned most) {
     const struct allocation *allocation = allocation_at(one->word.at);
     size_t size = is_wide(one) ? 8 : 4;
     return allocation && allocation->kind != MANAGED && one->word.at % size == 0 && one->word.flags <= most;
@@ -60,9 +60,9 @@ static int is_right(const union operation *one, int new_form) {
     case WAIT_32: case WAIT_64: {
         union operation plain = *one;
         plain.word.flags &= ~(unsigned)FLUSH_AFTER;
-        return word_right(&plain, NOR);
+        return is_valid_word(&plain, NOR);
     }
-    case WRITE_32: case WRITE_64: return word_right(one, new_form ? 0 : WITHOUT_BARRIER);
+    case WRITE_32: case WRITE_64: return is_valid_word(one, new_form ? 0 : WITHOUT_BARRIER);
     case FLUSH: return one->fence.flags == 0;
     case BARRIER: return new_form && one->fence.flags <= 1;
     default: return 0;
@@ -77,7 +77,7 @@ static int is_idle(struct stream *stream) {
     return idle;
 }
 
-/* At once where nothing is before it. */
+/* Write at once if nothing is queued before. */
 static CUresult put(struct stream *stream, const union operation *one) {
     if (one->kind == FLUSH || one->kind == BARRIER) return OK;
     CUresult failed = spend(stream, is_wide(one) ? 8 : 4, 0);

@@ -1,6 +1,5 @@
-/* A CUDA program that allocates through the gate, and around it where it is told to:
- * around DRIVER THROUGH AROUND; bytes. DRIVER is the whole path of the driver, and each line that is read takes
- * AROUND more bytes from that. `THROUGH` is taken in pieces of 64 KiB. */
+/* A CUDA program that allocates both through the gate and around it: around DRIVER THROUGH AROUND. THROUGH bytes are taken
+ * through the gate, in pieces of 64 KiB; then each line read takes AROUND more bytes directly from DRIVER, a full path. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@ int main(int count, char **arguments) {
     uint64_t at;
     char line[64];
     if (!gate || !driver) return 4;
-    void *first = through ? gate : driver; /* one that takes nothing through the gate has none */
+    void *first = through ? gate : driver; /* without memory through the gate, its context has none either */
     call(first, "cuInit", 0, 0, 0);
     call(first, "cuCtxCreate_v2", (uintptr_t)&context, 0, 0);
     for (long i = 0; i < through / PIECE; i++) call(gate, "cuMemAlloc_v2", (uintptr_t)&at, PIECE, 0);

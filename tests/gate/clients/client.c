@@ -2,7 +2,7 @@
  *
  *     client WAY COMMAND[:NUMBER[:NUMBER]]…
  *
- * Nothing of it knows of the gate. It says "ready" before the first command, and each result that a command asks for. */
+ * It does not know of the gate. It prints "ready" before the first command, and the results that commands ask for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -58,7 +58,7 @@ static void *by_name(const char *symbol) {
     return found ? found : dlsym(library, symbol);
 }
 
-/* By cuGetProcAddress in version 1 or 2: names without what the symbol ends in. */
+/* By cuGetProcAddress, version 1 or 2: names without the suffix of the symbol. */
 static void *by_version(const char *symbol) {
     char base[128];
     void *found = NULL;
@@ -131,7 +131,7 @@ static void *new_stream(void) {
     return stream;
 }
 
-/* One stream waits for what this thread does after it has launched on another one, `ms` later. */
+/* One stream waits for what this thread does `ms` after it has launched on another stream. */
 static _Atomic int went_on;
 
 static void wait_to_go_on(void *round) {
@@ -166,7 +166,7 @@ static void *graph_of(long count, long us) {
     return ready;
 }
 
-/* Copies from the host, a few of them ahead. */
+/* Copies from the host, a few of them queued. */
 static void uploads(long count, long size) {
     uint64_t at;
     void *from = calloc(1, (size_t)size);
@@ -179,7 +179,7 @@ static void uploads(long count, long size) {
     free(from);
 }
 
-/* Copies of `size` from the host, one after the other without a pause, for `ms`: says how many there were. */
+/* Copies of `size` from the host without a pause, for `ms`; prints how many there were. */
 static void trickle(long ms, long size) {
     uint64_t at, end;
     void *from = calloc(1, (size_t)size), *copy = find("cuMemcpyHtoDAsync_v2");
@@ -194,7 +194,7 @@ static void trickle(long ms, long size) {
     free(from);
 }
 
-/* One stream waits between two kernels for a word that another one writes when a line was read. */
+/* Between two kernels, one stream waits for a word that another stream writes after a line is read. */
 static void word(void) {
     void *one = new_stream(), *other = new_stream();
     char line[64];
@@ -211,7 +211,7 @@ static void word(void) {
     CALL(cuMemFree_v2, at);
 }
 
-/* Words that a stream writes, without a pause, for `ms`: says how many there were. */
+/* Words that a stream writes without a pause, for `ms`; prints how many there were. */
 static void words(long ms) {
     uint64_t at, end;
     void *write = find("cuStreamWriteValue32");
@@ -225,14 +225,14 @@ static void words(long ms) {
     CALL(cuMemFree_v2, at);
 }
 
-/* Begins to record in a stream that the default stream waits for, just after that had some work. */
+/* Begin a capture in a stream that the default stream waits for, just after that had some work. */
 static void captures(long count, long us) {
     void *stream, *beside, *graph;
     CALL(cuStreamCreate, &stream, 0);
     CALL(cuStreamCreate, &beside, 0);
     for (long i = 0; i < count; i++) {
         kernels(3, us, NULL);
-        kernels(1, 300, beside); /* so no event can be put behind those three before the capture begins */
+        kernels(1, 300, beside); /* so no event can be recorded after those three before the capture begins */
         CALL(cuStreamBeginCapture_v2, stream, 0);
         kernels(2, us, stream);
         usleep(2000);
@@ -243,7 +243,7 @@ static void captures(long count, long us) {
     CALL(cuStreamDestroy_v2, stream);
 }
 
-/* One launch through the function of this name. */
+/* Launch once through the function of this name. */
 static void by(const char *symbol, long us) {
     void *function = strncmp(symbol, "cuGraph", 7) == 0 ? graph_of(1, us) : function_of(us), *at = find(symbol);
     struct by config = {.sizes = {1, 1, 1, 1, 1, 1, 0}};
@@ -346,7 +346,7 @@ static void cancels(long many, long after) {
 static volatile sig_atomic_t alarms;
 static void alarmed(int number) { alarms += number != 0; }
 
-/* Memory: addresses are kept in a list that "free" takes from. */
+/* Addresses of allocations; "free" takes from the list. */
 static uint64_t held[65536];
 static long holds;
 
@@ -368,7 +368,7 @@ static void arrays(long width, long height) {
     if (!result) CALL(cuArrayDestroy, array);
 }
 
-/* Creates, maps, releases the handle at once: the memory stays until it is unmapped. */
+/* Create, map, release the handle at once: the memory stays until it is unmapped. */
 static uint64_t mapped_at, mapped_size;
 static void map(long size) {
     struct { int type, handles, where, id; void *more[4]; } of = {1, 0, 1, device, {0}};
@@ -382,13 +382,13 @@ static void map(long size) {
     mapped_size = (uint64_t)size;
 }
 
-static void packed(long width, long height) { /* one of four channels of 8 bits, which its format says */
+static void packed(long width, long height) { /* one of four channels of 8 bits, by its format */
     struct { size_t width, height; int format; unsigned channels; } of = {(size_t)width, (size_t)height, 0xc2, 4};
     void *array;
     printf("%d\n", ((CUresult(*)())find("cuArrayCreate_v2"))(&array, &of));
 }
 
-/* Memory that stays by its import alone; again it is given up. */
+/* Memory that only its import keeps; then the import is released. */
 static void import(long size) {
     struct { int type, handles, where, id; void *more[4]; } of = {1, 1, 1, device, {0}};
     static uint64_t handle, imported;
@@ -407,7 +407,7 @@ static void import(long size) {
     CALL(cuMemRelease, handle);
 }
 
-/* As daemons do; and other files get the numbers, in which nothing ever comes. */
+/* Close all files, as daemons do; other files then get the numbers, and nothing ever arrives on them. */
 static void close_files(void) {
     int ends[2];
     if (pipe(ends)) exit(6);
@@ -439,7 +439,7 @@ static void command(char *text) {
     else if (!strcmp(text, "destroyed")) destroyed(a);
     else if (!strcmp(text, "cancels")) cancels(a, b);
     else if (!strcmp(text, "close-files")) close_files();
-    else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* first: then it comes last */
+    else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* registered first, so run last */
     else if (!strcmp(text, "wait-line")) { char line[64]; if (!fgets(line, sizeof line, stdin)) exit(6); }
     else if (!strcmp(text, "say")) printf("%s\n", first);
     else if (!strcmp(text, "alarms")) {
@@ -449,7 +449,7 @@ static void command(char *text) {
         struct itimerspec often = {{0, a * 1000}, {0, a * 1000}};
         timer_create(CLOCK_MONOTONIC, &event, &timer);
         timer_settime(timer, 0, &often, NULL);
-    } else if (!strcmp(text, "fork")) { /* the child looks at what it can do, and ends */
+    } else if (!strcmp(text, "fork")) { /* the child reports what it can do, and ends */
         fflush(stdout);
         pid_t child = fork();
         if (!child) {
@@ -458,7 +458,7 @@ static void command(char *text) {
             int result = ((launcher)find("cuLaunchKernel"))(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
             printf("child %d\n", result);
             fflush(stdout);
-            if (a && !fgets(line, sizeof line, stdin)) _exit(6); /* stays until it is told */
+            if (a && !fgets(line, sizeof line, stdin)) _exit(6); /* stays until a line is read */
             _exit(0);
         }
         if (!a) waitpid(child, NULL, 0);
@@ -467,7 +467,7 @@ static void command(char *text) {
         pid_t child = fork();
         if (child) { int status; waitpid(child, &status, 0); exit(WEXITSTATUS(status)); }
     } else if (!strcmp(text, "exec")) execlp(first, first, (char *)NULL);
-    else if (!strcmp(text, "rate")) { /* ns of each of many launches, and of them with their end */
+    else if (!strcmp(text, "rate")) { /* ns of each of many launches, and the same including their end */
         kernels(2000, b, NULL);
         CALL(cuCtxSynchronize);
         uint64_t begin = now();

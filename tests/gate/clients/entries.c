@@ -1,10 +1,10 @@
-/* The entries of the gate by themselves, all of it built into this program, in front of the stand-in driver.
+/* All of the gate built into this program, to test its entries in front of the stand-in driver.
  *
  *     entries rate COUNT      ns of a call of a function, by an entry, and by a jump as the linker makes them for a library
- *     entries shut TIMES      threads call without end while the way is shut and opened again: how many were inside too often
- *     entries step            a thread is stopped at each instruction of an entry while the way is shut: says what it did then
- *     entries alone           whether it can be shut, and whether still after a thread has entered of which the kernel does
- *                             not know for restartable sequences
+ *     entries block TIMES     threads call all the time while calls are blocked and unblocked: how many entered while blocked
+ *     entries step            stop a thread at each instruction of an entry while calls are blocked: what it did then
+ *     entries alone           whether blocking works, and whether it still does after a thread has entered that is not registered
+ *                             for restartable sequences
  */
 #define _GNU_SOURCE
 #include "connection/share.h"
@@ -73,18 +73,18 @@ static void *calls(void *thread) {
 
 static void pause_for(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
 
-static void shut(long times) {
+static void block(long times) {
     pthread_t threads[THREADS];
     long before[THREADS], wrong = 0, moved = 0, refused = 0;
     for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, calls, (void *)i);
     for (long round = 0; round < times; round++) {
-        gate_enter();
-        refused += !entries_shut();
+        gate_lock();
+        refused += !entries_block();
         for (int i = 0; i < THREADS; i++) before[i] = inside[i];
         pause_for(2000000);
-        for (int i = 0; i < THREADS; i++) wrong += inside[i] > before[i] + 1; /* whoever was inside counts himself later */
-        entries_open();
-        gate_leave();
+        for (int i = 0; i < THREADS; i++) wrong += inside[i] > before[i] + 1; /* a thread that was inside counts itself later */
+        entries_unblock();
+        gate_unlock();
         for (int i = 0; i < THREADS; i++) before[i] = inside[i];
         for (int tries = 0, all = 0; !all && tries < 60000; tries++) {
             pause_for(100000);
@@ -125,12 +125,12 @@ static void child(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, stepped, NULL);
     hear(words[0]);
-    gate_enter();
-    tell(answers[1], entries_shut() ? 's' : 'r');
+    gate_lock();
+    tell(answers[1], entries_block() ? 's' : 'r');
     hear(words[0]);
     tell(answers[1], inside[0] ? 'i' : 'h');
-    entries_open();
-    gate_leave();
+    entries_unblock();
+    gate_unlock();
     pthread_join(thread, NULL);
     tell(answers[1], inside[0] == 1 ? 'i' : 'h');
     exit(0);
@@ -148,7 +148,7 @@ static void run(int request, int thread) {
     if (ptrace(request, thread, 0, 0) || waitpid(thread, &status, __WALL) != thread || !WIFSTOPPED(status)) exit(9);
 }
 
-/* Runs the thread up to the instruction of that number on its way through the entry; false: it has left it by then. */
+/* Run the thread up to the instruction of that number on its way through the entry; false: it has left the entry before. */
 static bool run_to(int thread, int number);
 
 #ifdef __x86_64__
@@ -162,7 +162,7 @@ static bool run_to(int thread, int number) {
 extern const char gate_through[], gate_through_end[];
 enum { WORD = 4, OWN = 2, BRK = (int)0xd4200000 }; /* an entry has two instructions of its own */
 
-/* By a breakpoint: whoever is stopped in a restartable sequence at each step never comes to its end. */
+/* By a breakpoint: single steps would restart the sequence each time. */
 static bool run_to(int thread, int number) {
     const char *at = gate_through + WORD * (number - OWN);
     if (number < OWN) at = (const char *)entry_of_enter + WORD * number;
@@ -176,7 +176,7 @@ static bool run_to(int thread, int number) {
 }
 #endif
 
-/* Until the thread is stopped where its call to the system says so. */
+/* Wait until the thread waits in the kernel. */
 static void until_waiting(int thread) {
     char path[64], text[32];
     for (int tries = 0; tries < 600000; tries++, pause_for(100000)) {
@@ -189,7 +189,7 @@ static void until_waiting(int thread) {
     exit(10);
 }
 
-/* A child whose thread is stopped at the instruction of that number of the entry; false: there are not so many. */
+/* Stop a child's thread at the instruction of that number of the entry; false: there are not so many. */
 static bool step(int number) {
     int thread, status;
     if (pipe(words) || pipe(answers)) exit(8);
@@ -206,13 +206,13 @@ static bool step(int number) {
     char held = there ? hear(answers[0]) : (hear(answers[0]), '-');
     waitpid(thread, &status, __WALL);
     printf("%c%c%c ", answer, held, hear(answers[0]));
-    fflush(stdout); /* else the next child says it, too */
+    fflush(stdout); /* otherwise the next child prints it again */
     waitpid(process, &status, 0);
     return there;
 }
 
 static void steps(void) {
-    entry_of_enter(0); /* opened */
+    entry_of_enter(0); /* unblocked */
     inside[0] = 0;
     for (int number = 0; step(number); number++) continue;
     printf("\n");
@@ -237,27 +237,27 @@ static void *enters(void *unused) {
     return unused;
 }
 
-static const char *can_shut(void) {
-    gate_enter();
-    bool can = entries_shut();
-    if (can) entries_open();
-    gate_leave();
+static const char *can_block(void) {
+    gate_lock();
+    bool can = entries_block();
+    if (can) entries_unblock();
+    gate_unlock();
     return can ? "shut" : "refused";
 }
 
 static void alone(void) {
     pthread_t thread;
-    printf("%s, ", can_shut());
+    printf("%s, ", can_block());
     pthread_create(&thread, NULL, enters, NULL);
     pthread_join(thread, NULL);
-    printf("%s\n", can_shut());
+    printf("%s\n", can_block());
 }
 
 int main(int count, char **arguments) {
     long number = count > 2 ? atol(arguments[2]) : 0;
     entry_of_enter = by_entry(enter);
     if (strcmp(arguments[1], "rate") == 0) rate(number);
-    else if (strcmp(arguments[1], "shut") == 0) shut(number);
+    else if (strcmp(arguments[1], "block") == 0) block(number);
     else if (strcmp(arguments[1], "alone") == 0) alone();
     else steps();
     return 0;

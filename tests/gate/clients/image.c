@@ -1,4 +1,4 @@
-/* image_globals under sanitizers: image SEED ROUNDS. Cubins and PTX that were damaged are read without a step beyond them. */
+/* image_globals under sanitizers: image SEED ROUNDS. Damaged cubins and PTX are read without going out of bounds. */
 #include "../../../node_plugin/gate/memory/image.h"
 
 #include <elf.h>

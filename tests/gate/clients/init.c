@@ -1,5 +1,5 @@
-/* The first process of a machine that only tries the entries: each line of /runs is run, after the variables that it begins
- * with; then the machine is switched off. */
+/* The init process of a machine that only tests the entries. It runs each line of /runs, with the variables at its
+ * beginning, then switches the machine off. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

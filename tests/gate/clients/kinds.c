@@ -1,4 +1,4 @@
-/* A CUDA program whose threads take memory in every way at once, and give it back: kinds ROUNDS */
+/* A CUDA program whose threads allocate and free memory in all ways at once: kinds ROUNDS */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ static void must(int result, int line) {
 }
 #define MUST(call) must(call, __LINE__)
 
-/* Whether it succeeded; it may only be refused for want of memory. */
+/* Return whether a call succeeded; the only allowed failure is lack of memory. */
 static int tried(int result, int line) {
     if (result != OUT_OF_MEMORY) must(result, line);
     return !result;

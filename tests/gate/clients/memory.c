@@ -81,7 +81,7 @@ int main(int count, char **arguments) {
         line();
         one(contexts[1]);
         exit(0);
-    } else { /* as much at a time as fits, by many threads */
+    } else { /* by many threads, each as much at a time as fits */
         for (int i = 0; i < 16; i++) pthread_create(&threads[i], NULL, many, contexts[0]);
         for (int i = 0; i < 16; i++) pthread_join(threads[i], NULL);
         printf("refused %ld\n", refused);

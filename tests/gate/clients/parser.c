@@ -1,4 +1,4 @@
-/* Feeds the reader of messages with what no server says: a seed, a number of rounds. Ends well, or a sanitizer ends it. */
+/* Feeds the message reader with invalid messages: a seed, a number of rounds. Exits normally, unless a sanitizer stops it. */
 #include "../../../node_plugin/gate/connection/protocol.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@ static uint64_t number(void) { /* xorshift64* */
     return state * 0x2545f4914f6cdd1dull;
 }
 
-/* The same as message_read, written another way. */
+/* Do the same as message_read, written differently. */
 static int is_message(const unsigned char *from, uint64_t *fields) {
     for (int i = 0; i < 3; i++) memcpy(&fields[i], from + 8 + 8 * i, 8);
     if (from[0] != 1 || from[2] || from[3] || from[4] || from[5] || from[6] || from[7]) return 0;
@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
     for (long round = 0; round < rounds; round++) {
         enum { MOST = 8 };
         size_t messages = number() % MOST + 1, size = messages * MESSAGE_SIZE, at = 0;
-        unsigned char *bytes = malloc(size); /* exactly so long: what reads behind it is caught */
+        unsigned char *bytes = malloc(size); /* exactly this long, so that reads beyond it are detected */
         struct reader reader = {.have = 0};
         for (size_t i = 0; i < messages; i++) fill(bytes + i * MESSAGE_SIZE);
         for (size_t sent = 0, broken = 0; sent < size && !broken;) { /* in pieces of any length */

@@ -1,6 +1,6 @@
-/* A CUDA program whose threads launch in default streams of their own: streams COMMAND NUMBER
+/* A CUDA program whose threads launch in per-thread default streams: streams COMMAND NUMBER
  *
- * It says "ready" first, and what it was asked for at the end. */
+ * It prints "ready" first, and its result at the end. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ static void *find(const char *symbol) {
 
 typedef int (*launcher)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
-/* Of one function and about one size: nothing before a launch tells how long it takes. */
+/* Launch one function at about one size: nothing before a launch tells how long it takes. */
 static int shaped(const char *symbol, void *stream, unsigned us) {
     return ((launcher)find(symbol))(same, us, 120000 / us, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
@@ -66,7 +66,7 @@ static void *fails(void *rounds) {
     return NULL;
 }
 
-/* What was short takes 100 ms, and another thread has an event put at that moment. */
+/* A kernel that was short takes 100 ms, and another thread causes an event at that moment. */
 static void covered(void *(*other)(void *), int rounds) {
     pthread_t thread;
     pthread_create(&thread, NULL, other, (void *)(intptr_t)rounds);
@@ -101,7 +101,7 @@ static void wait_to_end(void *unused) {
     while (!may_end) usleep(1000);
 }
 
-/* One stream waits for what the program does when another one has ended; a thread has launched and rests meanwhile. */
+/* One stream waits for what the program does when another one has ended; a thread has launched and is idle meanwhile. */
 static void beside(const char *with) {
     void *one, *other;
     pthread_t thread;
@@ -132,7 +132,7 @@ static void *launch_and_end(void *count) {
     return NULL;
 }
 
-/* KiB that are in no file, as the GPU of a machine without one is. */
+/* Return KiB that belong to no file; the simulated GPU's memory is such. */
 static long own_memory(void) {
     char line[128];
     long size = -1;
@@ -143,7 +143,7 @@ static long own_memory(void) {
     return size;
 }
 
-/* One after the other; says by how many KiB the process has grown since a tenth of them. */
+/* Start threads one after the other; print by how many KiB the process has grown since a tenth of them. */
 static void threads(int count) {
     pthread_t one;
     long before = 0;
@@ -168,7 +168,7 @@ static void *launch_and_rest(void *ends) {
     return NULL;
 }
 
-/* Threads that wait for nothing, and launch no more; they may end. */
+/* Threads that wait for nothing and stop launching; they may end. */
 static void silence(int count, int ends) {
     pthread_t all[64];
     char line[64];

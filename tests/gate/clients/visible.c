@@ -1,7 +1,8 @@
-/* The rules of visible.c, asked in a conversation: for each question one answer.
+/* Runs the rules of visible.c as a server: one answer for each question.
  *
- * A question is six strings, each with its end: the file, then the values of given, ours, wanted, order, by, of which each
- * begins with '+', or is '-': there is none. The answer is '=', the value and the choice behind it in the same form, or '.'. */
+ * A question is six strings, each with its terminator: the file, then the values of given, ours, wanted, order, by; a value
+ * begins with '+', '-' means not set. The answer is '=', the value and the user's own choice in the same form; or '.' for no
+ * change. */
 #include "../../../node_plugin/gate/driver/visible.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Threads that use the stand-in driver at once, each in its own way: for builds that look for races and wrong memory. */
+/* Threads that use the stand-in driver at once, each in its own way: for builds that detect races and invalid memory
+ * accesses. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,25 +1,17 @@
-/* What stands in front of the driver, except for memory: launches, what ends a stream or a context, and look-ups.
+/* The gated functions that launch kernels and graphs, begin captures, and destroy streams and contexts.
  *
- * A program finds these by linking and by dlsym, as this is the library that it opens, or by cuGetProcAddress, which hands
- * out the gate's functions here. */
-#define _GNU_SOURCE
-#include "driver/visible.h"
+ * A program finds them by linking, by dlsym, as this is the library that it opens, or by cuGetProcAddress (driver/lookup.c). */
 #include "launches/window.h"
 #include "memory/memory.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { CLOSE_ON_EXEC = 1 }; /* MFD_CLOEXEC, which older headers do not have */
-
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-/* Both forms of a function are the same but for what no stream means. */
+/* The two forms of a function differ only in what the NULL stream means. */
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
 
 static CUstream own(CUstream stream) { return stream ? stream : STREAM_PER_THREAD; }
 
-/* Kernels of one function and about one size are expected to take about the same time. */
+/* Return a kind for launches that are expected to take about as long: the same kernel at about the same size. */
 static unsigned kind_of(const void *function, uint64_t x, uint64_t y, uint64_t z) {
     uint64_t blocks = x * y * z | 1, size = 64 - (unsigned)__builtin_clzll(blocks);
     return (unsigned)((((uintptr_t)function ^ size << 56) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
@@ -65,15 +57,15 @@ CUresult GATE(cuLaunchKernelEx_ptsz)(const struct launch_config *by, CUfunction 
     LAUNCH(own(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx_ptsz, by, f, params, extra);
 }
 
-/* It may have memory of its own. */
+/* A graph may have memory of its own. */
 #define LAUNCH_GRAPH(symbol, on) \
-    struct claim claimed = graph_comes(graph); \
+    struct claim claimed = graph_before_launch(graph); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
     struct pass pass; \
     pass_enter(&pass, on, kind_of(graph, 1, 1, 1)); \
     CUresult result = REAL(symbol)(graph, stream); \
     pass_leave(&pass); \
-    graph_came(graph, &claimed, true, result); \
+    graph_after_launch(graph, &claimed, true, result); \
     return result
 
 CUresult GATE(cuGraphLaunch)(CUgraphExec graph, CUstream stream) { LAUNCH_GRAPH(cuGraphLaunch, plain(stream)); }
@@ -90,8 +82,8 @@ CUresult GATE(cuLaunchGridAsync)(CUfunction f, int width, int height, CUstream s
     LAUNCH(plain(stream), kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGridAsync, f, width, height, stream);
 }
 
-/* One kernel over several GPUs: it holds the leases of all of them, taken in the order of their streams' shares, the same
- * in every process, so that no two wait for each other. */
+/* One kernel on several GPUs: it needs leases for all of them. They are taken in the order of the shares' UUIDs, which is
+ * the same in every process, so that two processes cannot deadlock. */
 enum { MOST_DEVICES = 64 };
 
 CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, unsigned count, unsigned flags) {
@@ -100,7 +92,7 @@ CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, 
     unsigned held = list && count <= MOST_DEVICES ? count : 0;
     for (unsigned i = 0; i < held; i++) {
         unsigned at = i;
-        for (; at > 0 && lane_before(list[i].stream, streams[at - 1]); at--) streams[at] = streams[at - 1];
+        for (; at > 0 && queue_before(list[i].stream, streams[at - 1]); at--) streams[at] = streams[at - 1];
         streams[at] = list[i].stream;
     }
     for (unsigned i = 0; i < held; i++) pass_enter(&passes[i], streams[i], 0);
@@ -111,11 +103,11 @@ CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, 
 
 /* --- streams and contexts ----------------------------------------------------------------------------------------- */
 
-/* What was launched before a capture begins must be waited for, and in a captured stream nothing can be recorded. */
+/* Launches before a capture must be covered by an event first, as nothing can be recorded in a stream that is captured. */
 #define CAPTURE(stream, symbol, ...) \
-    window_begins_capture(stream); \
+    window_before_capture(stream); \
     CUresult result = REAL(symbol)(__VA_ARGS__); \
-    window_began_capture(); \
+    window_after_capture(); \
     return result
 
 CUresult GATE(cuStreamBeginCapture)(CUstream stream) { CAPTURE(plain(stream), cuStreamBeginCapture, stream); }
@@ -140,31 +132,31 @@ CUresult GATE(cuStreamBeginCaptureToGraph_ptsz)(CUstream stream, CUgraph graph, 
 }
 
 CUresult GATE(cuStreamDestroy)(CUstream stream) {
-    window_stream_ends(stream);
+    window_before_stream_end(stream);
     return REAL(cuStreamDestroy)(stream);
 }
 
 CUresult GATE(cuStreamDestroy_v2)(CUstream stream) {
-    window_stream_ends(stream);
+    window_before_stream_end(stream);
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
-/* The driver waits for its work, and may call others that call us: so without the lock. The thread that asks for events leaves
- * the context alone meanwhile, and its work counts until it is gone. What comes meanwhile stays: a new context may have that
- * very handle. */
+/* Begin to destroy a context. The driver waits for its work, and may call other libraries that call the gate, so this does
+ * not keep the lock. Meanwhile the gate's thread leaves the context alone, and its work counts until it is gone. Memory
+ * allocated after `before` stays counted: a new context may have the same handle. */
 static uint64_t context_ends(CUcontext context) {
-    gate_enter();
-    window_context_ends(context);
+    gate_lock();
+    window_before_context_end(context);
     uint64_t before = memory_now();
-    gate_leave();
+    gate_unlock();
     return before;
 }
 
 static CUresult context_ended(CUcontext context, bool gone, uint64_t before, CUresult result) {
-    gate_enter();
-    window_context_ended(context, gone);
-    if (gone) memory_context_ends(context, before);
-    gate_leave();
+    gate_lock();
+    window_after_context_end(context, gone);
+    if (gone) memory_context_ended(context, before);
+    gate_unlock();
     if (gone) reserves_read();
     return result;
 }
@@ -192,7 +184,7 @@ CUresult GATE(cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
 static CUresult retain(CUcontext *context, CUdevice device) { return REAL(cuDevicePrimaryCtxRetain)(context, device); }
 
 static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CUresult (*end)(CUdevice)) {
-    CUcontext context = NULL; /* to be asked which it is, it has to be retained for a moment */
+    CUcontext context = NULL; /* to find out which context it is, retain it for a moment */
     bool retained = is_active(device) && retain(&context, device) == CUDA_SUCCESS;
     uint64_t before = context_ends(context);
     if (retained) release(device);
@@ -216,42 +208,4 @@ CUresult GATE(cuDevicePrimaryCtxReset)(CUdevice device) {
 
 CUresult GATE(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxReset_v2));
-}
-
-/* --- the first look for GPUs -------------------------------------------------------------------------------------- */
-
-/* The driver looks again at each call, but most of what stands on it keeps the first answer for ever: a program that finds
- * no GPU now uses none that comes later. Nothing else tells that of a process, so it has a file open from then on, by whose
- * name the guard of a notebook's kernel knows it (jupyter_gpu/kernel/cuda/guard.py) and can say why a GPU is not used. */
-CUresult GATE(cuInit)(unsigned flags) {
-    static _Atomic int mark = -1; /* of the process that looked, and of those that it forks; gone with exec */
-    static _Atomic bool known;    /* the driver has read the variables, and reads them no more */
-#ifndef GATE_DIRECTORY /* in a pod the system guards all GPUs, and CUDA sees those that it can open */
-    if (!atomic_load(&known) && !gate_elsewhere()) {
-        gate_enter_first(); /* so that of several threads one changes them, and the others find that done */
-        visible_follow();
-        gate_leave(); /* the driver may load libraries that call us */
-    }
-#endif
-    CUresult result = REAL(cuInit)(flags);
-    if (result == CUDA_SUCCESS) atomic_store(&known, true);
-    if (result == CUDA_ERROR_NO_DEVICE && atomic_load(&mark) < 0) {
-        int none = -1, made = (int)syscall(SYS_memfd_create, "jupyter-gpu-looked", CLOSE_ON_EXEC);
-        if (made >= 0 && !atomic_compare_exchange_strong(&mark, &none, made)) close(made);
-    }
-    return result;
-}
-
-/* --- look-ups ----------------------------------------------------------------------------------------------------- */
-
-CUresult GATE(cuGetProcAddress)(const char *name, void **to, int version, uint64_t flags) {
-    CUresult result = REAL(cuGetProcAddress)(name, to, version, flags);
-    if (result == CUDA_SUCCESS && to) *to = entry_for(name, version, flags, *to);
-    return result;
-}
-
-CUresult GATE(cuGetProcAddress_v2)(const char *name, void **to, int version, uint64_t flags, int *status) {
-    CUresult result = REAL(cuGetProcAddress_v2)(name, to, version, flags, status);
-    if (result == CUDA_SUCCESS && to) *to = entry_for(name, version, flags, *to);
-    return result;
 }

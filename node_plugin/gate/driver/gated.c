@@ -1,5 +1,5 @@
-/* Which functions are gated, and what is meant by their names. No file that defines one is included here: what counts is
- * their addresses. */
+/* The table of gated functions, and which form a lookup means. No header that declares one is included here: only their
+ * addresses matter. */
 #include "driver/driver.h"
 
 #include <string.h>
@@ -35,4 +35,4 @@ int gated_form(const char *name, int version, uint64_t flags) {
     return best < 0 ? gated_symbol(name) : best;
 }
 
-void *table_gate(unsigned index) { return (void *)table[index].gate; }
+void *gated_function(unsigned index) { return (void *)table[index].gate; }

@@ -1,4 +1,4 @@
-/* The table of what this process holds: what each address and handle counts, and what ends with a context. */
+/* The table of allocations: the size of each address and handle, and which of them end with a context. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -50,18 +50,18 @@ void memory_each(bool (*drop)(struct entry *, void *), void *data) {
 
 uint64_t memory_now(void) { return made; }
 
-void physical_let_go(struct physical *physical) {
+void physical_release(struct physical *physical) {
     if (--physical->holds) return;
-    if (physical->share) memory_unuse(physical->share, physical->bytes);
-    for (unsigned i = 0; i < physical->count; i++) physical_let_go(physical->others[i]);
+    if (physical->share) memory_subtract(physical->share, physical->bytes);
+    for (unsigned i = 0; i < physical->count; i++) physical_release(physical->others[i]);
     free(physical->others);
     free(physical);
 }
 
 static void ended(struct entry *entry) {
-    if (entry->key == CONTEXT) context_uncounts(entry);
-    if (entry->physical) physical_let_go(entry->physical);
-    else if (entry->share) memory_unuse(entry->share, entry->bytes);
+    if (entry->key == CONTEXT) context_uncount(entry);
+    if (entry->physical) physical_release(entry->physical);
+    else if (entry->share) memory_subtract(entry->share, entry->bytes);
 }
 
 struct end {
@@ -76,7 +76,7 @@ static bool of_context(struct entry *entry, void *data) {
     return true;
 }
 
-void memory_context_ends(CUcontext context, uint64_t before) { memory_each(of_context, &(struct end){context, before}); }
+void memory_context_ended(CUcontext context, uint64_t before) { memory_each(of_context, &(struct end){context, before}); }
 
 struct reset {
     CUdevice device;
@@ -87,7 +87,7 @@ static bool pooled(struct entry *entry, void *data) {
     const struct reset *reset = data;
     if (entry->key != POINTER || entry->context || entry->physical || entry->made > reset->before) return false;
     if (entry->share->device != reset->device) return false;
-    memory_unuse(entry->share, entry->bytes);
+    memory_subtract(entry->share, entry->bytes);
     return true;
 }
 
@@ -97,29 +97,29 @@ void memory_fork(void) {
     contexts_fork();
 }
 
-/* --- without it --------------------------------------------------------------------------------------------------- */
+/* --- without the lock --------------------------------------------------------------------------------------------- */
 
-struct entry *memory_lift(enum key key, uint64_t id) {
-    gate_enter();
+struct entry *memory_remove(enum key key, uint64_t id) {
+    gate_lock();
     struct entry *entry = memory_take(memory_find(key, id));
-    gate_leave();
+    gate_unlock();
     return entry;
 }
 
-CUresult memory_freed(struct entry *entry, CUresult result) {
+CUresult memory_after_free(struct entry *entry, CUresult result) {
     if (!entry) return result;
-    gate_enter();
+    gate_lock();
     if (result == CUDA_SUCCESS)
         ended(entry);
     else
         put(entry);
-    gate_leave();
+    gate_unlock();
     if (result == CUDA_SUCCESS) free(entry);
     return result;
 }
 
 void memory_reset(CUdevice device, uint64_t before) {
-    gate_enter();
+    gate_lock();
     memory_each(pooled, &(struct reset){device, before});
-    gate_leave();
+    gate_unlock();
 }
