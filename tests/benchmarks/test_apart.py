@@ -25,14 +25,14 @@ finally:
 
 
 def gone(pid: int) -> bool:
-    """Whether nobody has this pid any more, but for one that was not waited for."""
+    """Return whether no process has this pid any more, except for a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
 
-def test_what_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_hanging_benchmark_is_ended_with_its_children(tmp_path: Path) -> None:
     """It may remove what it made; what it started and left behind is killed."""
     with pytest.raises(BrokenError, match="within 2 s"):
         run([sys.executable, "-c", HANGS, str(tmp_path)], limit=2, grace=20)
@@ -44,29 +44,29 @@ def test_what_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     assert gone(child)
 
 
-def test_what_ignores_the_interrupt_is_killed(tmp_path: Path) -> None:
-    """The grace is a limit as well."""
+def test_benchmark_that_ignores_the_interrupt_is_killed(tmp_path: Path) -> None:
+    """The grace period is limited as well."""
     code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(600)"
     with pytest.raises(BrokenError):
         run([sys.executable, "-c", code], limit=1, grace=0.5)
 
 
-def test_the_status_of_what_ends_by_itself() -> None:
-    """As the command gave it."""
+def test_exit_status_is_passed_on() -> None:
+    """It is that of the command."""
     assert run([sys.executable, "-c", "raise SystemExit(3)"], limit=60) == 3
 
 
-def test_an_outcome_crosses_to_the_other_process() -> None:
-    """Nothing of a figure is lost."""
+def test_outcome_crosses_to_the_other_process() -> None:
+    """No field of a figure is lost."""
     figure = Figure.of("a", "ms", [1.0, 2.0], "scripts/bench a", goal=3, baseline=[4.0])
     for outcome in (Outcome((figure, Figure("b", "s", 1, "scripts/bench b"))), Outcome(missing="no GPU")):
         assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
-def test_a_broken_benchmark_is_named_and_hides_no_other(
+def test_broken_benchmark_is_named_and_hides_no_other(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The figures of the others are shown, and the exit status says that one is missing."""
+    """The figures of the others are shown, and the exit status tells that one is missing."""
     monkeypatch.setattr(sharing, "LIMIT_SECONDS", 1, raising=False)
     monkeypatch.setattr(sys, "argv", ["bench", "sharing", "imports"])
     assert bench.main() == 1

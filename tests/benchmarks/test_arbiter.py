@@ -17,7 +17,7 @@ GRANT_BYTES = 32
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[list[Path]]:
-    """The sockets of its two shares."""
+    """Return the sockets of its two shares."""
     command = [sys.executable, "-m", "benchmarks.arbiter", "fifo", str(tmp_path), "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -27,7 +27,7 @@ def places(tmp_path: Path) -> Iterator[list[Path]]:
 
 
 def asking(place: Path) -> socket.socket:
-    """A program that wants the GPU."""
+    """Connect a program that wants the GPU."""
     line = socket.socket(socket.AF_UNIX)
     line.settimeout(SECONDS)
     line.connect(str(place))
@@ -35,8 +35,8 @@ def asking(place: Path) -> socket.socket:
     return line
 
 
-def test_a_client_that_ends_while_it_has_the_gpu_makes_room(places: list[Path]) -> None:
-    """And one that ends while it waits is not given it."""
+def test_client_that_ends_with_the_gpu_makes_room(places: list[Path]) -> None:
+    """A client that ends while it waits is not given the GPU."""
     first, second = places
     holder = asking(first)
     assert holder.recv(GRANT_BYTES)

@@ -1,4 +1,4 @@
-"""The day of the benchmark of co-adjustment: what is read, what is drawn, and what each way of sharing makes of it."""
+"""The day of the co-adjustment benchmark: what is read, what is drawn, and what each way of sharing makes of it."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def a_recording(folder: Path, *sessions: Any) -> Path:
     return folder
 
 
-def test_a_recording_is_cut_to_one_day(tmp_path: Path) -> None:
+def test_recording_is_cut_to_one_day(tmp_path: Path) -> None:
     """Cells without a GPU do not count, and of several GPUs their mean does."""
     trainings = [a_training(150, 160, 30.0), a_training(90, 110, 10.0, 50.0), a_training(120, 130)]
     trainings.append(a_training(100 + DAY - 5, 100 + DAY + 5, 0.01))
@@ -33,15 +33,15 @@ def test_a_recording_is_cut_to_one_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("session", [5, {}, {"start_tick": 0, "stop_tick": 1, "trainings": [{}]}])
-def test_a_recording_of_another_form(tmp_path: Path, session: Any) -> None:
-    """The benchmark says what it lacks."""
+def test_recording_of_another_form_is_refused(tmp_path: Path, session: Any) -> None:
+    """The benchmark tells what is missing."""
     with pytest.raises(CannotRunError, match="is no recording of sessions"):
         recorded(a_recording(tmp_path, session))
     with pytest.raises(CannotRunError, match="is no recording of sessions"):
         recorded(tmp_path / "nowhere")
 
 
-def test_a_drawn_day_can_be() -> None:
+def test_drawn_day_is_possible() -> None:
     """Cells of one notebook do not overlap, and end with the day; the same seed draws the same."""
     notebooks = drawn(20, 1)
     assert notebooks == drawn(20, 1) != drawn(20, 2)
@@ -53,7 +53,7 @@ def test_a_drawn_day_can_be() -> None:
 
 
 def test_no_gpu_is_given_away_twice() -> None:
-    """And who left makes room."""
+    """A notebook that left makes room."""
     first, second, third, later = (Notebook(*when, ()) for when in ((0, 10), (0, 20), (5, 20), (10, 20)))
     assert placed([later, third, second, first], 500) == [(first, second, later), (third,)]
 
@@ -68,14 +68,14 @@ def test_no_gpu_is_given_away_twice() -> None:
         ((0, 0), True, (0, 0)),
     ],
 )
-def test_what_each_has(wants: tuple[int, int], idle: bool, got: tuple[int, int]) -> None:
-    """Claims first."""
+def test_claims_come_first(wants: tuple[int, int], idle: bool, got: tuple[int, int]) -> None:
+    """Each gets what it has a claim to before others get the rest."""
     found = rates({"a": 300, "b": 200}, {"a": wants[0], "b": wants[1]}, idle=idle)
     assert list(found.values()) == pytest.approx(got)
 
 
-def test_a_cell_alone_takes_its_time() -> None:
-    """With a limit below its pace it takes longer, and what comes after it begins later."""
+def test_lone_cell_takes_its_time() -> None:
+    """With a limit below its pace it takes longer, and the next one begins later."""
     gpu = (Notebook(0, DAY, (Cell(10, 100, 500), Cell(120, 10, 250))),)
     found = {way: measure([gpu], 250, way) for way in WAYS}
     assert found[FIXED].waits == pytest.approx([100, 90], abs=0.01)
@@ -87,16 +87,16 @@ def test_a_cell_alone_takes_its_time() -> None:
     assert all(day.unfinished == 0 for day in found.values())
 
 
-def test_what_is_not_done_when_its_user_leaves() -> None:
-    """It is not done, and was waited for until then."""
+def test_cell_of_a_user_who_leaves_is_not_done() -> None:
+    """It was waited for until then."""
     day = measure([(Notebook(0, 100, (Cell(0, 80, 1000), Cell(90, 10, 100))),)], 500, FIXED)
     assert day.waits == pytest.approx([20, 0])
     assert day.unfinished == 2
     assert [day.done * 60, day.wanted * 60] == pytest.approx([50, 81])
 
 
-def test_nobody_lacks_its_own_for_long() -> None:
-    """Beside one that had grown: for a second or so each time it comes back."""
+def test_share_soon_gets_its_own_time_back() -> None:
+    """Beside one that had grown, it lacks its time for a second or so each time it comes back."""
     hog = Notebook(0, DAY, (Cell(0, DAY, 1000),))
     guest = Notebook(0, DAY, tuple(Cell(start, 10, 500) for start in range(10, DAY, 60)))
     day = measure([(hog, guest)], 500, LENT_IDLE)
@@ -105,6 +105,6 @@ def test_nobody_lacks_its_own_for_long() -> None:
 
 
 @pytest.mark.parametrize("elastic", [True, False])
-def test_the_fluid_is_right_about_gpu_time(elastic: bool) -> None:
-    """As the arbiter has it, but for changes of hands."""
+def test_fluid_is_right_about_gpu_time(elastic: bool) -> None:
+    """It agrees with the arbiter, except for handovers."""
     assert fluid_error(elastic=elastic) < 3

@@ -15,8 +15,8 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(numbers, min_size=1), st.floats(0, 100))
-def test_a_percentile_is_a_sample_that_enough_do_not_exceed(samples: list[float], percent: float) -> None:
-    """Its definition, and no smaller sample fulfils it."""
+def test_percentile_is_a_sample_that_enough_do_not_exceed(samples: list[float], percent: float) -> None:
+    """No smaller sample meets this definition."""
     found = percentile(samples, percent)
     assert found in samples
     need = percent / 100 * len(samples)
@@ -26,34 +26,34 @@ def test_a_percentile_is_a_sample_that_enough_do_not_exceed(samples: list[float]
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 2), (51, 3), (75, 3), (99, 4), (100, 4)])
-def test_percentiles_of_four(percent: float, value: float) -> None:
-    """Nearest rank, by hand."""
+def test_percentiles_of_four_samples(percent: float, value: float) -> None:
+    """Nearest rank, computed by hand."""
     assert percentile([4, 1, 3, 2], percent) == value
 
 
 @given(st.lists(numbers, min_size=1, max_size=60))
-def test_an_interval_of_the_median_has_it_and_is_of_samples(samples: list[float]) -> None:
-    """Whatever was measured."""
+def test_interval_of_the_median_contains_it_and_consists_of_samples(samples: list[float]) -> None:
+    """This holds for any samples."""
     low, high = interval(samples)
     assert {low, high} <= set(samples)
     assert low <= percentile(samples, 50) <= high
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(1, 1, 1), (5, 1, 5), (6, 1, 6), (9, 2, 8), (20, 6, 15)])
-def test_intervals_of_the_median_by_a_table(count: int, low: int, high: int) -> None:
-    """As in tables of the sign test at 95 %."""
+def test_intervals_of_the_median_agree_with_a_table(count: int, low: int, high: int) -> None:
+    """They are those of tables of the sign test at 95 %."""
     assert interval(range(1, count + 1)) == (low, high)
 
 
-def test_no_interval_of_nothing() -> None:
+def test_no_interval_without_samples() -> None:
     """There is no median."""
     with pytest.raises(ValueError, match="no samples"):
         interval([])
 
 
 @pytest.mark.parametrize(("samples", "percent"), [([], 50), ([1.0], -1), ([1.0], 100.5)])
-def test_no_percentile_of_nothing(samples: list[float], percent: float) -> None:
-    """Bad arguments are refused."""
+def test_no_percentile_without_samples(samples: list[float], percent: float) -> None:
+    """Invalid arguments are refused."""
     with pytest.raises(ValueError, match=r"sample|percentage"):
         percentile(samples, percent)
 
@@ -61,13 +61,13 @@ def test_no_percentile_of_nothing(samples: list[float], percent: float) -> None:
 @pytest.mark.parametrize(
     ("value", "goal", "met"), [(1.0, 2.0, True), (2.0, 2.0, True), (2.1, 2.0, False), (1.0, None, None)]
 )
-def test_a_goal_is_the_largest_good_value(value: float, goal: float | None, met: bool | None) -> None:
-    """Met up to and with the goal; unknown without one."""
+def test_goal_is_the_largest_good_value(value: float, goal: float | None, met: bool | None) -> None:
+    """It is met up to and including the goal; without a goal that is unknown."""
     assert Figure("x", "ms", value, "scripts/bench x", goal=goal).met is met
 
 
 def test_json_has_what_readers_expect() -> None:
-    """All documented keys, computed ones too."""
+    """It has all documented keys, computed ones too."""
     figure = Figure.of("put to open", "ms", [1.0, 3.0, 2.0], "scripts/bench resize", goal=5, baseline=[4.0])
     assert json.loads(json.dumps(figure.to_json())) == {
         "name": "put to open",
@@ -97,12 +97,12 @@ def test_no_ratio_to_nothing() -> None:
     [(None, "–"), (0, "0"), (1234.5, "1234"), (12.345, "12.3"), (0.01234, "0.0123"), (1.0, "1.00"), (-2.5, "-2.50")],
 )
 def test_numbers_have_three_digits(number: float | None, text: str) -> None:
-    """Short, without an exponent."""
+    """They are short, without an exponent."""
     assert short(number) == text
 
 
-def test_the_table_says_what_was_missed() -> None:
-    """Aligned, one line a figure."""
+def test_table_shows_missed_goals() -> None:
+    """It is aligned, with one line for each figure."""
     lines = table([Figure("good", "ms", 1, "c", goal=2), Figure("bad", "ms", 3, "c", goal=2)]).splitlines()
     assert len({line.index("≤") for line in lines[1:]}) == 1
     assert "met" in lines[1]
@@ -110,7 +110,7 @@ def test_the_table_says_what_was_missed() -> None:
 
 
 def test_benchmarks_can_be_chosen(tmp_path: Path) -> None:
-    """One benchmark from the command line, with its JSON; an unknown name is refused with the known ones."""
+    """The command line runs one benchmark and writes its JSON; an unknown name is refused with the known ones."""
     command = [sys.executable, "-m", "benchmarks"]
     subprocess.run([*command, "bundle", "--json", tmp_path / "figures.json"], check=True, capture_output=True)
     figures = json.loads((tmp_path / "figures.json").read_text())

@@ -10,7 +10,8 @@ from benchmarks._host import Calm, calmest
 
 
 def _measured(taken: Sequence[int]) -> tuple[Calm[int], int]:
-    """Runs of 1,000 ticks each, of which the host takes ``taken``; what counts, and how many were made."""
+    """Measure runs of 1,000 ticks each, of which the host takes ``taken``; return what counts, and how many there were.
+    """
     runs = 0
     stolen = 0
 
@@ -30,15 +31,15 @@ def _measured(taken: Sequence[int]) -> tuple[Calm[int], int]:
     ("taken", "counts", "made"),
     [((0,), 1, 1), ((10, 0), 1, 1), ((11, 10), 2, 2), ((50, 20, 30), 2, 3), ((50, 20, 0), 3, 3)],
 )
-def test_the_first_calm_run_counts_or_else_the_calmest(taken: Sequence[int], counts: int, made: int) -> None:
-    """No more than that are made."""
+def test_first_calm_run_counts_or_else_the_calmest(taken: Sequence[int], counts: int, made: int) -> None:
+    """No more runs than needed are made."""
     run, runs = _measured(taken)
     assert (run.result, runs) == (counts, made)
     assert run.taken == taken[counts - 1] / 10
 
 
-def test_this_machine_says_what_its_host_took() -> None:
-    """Percent."""
+def test_machine_tells_what_its_host_took() -> None:
+    """The figure is a percentage."""
     results: Iterator[str] = iter("abc")
     run = calmest(lambda: next(results))
     assert run.result in "abc"

@@ -1,4 +1,4 @@
-"""Binder's files, run as repo2docker runs them: environment, postBuild, start, and every cell of the notebook."""
+"""Binder's files, run as by repo2docker: environment, postBuild, start, and every cell of the notebook."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git has, as repo2docker copies it into the image: nothing built."""
+    """Copy what git has, as repo2docker does into the image: nothing is built."""
     folder = tmp_path_factory.mktemp("image") / "home"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -42,7 +42,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def image(checkout: Path) -> Path:
-    """An environment with JupyterLab in which postBuild has run; its bin folder.
+    """Create an environment with JupyterLab and run postBuild in it; return its bin folder.
 
     Packages come from the folder of wheels that the packaging tests use, and jlpm's from its own cache.
     """
@@ -71,7 +71,7 @@ def image(checkout: Path) -> Path:
 
 
 def test_environment_has_what_the_build_needs() -> None:
-    """conda-forge alone, a Python that the package accepts, JupyterLab 4.6, and a Node.js for its builder."""
+    """It has conda-forge alone, a Python that the package accepts, JupyterLab 4.6, and a Node.js for its builder."""
     environment = yaml.safe_load((BINDER / "environment.yml").read_text())
     assert environment["channels"] == ["conda-forge"]
     wanted = dict(line.split(" ", 1) if " " in line else (line, "") for line in environment["dependencies"])
@@ -79,15 +79,15 @@ def test_environment_has_what_the_build_needs() -> None:
 
 
 @pytest.mark.parametrize("name", ["postBuild", "start"])
-def test_scripts_can_be_run(name: str) -> None:
-    """Executable, with a first line that says by what, and without an error of syntax."""
+def test_scripts_are_executable(name: str) -> None:
+    """Their first line names their interpreter, and their syntax is right."""
     assert os.access(BINDER / name, os.X_OK)
     assert (BINDER / name).read_text().startswith("#!/usr/bin/env bash\n")
     subprocess.run(["bash", "-n", BINDER / name], check=True)
 
 
-def test_start_becomes_the_command() -> None:
-    """It sets the configuration and gives its place, and so the signals, to the server."""
+def test_start_execs_the_command() -> None:
+    """It sets the configuration, then becomes the server, which gets the signals."""
     command = [
         str(BINDER / "start"),
         sys.executable,
@@ -101,14 +101,15 @@ def test_start_becomes_the_command() -> None:
 
 
 def test_post_build_leaves_no_tools(image: Path, checkout: Path) -> None:
-    """The image carries what runs, not the hundreds of megabytes that built it."""
+    """The image has what runs, not the hundreds of megabytes that built it."""
     assert image.exists()
     assert not list(checkout.rglob("node_modules"))
 
 
 @pytest.fixture
 def lab(image: Path, checkout: Path, tmp_path: Path) -> Iterator[Lab]:
-    """The server that a visitor of Binder gets: without the right to make devices, whose numbers others may use now."""
+    """Start the server as a visitor of Binder gets it: without the right to make devices, whose numbers others may use.
+    """
     command = [
         *(["setpriv", "--bounding-set=-mknod", "--inh-caps=-mknod"] if os.geteuid() == 0 else []),
         str(checkout / "binder" / "start"),
@@ -120,7 +121,7 @@ def lab(image: Path, checkout: Path, tmp_path: Path) -> Iterator[Lab]:
         yield server
 
 
-def test_a_visitor_gets_simulated_gpus_in_soft_mode(lab: Lab) -> None:
+def test_visitor_gets_simulated_gpus_in_soft_mode(lab: Lab) -> None:
     """A container of Binder has no GPU and no rights; the page says both."""
     view = lab.json("jupyter-gpu/api/v1/status")
     assert view["simulated"] is True
@@ -128,8 +129,8 @@ def test_a_visitor_gets_simulated_gpus_in_soft_mode(lab: Lab) -> None:
     assert view["total"] == 4000
 
 
-def test_the_notebook_runs_from_first_cell_to_last(lab: Lab) -> None:
-    """Every cell of the demo, in a kernel of that server; and what the important ones say."""
+def test_notebook_runs_from_first_cell_to_last(lab: Lab) -> None:
+    """Every cell of the demo runs in a kernel of that server, and the important ones print what they should."""
     text = (BINDER / "demo.ipynb").read_text()
     assert text.count("seconds = 60") == 1
     notebook = json.loads(text.replace("seconds = 60", "seconds = 2"))
@@ -147,7 +148,7 @@ MARKS = ("at_least", "resize(99)", "os.open", "seconds =")
 
 
 def run_notebook(lab: Lab, path: str, notebook: dict[str, Any]) -> dict[str, str]:
-    """Runs each code cell in one kernel of the server; what the cells with one of `MARKS` in them said."""
+    """Run all code cells in one kernel; return the output of those that contain one of `MARKS`."""
     body = {"path": path, "type": "notebook", "name": path, "kernel": {"name": "python3"}}
     kernel = lab.json("api/sessions", "POST", body)["kernel"]["id"]
     address = urllib.parse.urlsplit(lab.url)
@@ -169,7 +170,7 @@ def run_notebook(lab: Lab, path: str, notebook: dict[str, Any]) -> dict[str, str
 
 
 def run_cell(socket: websocket.WebSocket, name: str, source: str) -> str:
-    """Runs a cell; its text outputs. A cell that raises fails the test with its traceback."""
+    """Run a cell and return its text outputs; an error in it fails the test with its traceback."""
     header = {"msg_id": name, "msg_type": "execute_request", "username": "", "session": "test", "version": "5.3"}
     content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
     message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}

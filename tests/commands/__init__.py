@@ -1,1 +1,1 @@
-"""The commands of ``jupyter gpu``, what they share, and their twins in notebooks."""
+"""The commands of ``jupyter gpu``, what they share, and their equivalents in notebooks."""

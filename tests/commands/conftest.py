@@ -13,7 +13,7 @@ SOFT = "--GpuExtension.enforcement=soft"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module, in soft mode."""
+    """Start one server for the module, in soft mode."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", SOFT) as running:
         yield running
@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
+    """Give back all GPUs after each test."""
     yield
     server.gpus(0)
     await_(lambda: server.status()["phase"] == "Idle")

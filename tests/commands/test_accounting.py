@@ -1,4 +1,4 @@
-"""The account of a server's use: the sums, their words, and their way through the server."""
+"""The account of a server's use: its sums, its sentences, and its way through the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .test_watch_view import BARE, ONE, TWO
 
 
 def view(*gpus: tuple[int, GpuState]) -> View:
-    """With GPU 0 and 1 in so many milli and that state."""
+    """Return a view with GPU 0 and 1 of these amounts and states."""
     known = zip((ONE, TWO), gpus, strict=False)
     return replace(BARE, gpus=tuple(PodGpu(gpu, milli, state) for gpu, (milli, state) in known if milli))
 
@@ -37,12 +37,12 @@ def load(percent: float | None) -> Sample:
 
 
 def share(**fields: int) -> Sample:
-    """The account of a share of GPU 0."""
+    """Return a sample with the account of a share of GPU 0."""
     nothing = dict.fromkeys(("guaranteed", "borrowed", "idle", "overrun", "waited"), 0)
     return Sample(0.0, {}, {"GPU-1": ShareUse.from_json({**SHARE.to_json(), **nothing, **fields})})
 
 
-def test_held() -> None:
+def test_held_time_is_counted() -> None:
     """Whole GPUs and parts are counted apart, from one change to the next; a draining GPU is still held."""
     account = seen(Account(0.0), WHOLE, 10.0)
     account = seen(account, view((1000, GpuState.DRAINING), (250, GpuState.ATTACHED)), 30.0)
@@ -52,13 +52,13 @@ def test_held() -> None:
     assert (second.shared, second.worth, second.held, second.gpu_time) == (40.0, 10.0, 40.0, 10.0)
 
 
-def test_attaching_is_not_held() -> None:
+def test_attaching_gpu_is_not_held() -> None:
     """A GPU that cannot be opened yet is not counted."""
     assert seen(Account(0.0), view((1000, GpuState.ATTACHING)), 1.0).holding == {}
 
 
-def test_busy_is_known_only_while_somebody_looks() -> None:
-    """A sample speaks of the time since the one before, but not of a pause, nor of the time before the GPU came."""
+def test_busy_time_is_known_only_while_a_viewer_looks() -> None:
+    """A sample covers the time since the previous one, but no pause, and no time before the GPU came."""
     account = seen(Account(0.0), WHOLE, 100.0)
     account = sampled(account, load(50.0), 100.25, 1.0)
     assert account.uses["GPU-1"].watched == 0.25
@@ -69,8 +69,8 @@ def test_busy_is_known_only_while_somebody_looks() -> None:
     assert (use.whole, use.watched, use.busy) == (600.0, 0.25 + 1.75 + 1.0, 0.125 + 0.875 + 1.0)
 
 
-def test_shares_by_the_account_of_their_node() -> None:
-    """Time run between two samples is counted however far apart they are; accounts may begin anew."""
+def test_share_time_follows_the_account_of_the_node() -> None:
+    """Time run between two samples counts however far apart they are; the node's totals may start anew."""
     account = seen(Account(0.0), HALF, 0.0)
     account = sampled(account, share(guaranteed=2_000_000, idle=1_000_000, waited=500_000), 5.0, 1.0)
     account = sampled(account, share(guaranteed=9_000_000, idle=1_000_000, waited=500_000), 900.0, 1.0)
@@ -85,8 +85,8 @@ def test_shares_by_the_account_of_their_node() -> None:
     assert whole.uses["GPU-1"].ran == 14.0  # its file may be older than the change
 
 
-def test_words() -> None:
-    """Each GPU says what is known of it, and what is not."""
+def test_account_in_words() -> None:
+    """Each GPU has what is known of it, and says what is not."""
     assert sentence(Usage(0.0, 90.0)) == "This server has held no GPU since it started 1 min 30 s ago."
     assert facts(GpuUse("a", 0, "m")) == ["just taken"]
     unseen = GpuUse("a", 0, "m", whole=60.0)
@@ -115,7 +115,7 @@ Steps = st.lists(
 
 @given(Steps)
 def test_nothing_is_counted_twice(steps: list[tuple[float, str, int, GpuState, float]]) -> None:
-    """Whatever happens: no GPU is held longer than it was, watched longer than held, or busy longer than watched."""
+    """No GPU is held longer than it was, watched longer than held, or busy longer than watched."""
     account, now = Account(0.0), 0.0
     for passed, what, milli, state, percent in steps:
         now += passed
@@ -141,20 +141,20 @@ uses = st.builds(
 
 
 @given(st.builds(Usage, st.floats(0, 1e9), st.floats(0, 1e9), st.lists(uses, max_size=3).map(tuple)))
-def test_round_trip(usage: Usage) -> None:
+def test_account_round_trips(usage: Usage) -> None:
     """An account is read as it was sent."""
     assert Usage.from_json(json.loads(json.dumps(usage.to_json()))) == usage
 
 
 @pytest.mark.parametrize("bad", [{}, {"since": -1.0}, {"since": True}, {"since": "1"}, {"gpus": [{}]}, {"gpus": 7}])
-def test_refused(bad: dict[str, object]) -> None:
-    """Other JSON is not read as an account."""
+def test_other_json_is_refused(bad: dict[str, object]) -> None:
+    """It is not read as an account."""
     body = {"since": 1.0, "seconds": 1.0, "gpus": []}
     with pytest.raises(FieldError):
         Usage.from_json({**body, **bad} if bad else {})
 
 
-def test_of_a_real_server(server: Server) -> None:
+def test_usage_of_a_real_server(server: Server) -> None:
     """`jupyter gpu usage` tells what was held, also of a GPU that was given back, and how busy it was while watched."""
     assert server.cli("usage").stdout.startswith("This server has held no GPU since it started ")
     with server.kernel() as kernel:

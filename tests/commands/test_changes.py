@@ -1,4 +1,4 @@
-"""`gpu.on_change` in real kernels, in scripts, and through everything that can come between."""
+"""`gpu.on_change` in real kernels and in scripts, and everything that can come between."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ pytestmark = pytest.mark.usefixtures("give_back")
 
 @pytest.fixture
 def kernel(server: Server) -> Iterator[Kernel]:
-    """With what the callbacks of the test write into."""
+    """Start a kernel with variables for the callbacks of the test."""
     with server.kernel() as running:
         running.run("import threading; from jupyter_gpu import gpu; heard = []")
         yield running
 
 
 def heard(kernel: Kernel, count: int) -> list[Any]:
-    """Return what the callbacks of the test have written, as soon as it is so much."""
+    """Return what the callbacks of the test have written, once it is that much."""
     await_(lambda: int(kernel.run("print(len(heard))")) >= count)
     found = eval(kernel.run("print(heard)"))
     assert isinstance(found, list)
     return found
 
 
-def test_main_thread(server: Server, kernel: Kernel) -> None:
-    """A callback of a notebook runs in the main thread, between cells, and hears what changed."""
+def test_callback_runs_in_the_main_thread(server: Server, kernel: Kernel) -> None:
+    """A notebook's callback runs between cells, and gets what changed."""
     kernel.run(
         "handle = gpu.on_change(lambda c: heard.append((threading.current_thread() is threading.main_thread(), "
         "len(c.added), len(c.removed), len(c.resized), c.status.attached)))"
@@ -60,8 +60,8 @@ def test_main_thread(server: Server, kernel: Kernel) -> None:
     assert heard(kernel, 3)[2:] == [(True, 0, 2, 0, 0)]
 
 
-def test_busy_cell(server: Server, kernel: Kernel) -> None:
-    """While a cell computes it is not called; after it, once, with what it all came to. A cell that awaits lets it."""
+def test_callback_waits_for_a_busy_cell(server: Server, kernel: Kernel) -> None:
+    """After a computing cell it is called once, with the net change. A cell that awaits lets it run."""
     kernel.run("handle = gpu.on_change(lambda c: heard.append((len(c.added), c.status.attached)))")
     kernel.run("for n in (1, 2, 3, 2): gpu.resize(n)\ninside = list(heard)")
     assert heard(kernel, 1) == [(2, 2)]
@@ -99,8 +99,8 @@ def test_output_belongs_to_the_cell_that_registered(server: Server, kernel: Kern
     assert "".join(await_(said)).startswith("changed: 1 of 4 GPUs attached (added GPU 0)")
 
 
-def test_error_is_logged(server: Server, kernel: Kernel) -> None:
-    """A callback that fails is told with its traceback, is called again, and disturbs no other one."""
+def test_error_in_a_callback_is_logged(server: Server, kernel: Kernel) -> None:
+    """A failing callback is logged with its traceback, is called again, and affects no other one."""
     kernel.run("import logging, io; log = io.StringIO(); logging.basicConfig(stream=log)")
     kernel.run("first = gpu.on_change(lambda c: 1 / 0); second = gpu.on_change(lambda c: heard.append(1))")
     server.gpus(1)
@@ -112,8 +112,8 @@ def test_error_is_logged(server: Server, kernel: Kernel) -> None:
     assert kernel.run("print(first.active)") == "True"
 
 
-def test_async_callback(server: Server, kernel: Kernel) -> None:
-    """An async function is awaited, never twice at a time, and its errors are logged."""
+def test_async_callback_is_awaited(server: Server, kernel: Kernel) -> None:
+    """It never runs twice at a time, and its errors are logged."""
     kernel.run("import logging, io, asyncio; log = io.StringIO(); logging.basicConfig(stream=log); running = 0")
     kernel.run(
         "async def slow(change):\n"
@@ -129,8 +129,8 @@ def test_async_callback(server: Server, kernel: Kernel) -> None:
     await_(lambda: "OSError: oh" in kernel.run("print(log.getvalue())"))
 
 
-def test_cancel(server: Server, kernel: Kernel) -> None:
-    """After `cancel`, and after a `with` block, there are no calls; after the last one no thread asks any more."""
+def test_cancelled_callback_is_not_called(server: Server, kernel: Kernel) -> None:
+    """After `cancel`, and after a `with` block, there are no calls; after the last one no thread polls any more."""
     threads = "print(sum(t.name == 'jupyter-gpu-changes' for t in threading.enumerate()))"
     kernel.run("one, two = [gpu.on_change(lambda c: heard.append(1)) for _ in range(2)]")
     assert kernel.run(threads) == "1"
@@ -144,11 +144,11 @@ def test_cancel(server: Server, kernel: Kernel) -> None:
     kernel.run("with gpu.on_change(lambda c: heard.append(2)) as third: gpu.resize(3)")
     kernel.run("import asyncio; await asyncio.sleep(0.3)")
     assert heard(kernel, 1) == [1]
-    assert "called <lambda> when the GPUs change" in kernel.run("print(third)").replace("test_cancel.", "")
+    assert "called <lambda> when the GPUs change" in kernel.run("print(third)").replace("test_cancelled_callback_is_not_called.", "")
 
 
-def test_no_server_and_no_function(tmp_path: Path, server: Server) -> None:
-    """Where no server answers, and for what cannot be called, `on_change` itself fails."""
+def test_on_change_fails_without_a_server_or_a_function(tmp_path: Path, server: Server) -> None:
+    """`on_change` itself raises the error."""
     with pytest.raises(TypeError, match="takes a function"):
         Changes(lambda: None, GpuStatus).add(7)  # type: ignore[arg-type, return-value]
     script = "from jupyter_gpu import gpu; gpu.on_change(print)"
@@ -158,13 +158,13 @@ def test_no_server_and_no_function(tmp_path: Path, server: Server) -> None:
 
 
 def run(server: Server, script: str) -> subprocess.Popen[str]:
-    """A Python program of this server's user, whose output comes line by line."""
+    """Start a Python program of this server's user; its output is read line by line."""
     command = [sys.executable, "-u", "-c", textwrap.dedent(script)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=server.terminal, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def test_script(server: Server) -> None:
+def test_script_calls_from_a_thread(server: Server) -> None:
     """In a program without an event loop a thread calls; the program ends when it wants to."""
     script = """
         import sys, threading
@@ -182,8 +182,8 @@ def test_script(server: Server) -> None:
         program.kill()
 
 
-def test_asyncio_program(server: Server) -> None:
-    """In a program with an event loop that loop calls; when it was closed, nothing is called and nothing fails."""
+def test_asyncio_program_calls_from_its_loop(server: Server) -> None:
+    """When the loop was closed, nothing is called and nothing fails."""
     script = """
         import asyncio, sys, threading
         from jupyter_gpu import gpu
@@ -211,8 +211,8 @@ def test_asyncio_program(server: Server) -> None:
     assert (out, errors) == ("True 1\nover\n", "")
 
 
-def test_server_that_is_started_anew(tmp_path: Path) -> None:
-    """A program that outlives its server hears of the changes of the next one."""
+def test_restarted_server_is_followed(tmp_path: Path) -> None:
+    """A program that outlives its server gets the changes of the next one."""
     script = """
         import logging, sys
         from jupyter_gpu import gpu
@@ -247,31 +247,31 @@ class Fake:
         self._next = threading.Semaphore(0)
 
     def send(self, call: object) -> View:
-        """The view now."""
+        """Return the current view."""
         return self.view
 
     def exchange(self, call: object) -> Fake:
-        """A long poll."""
+        """Wait for a view, as a long poll does."""
         return self
 
     def run(self) -> View:
-        """The next one."""
+        """Return the next view."""
         self.asked.set()
         self._next.acquire()
         return self.view
 
     def abort(self) -> None:
-        """The poll ends."""
+        """End the poll."""
         self._next.release()
 
     def publish(self, view: View) -> None:
-        """The next view."""
+        """Publish the next view."""
         self.view = view
         self._next.release()
 
 
-def test_older_views_are_not_news() -> None:
-    """A view that was under way while `on_change` asked for a newer one is not told as a change."""
+def test_older_view_is_no_change() -> None:
+    """A view that was on its way while `on_change` asked for a newer one is not reported as a change."""
     bare = View("i", 5, "soft", False, "local", 0, 0, ())  # type: ignore[arg-type]
     told: list[GpuChange] = []
     hub = Changes(lambda: Fake(bare), GpuStatus)  # type: ignore[arg-type, return-value]
@@ -286,8 +286,8 @@ def test_older_views_are_not_news() -> None:
     handle.cancel()
 
 
-def test_nothing_is_kept_for_ever() -> None:
-    """A cancelled subscription can be freed, with its callback."""
+def test_cancelled_subscription_is_freed() -> None:
+    """Its callback can be freed, too."""
 
     class Callback:
         def __call__(self, change: GpuChange) -> None: ...
@@ -303,7 +303,7 @@ def test_nothing_is_kept_for_ever() -> None:
 
 
 @given(views, views)
-def test_difference(before: View, after: View) -> None:
+def test_difference_leads_from_old_to_new(before: View, after: View) -> None:
     """The old set without the removed and with the added is the new set; without a change no callback is called."""
     was, status = devices(before), GpuStatus(after)
     change = difference(was, status)
@@ -317,8 +317,8 @@ def test_difference(before: View, after: View) -> None:
     assert repr(change)
 
 
-def test_loop_of_a_thread() -> None:
-    """Where another thread runs an event loop of its own, its callbacks are called there."""
+def test_callback_runs_in_the_loop_of_its_thread() -> None:
+    """If another thread runs an event loop of its own, its callbacks are called there."""
     bare = View("i", 5, "soft", False, "local", 0, 0, ())  # type: ignore[arg-type]
     client = Fake(bare)
     hub = Changes(lambda: client, GpuStatus)  # type: ignore[arg-type, return-value]

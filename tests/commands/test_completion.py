@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not (BINARIES / "jupyter-gpu").exists(), reason=
 
 
 def environment(server: Server) -> dict[str, str]:
-    """Return the environment of a shell of the server's user, in which our commands are found."""
+    """Return the environment of a shell of the server's user that finds our commands."""
     return {**server.env, "PATH": f"{BINARIES}:{os.environ['PATH']}"}
 
 
@@ -38,8 +38,8 @@ def offered(server: Server, line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["jupyter gpu", "jupyter-gpu"])
-def test_bash(server: Server, command: str) -> None:
-    """Commands, options, what an option can be, and amounts that the server has; files are not offered."""
+def test_bash_completes(server: Server, command: str) -> None:
+    """It offers commands, options, their values, and amounts that the server has, but no files."""
     assert {"status", "resize", "release", "watch", "wait", "usage", "completion"} <= set(
         offered(server, f"{command} ")
     )
@@ -51,21 +51,21 @@ def test_bash(server: Server, command: str) -> None:
     assert set(offered(server, f"{command} completion ")) == {"bash", "zsh", "fish"}
 
 
-def test_jupyter_itself(server: Server) -> None:
-    """Other commands of Jupyter are completed, too: this takes nothing away from `jupyter`."""
+def test_jupyter_itself_still_completes(server: Server) -> None:
+    """Other commands of Jupyter are completed, too."""
     assert {"gpu", "server"} <= set(offered(server, "jupyter "))
 
 
-def test_no_server(server: Server, tmp_path: Path) -> None:
-    """Where no server answers, what only it knows is not offered, and Tab says nothing on the terminal."""
+def test_completion_without_a_server_is_silent(server: Server, tmp_path: Path) -> None:
+    """Values that only the server knows are not offered, and Tab prints nothing on the terminal."""
     alone = Server(server.process, tmp_path, {**server.env, "JUPYTER_RUNTIME_DIR": str(tmp_path)}, "", "")
     assert [word for word in offered(alone, "jupyter gpu resize ") if not word.startswith("-")] == []
     assert offered(alone, "jupyter gpu stat") == ["status"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells(server: Server, shell: str) -> None:
-    """The printed script names both commands; where the shell is installed it reads it without a word."""
+def test_other_shells_read_the_script(server: Server, shell: str) -> None:
+    """The printed script names both commands; an installed shell reads it without output."""
     text = server.cli("completion", shell).stdout
     assert re.search(r"\bjupyter-gpu\b", text)
     assert re.search(r"\bjupyter\b(?!-)", text)
@@ -77,8 +77,8 @@ def test_other_shells(server: Server, shell: str) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_without_argcomplete(server: Server, tmp_path: Path) -> None:
-    """Where that package is missing it is said, and what to do."""
+def test_missing_argcomplete_is_reported(server: Server, tmp_path: Path) -> None:
+    """The message tells what to do."""
     (tmp_path / "argcomplete.py").write_text("raise ImportError")
     path = os.pathsep.join([str(tmp_path), server.env["PYTHONPATH"]])
     done = server.cli("completion", "bash", env={"PYTHONPATH": path})

@@ -1,4 +1,4 @@
-"""`jupyter gpu doctor`: the rules, and what it finds of real servers."""
+"""`jupyter gpu doctor`: its rules, and what it finds in real servers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SERVER = replace(FINE, kernels=(KernelFact("python3", "0123456789"),))
 
 
 def about(name: str, here: Facts = FINE, there: Facts | None = SERVER, view: View | None = BARE) -> list[Finding]:
-    """Findings of that name."""
+    """Return the findings of that name."""
     return [finding for finding in judge(here, there, view, "The server is away.") if finding.about == name]
 
 
-def test_all_is_well() -> None:
-    """Where nothing is wrong each part says so, and gives no advice."""
+def test_healthy_facts_give_no_advice() -> None:
+    """Each part says that it is in order."""
     findings = judge(FINE, SERVER, BARE, "")
     assert {finding.level for finding in findings} == {Level.OK}
     names = {finding.about for finding in findings}
@@ -65,20 +65,20 @@ def test_all_is_well() -> None:
         ("kernels", {"kernels": SERVER.kernels * 2}, Level.OK, "All 2 kernels"),
     ],
 )
-def test_server(name: str, change: dict[str, Any], level: Level, said: str) -> None:
-    """A fault in the server's environment is found there, and the finding says what to do."""
+def test_fault_in_the_server_s_environment_is_found(name: str, change: dict[str, Any], level: Level, said: str) -> None:
+    """The finding says what to do."""
     (finding,) = about(name, there=replace(SERVER, **change))
     assert (finding.level, said in finding.text) == (level, True)
     assert (finding.advice != "") == (level is not Level.OK)
 
 
-def test_gate() -> None:
+def test_missing_gate_is_a_note() -> None:
     """A wheel without a gate is worth a note."""
     assert about("gate", here=replace(FINE, gate=False))[0].level is Level.NOTE
 
 
-def test_view() -> None:
-    """Conditions of the server's GPUs are findings; those that block its use differ from those that only inform."""
+def test_conditions_of_gpus_are_findings() -> None:
+    """Conditions that block the server's use differ from those that only inform."""
     conditions = (Condition("SoftMode", "Soft mode: so it is."), Condition("StateDamaged", "A record is bad."))
     view = replace(BARE, mode=Mode.SOFT, conditions=conditions, requested=Requested(4, Wish(1000)))
     found = {finding.about: finding for finding in judge(replace(FINE, driver="550"), SERVER, view, "")}
@@ -91,8 +91,8 @@ def test_view() -> None:
     assert not about("gpus", view=replace(BARE, total=0, limit=0))
 
 
-def test_no_gpus_to_tell_of() -> None:
-    """A server that runs and cannot serve GPUs says why."""
+def test_server_without_gpus_says_why() -> None:
+    """A server that runs and cannot serve GPUs gives the reason."""
     (finding,) = about("gpus", view=None)
     assert (finding.level, finding.text) == (Level.PROBLEM, "The server is away.")
 
@@ -106,15 +106,15 @@ def test_no_gpus_to_tell_of() -> None:
         ({}, Level.NOTE, "(no driver)"),
     ],
 )
-def test_without_a_server(change: dict[str, Any], level: Level, said: str) -> None:
-    """Then what can be seen here is told, and why no server answers."""
+def test_missing_server_is_reported_with_local_facts(change: dict[str, Any], level: Level, said: str) -> None:
+    """What can be seen locally is reported, and why no server answers."""
     findings = {finding.about: finding for finding in judge(replace(FINE, **change), None, None, "None was found.")}
     assert (findings["server"].level, findings["server"].text) == (Level.PROBLEM, "None was found.")
     assert (findings["driver"].level, said in findings["driver"].text) == (level, True)
 
 
-def test_visible_here() -> None:
-    """A variable of the terminal alone is told, too."""
+def test_variable_of_the_terminal_is_reported() -> None:
+    """It is reported even if it is set there alone."""
     assert "set to '7' here" in about("CUDA_VISIBLE_DEVICES", here=replace(FINE, visible="7"))[0].text
 
 
@@ -139,29 +139,29 @@ facts = st.builds(
 
 
 @given(facts, st.none() | facts, st.none() | views, texts)
-def test_any_facts(here: Facts, there: Facts | None, view: View | None, lost: str) -> None:
-    """Whatever is found can be said, and nothing wrong comes without a word."""
+def test_any_facts_can_be_reported(here: Facts, there: Facts | None, view: View | None, lost: str) -> None:
+    """Whatever is found has a text, and no problem comes without one."""
     for finding in judge(here, there, view if there else None, lost or "away"):
         assert finding.text
         assert json.loads(json.dumps(finding.to_json()))["level"] in set(Level)
 
 
 @given(facts)
-def test_round_trip(found: Facts) -> None:
+def test_facts_round_trip(found: Facts) -> None:
     """Facts are read as they were sent, and missing ones are empty."""
     assert Facts.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert Facts.from_json({}) == Facts()
 
 
 @pytest.mark.parametrize("bad", [{"gate": 1}, {"devices": -1}, {"state": 7}, {"kernels": [{}]}, {"version": 7}])
-def test_refused(bad: dict[str, Any]) -> None:
-    """Other JSON is not read as facts."""
+def test_other_json_is_refused(bad: dict[str, Any]) -> None:
+    """It is not read as facts."""
     with pytest.raises(FieldError):
         Facts.from_json(bad)
 
 
-def test_state_directory(tmp_path: Path) -> None:
-    """A usable, a private and a blocked directory are told apart; nothing is made."""
+def test_state_directory_is_classified(tmp_path: Path) -> None:
+    """A usable, a private and a blocked directory are told apart; nothing is created."""
     assert probe.look(str(tmp_path / "state"), driver=False).state_trouble == ""
     assert probe.look(str(tmp_path / "state"), driver=False).state_private
     assert list(tmp_path.iterdir()) == []
@@ -175,8 +175,8 @@ def test_state_directory(tmp_path: Path) -> None:
     assert not probe.look(str(tmp_path / "all"), driver=False).state_private
 
 
-def test_node_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether somebody answers at the node plugin's socket is tried."""
+def test_node_socket_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor tries whether the node plugin's socket answers."""
     path = tmp_path / "node.sock"
     monkeypatch.setenv("JUPYTER_GPU_NODE_SOCKET", str(path))
     assert probe.look(driver=False).socket_trouble == os.strerror(2)
@@ -187,8 +187,8 @@ def test_node_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.look(driver=False).socket_trouble == os.strerror(111)
 
 
-def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enabled, disabled and missing extensions are read as Jupyter reads them; a nonsense file counts as none."""
+def test_extensions_are_read_as_by_jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enabled, disabled and missing extensions are told apart; an invalid file counts as none."""
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     server, lab = tmp_path / "jupyter_server_config.d", tmp_path / "labconfig"
@@ -205,7 +205,7 @@ def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:
-    """Exit code, and the findings by what they are about."""
+    """Return the exit code and the findings by subject."""
     done = server.cli("doctor", "--json", env=env)
     assert done.stderr == ""
     body = json.loads(done.stdout)
@@ -213,8 +213,8 @@ def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, {finding["about"]: finding for finding in body["findings"]}
 
 
-def test_real_server(server: Server) -> None:
-    """It finds the server, its state directory, its mode, its kernels; problems make it end with 1."""
+def test_real_server_is_examined(server: Server) -> None:
+    """The server, its state directory, its mode and its kernels are found; problems give exit code 1."""
     with server.kernel():
         code, found = doctor(server, CUDA_VISIBLE_DEVICES="5")
     wrong = {name for name, finding in found.items() if finding["level"] == "problem"}
@@ -228,15 +228,15 @@ def test_real_server(server: Server) -> None:
     assert "'5' here" in found["CUDA_VISIBLE_DEVICES"]["text"]
 
 
-def test_server_of_another_version(server: Server) -> None:
-    """A server that does not know the question is told to be of another version, not that there is none."""
+def test_server_of_another_version_is_named(server: Server) -> None:
+    """A server that does not know the request is reported as another version, not as missing."""
     code, found = doctor(server, JUPYTER_GPU_URL=f"{server.url}jupyter-gpu/api/", JUPYTER_GPU_TOKEN=server.token)
     assert code == ERROR
     assert "another version of jupyter-gpu" in found["server"]["text"]
 
 
-def test_kernel_without_the_guard(server: Server) -> None:
-    """A kernel that names its own provisioner, or that is started in an unknown way, is named, with the reason."""
+def test_kernel_without_the_guard_is_named(server: Server) -> None:
+    """A kernel with its own provisioner, or started in an unknown way, is named with the reason."""
     import sys
 
     specs = server.folder / ".local" / "share" / "jupyter" / "kernels"
@@ -257,8 +257,8 @@ def test_kernel_without_the_guard(server: Server) -> None:
         assert "import it before the first CUDA call" in found["advice"]
 
 
-def test_text_on_a_narrow_terminal(tmp_path: Path) -> None:
-    """Without a server it works, too; lines fit, words are whole, and a summary comes last. Nothing is changed."""
+def test_text_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    """It works without a server, too; lines fit, words are whole, and a summary comes last. Nothing is changed."""
     from subprocess import run
     from sys import executable
 

@@ -1,4 +1,4 @@
-"""`%gpu` in a kernel of the server, in one that knows nothing of it, and its words as they are completed."""
+"""`%gpu` in a kernel of the server, in one that the server does not know, and its completion."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("give_back")
 
 @pytest.fixture(scope="module")
 def kernel(server: Server) -> Iterator[Kernel]:
-    """In which nothing was imported or loaded."""
+    """Start a kernel in which nothing was imported or loaded."""
     with server.kernel() as running:
         yield running
 
 
 def plain(kernel: Kernel, line: str) -> str:
-    """The text of what a cell with that magic shows."""
+    """Return the text that a cell with the magic shows."""
     kernel.run(line)
     return str(kernel.results[-1]["text/plain"])
 
 
-def test_what_it_does(server: Server, kernel: Kernel) -> None:
-    """Without a word the status; an amount resizes, with options and variables; release gives all back."""
+def test_magic_shows_resizes_and_releases(server: Server, kernel: Kernel) -> None:
+    """Without arguments it shows the status; an amount resizes, with options and variables; release gives all back."""
     assert plain(kernel, "%gpu").startswith("0 of 4 GPUs attached")
     assert "<table>" in (plain(kernel, "%gpu 2"), kernel.results[-1]["text/html"])[1]
     assert server.status()["amounts"]["attached"] == 2000
@@ -49,7 +49,7 @@ def test_what_it_does(server: Server, kernel: Kernel) -> None:
     assert "%gpu 0.5 --memory 20GiB" in kernel.run("%gpu --help")
 
 
-def test_no_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
+def test_magic_need_not_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
     """--no-wait asks and returns; --timeout ends the wait with our error, and the request stands."""
     with serve(tmp_path, server.folder / "state", SOFT) as other:
         other.gpus(4)
@@ -73,8 +73,8 @@ def test_no_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
         ("%gpu 'half", "cannot be read: No closing quotation"),
     ],
 )
-def test_errors(kernel: Kernel, line: str, said: str) -> None:
-    """A line that makes no sense is our error, and changes nothing."""
+def test_invalid_line_is_our_error(kernel: Kernel, line: str, said: str) -> None:
+    """It changes nothing."""
     with pytest.raises(Failed) as failed:
         kernel.run(line)
     assert failed.value.kind == "InvalidRequest"
@@ -82,7 +82,7 @@ def test_errors(kernel: Kernel, line: str, said: str) -> None:
 
 
 def test_error_is_a_box(kernel: Kernel) -> None:
-    """It is shown as a sentence and the line that the user typed, without a line of IPython's source."""
+    """It shows a sentence and the line that the user typed, without a line of IPython's source."""
     kernel.client.execute("x = 1\n%gpu lots")
     while (message := kernel.client.get_iopub_msg(timeout=30))["msg_type"] != "error":
         pass
@@ -102,7 +102,7 @@ def test_error_is_a_box(kernel: Kernel) -> None:
         ("%gpu 2 --memory ", {"20GiB"}, {"--each"}),
     ],
 )
-def test_completion(kernel: Kernel, line: str, there: set[str], gone: set[str]) -> None:
+def test_magic_completes(kernel: Kernel, line: str, there: set[str], gone: set[str]) -> None:
     """Tab offers what can come next: amounts that the server has, commands, options, their values."""
     content = kernel.client.complete(line, reply=True, timeout=30)["content"]
     offered = {line[: content["cursor_start"]] + match for match in content["matches"]}
@@ -118,8 +118,8 @@ def test_all_options_are_offered() -> None:
     assert set(magic.VALUES) == set(magic.OPTIONS) - {"--no-wait"}
 
 
-def test_elsewhere(tmp_path: Path) -> None:
-    """In an IPython that no server started, `%load_ext jupyter_gpu` brings it; where no server is, it says so."""
+def test_extension_loads_elsewhere(tmp_path: Path) -> None:
+    """In an IPython that no server started, `%load_ext jupyter_gpu` loads it; without a server it says so."""
     script = tmp_path / "lines.ipy"
     script.write_text("%load_ext jupyter_gpu\n%gpu\n")
     command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(script)]
@@ -129,8 +129,8 @@ def test_elsewhere(tmp_path: Path) -> None:
     assert "Line 2: %gpu\n" in done.stdout
 
 
-def test_costs_nothing_at_the_start_of_a_kernel() -> None:
-    """Registering it loads nothing but its own module."""
+def test_registering_costs_nothing_at_the_start_of_a_kernel() -> None:
+    """It loads nothing but its own module."""
     code = (
         "import sys, logging, json, re, contextlib, pathlib; from jupyter_gpu.kernel.cuda import frameworks, guard\n"
         "before = set(sys.modules)\nfrom jupyter_gpu import magic\n"

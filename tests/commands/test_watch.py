@@ -31,7 +31,7 @@ WATCH = [sys.executable, "-m", "jupyter_gpu.cli", "watch"]
 
 
 class Screen:
-    """A terminal with `watch` in it, and all that was written on it."""
+    """A terminal that runs `watch`, and everything written on it."""
 
     def __init__(self, server: Server, columns: int, **env: str) -> None:
         self.master, self.slave = pty.openpty()
@@ -50,30 +50,30 @@ class Screen:
 
     @property
     def written(self) -> str:
-        """All of it."""
+        """Return everything written."""
         return b"".join(self._pieces).decode()
 
     @property
     def shown(self) -> list[str]:
-        """The lines of the last whole drawing."""
+        """Return the lines of the latest complete drawing."""
         last = [text for text in self.written.split("\x1b[H")[1:] if text.endswith("\x1b[J")][-1:]
         return re.sub("\x1b\\[[0-9;]*[mKJ]", "", last[0]).replace("\r", "").split("\n") if last else []
 
     def shows(self, text: str) -> None:
-        """Await that."""
+        """Wait until the drawing contains the text."""
         await_(lambda: any(text in line for line in self.shown))
 
     def resize(self, columns: int) -> None:
-        """As a person does with the window."""
+        """Resize the window, as a person does."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
 
     @property
     def echoes(self) -> bool:
-        """Whether what is typed is shown."""
+        """Return whether typed characters are shown."""
         return bool(termios.tcgetattr(self.slave)[3] & termios.ECHO)
 
     def close(self) -> None:
-        """At the end of a test."""
+        """Close the terminal at the end of a test."""
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.wait()
@@ -84,7 +84,7 @@ class Screen:
 
 @contextlib.contextmanager
 def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
-    """With `watch` in it."""
+    """Return a terminal that runs `watch`."""
     made = Screen(server, columns, **env)
     try:
         yield made
@@ -93,7 +93,7 @@ def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
 
 
 @pytest.mark.parametrize("inherited", [{}, {"COLUMNS": "80", "LINES": "24"}], ids=["plain", "JupyterLab's terminal"])
-def test_terminal(server: Server, inherited: dict[str, str]) -> None:
+def test_terminal_shows_changes_and_is_restored(server: Server, inherited: dict[str, str]) -> None:
     """It follows changes, fits every width, shows nothing that is typed, and leaves the terminal as it was.
 
     JupyterLab sets ``COLUMNS`` when it opens a terminal, and never again.
@@ -119,8 +119,8 @@ def test_terminal(server: Server, inherited: dict[str, str]) -> None:
         assert "Traceback" not in terminal.written
 
 
-def test_stopped_and_resumed(server: Server) -> None:
-    """Ctrl-Z gives the terminal back, and going on takes it again; an end by SIGTERM gives it back, too."""
+def test_watch_can_be_stopped_and_resumed(server: Server) -> None:
+    """Ctrl-Z gives the terminal back, and resuming takes it again; an end by SIGTERM gives it back, too."""
     with screen(server, NO_COLOR="1") as terminal:
         terminal.shows("0 of 4")
         terminal.process.send_signal(signal.SIGTSTP)
@@ -136,8 +136,8 @@ def test_stopped_and_resumed(server: Server) -> None:
         assert not re.search("\x1b\\[[0-9]+m", terminal.written)
 
 
-def test_dumb_terminal(server: Server) -> None:
-    """A terminal that cannot be drawn on gets lines, as a pipe does, and no escape sequence."""
+def test_dumb_terminal_gets_lines(server: Server) -> None:
+    """It gets the same lines as a pipe, and no escape sequence."""
     with screen(server, TERM="dumb") as terminal:
         await_(lambda: "0 of 4 GPUs attached" in terminal.written)
         server.gpus(1)
@@ -145,8 +145,8 @@ def test_dumb_terminal(server: Server) -> None:
         assert "\x1b" not in terminal.written
 
 
-def test_server_that_is_started_anew(tmp_path: Path) -> None:
-    """While the server is away that is said; when it is there again, the watch goes on."""
+def test_watch_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    """While the server is away that is shown; when it is back, the watch continues."""
     port = "--ServerApp.port_retries=50"
     with contextlib.ExitStack() as stack:
         with serve(tmp_path, tmp_path / "state", SOFT, port) as first:
@@ -160,8 +160,8 @@ def test_server_that_is_started_anew(tmp_path: Path) -> None:
             second.gpus(0)
 
 
-def test_lines_in_a_pipe(server: Server) -> None:
-    """Without a terminal there is one line for each change, and Ctrl-C ends it without a word."""
+def test_pipe_gets_lines(server: Server) -> None:
+    """Without a terminal there is one line for each change, and Ctrl-C ends it silently."""
     pipe = subprocess.PIPE
     with subprocess.Popen(WATCH, env=server.terminal, stdout=pipe, stderr=pipe, text=True) as watch:
         assert watch.stdout
@@ -176,7 +176,7 @@ def test_lines_in_a_pipe(server: Server) -> None:
         assert (watch.returncode, said) == (INTERRUPTED, "")
 
 
-def test_lines_of_json(server: Server) -> None:
+def test_pipe_gets_lines_of_json(server: Server) -> None:
     """With --json each line is an object like that of `status --json`."""
     with subprocess.Popen([*WATCH, "--json"], env=server.terminal, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
@@ -188,7 +188,7 @@ def test_lines_of_json(server: Server) -> None:
         watch.terminate()
 
 
-def test_reader_that_goes_away(server: Server) -> None:
+def test_watch_ends_with_its_reader(server: Server) -> None:
     """`jupyter gpu watch | head -1` ends at once, not at the next change, and without a traceback."""
     shell = f"{sys.executable} -m jupyter_gpu.cli watch | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -198,16 +198,16 @@ def test_reader_that_goes_away(server: Server) -> None:
     assert "0 of 4 GPUs attached" in done.stdout
 
 
-def test_no_server(tmp_path: Path) -> None:
-    """Where no server runs both say so at once, with 5."""
+def test_watch_without_a_server_fails(tmp_path: Path) -> None:
+    """`watch` and `wait` say so at once, with exit code 5."""
     for command in ("watch", "wait"):
         words = [sys.executable, "-m", "jupyter_gpu.cli", command]
         done = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
         assert (done.returncode, "No Jupyter server was found" in done.stderr) == (UNREACHABLE, True)
 
 
-def test_wait(server: Server, tmp_path: Path) -> None:
-    """`wait` ends with 0 when what others asked for is there, with 3 when the time is over; it asks for nothing."""
+def test_wait_ends_when_the_wish_is_met(server: Server, tmp_path: Path) -> None:
+    """`wait` ends with 0 when a wish made elsewhere is met, with 3 at the timeout; it asks for nothing itself."""
     assert server.cli("wait").stdout.splitlines()[0] == "0 of 4 GPUs attached"
     with serve(tmp_path, server.folder / "state", SOFT) as other:
         other.gpus(3)

@@ -29,8 +29,8 @@ VIEW = replace(
 SAMPLE = Sample(1.0, {"GPU-1": GpuLoad(52.4, 40 * GIB)}, {"GPU-2": replace(SHARE, uuid="GPU-2")})
 
 
-def test_whole_screen() -> None:
-    """Title and clock, the sentence, and for each GPU its load, its memory, its share and its users."""
+def test_whole_screen_is_drawn() -> None:
+    """It has a title and clock, the sentence, and for each GPU its load, memory, share and users."""
     shown = lines("GPUs of http://x/", "12:00:00", VIEW, SAMPLE, "", Style(100))
     assert shown[0] == "GPUs of http://x/" + " " * 75 + "12:00:00"
     assert shown[3] == "GPU 0  ████████░░░░░░░░  52 %  ████░░░░    40 GiB of 80 GiB    NVIDIA H100 80GB HBM3"
@@ -50,7 +50,7 @@ def test_whole_screen() -> None:
         (24, ("52 %",), "NVIDIA"),
     ],
 )
-def test_narrow(columns: int, there: tuple[str, ...], gone: str) -> None:
+def test_narrow_screen_drops_the_least_important(columns: int, there: tuple[str, ...], gone: str) -> None:
     """The least important is left out first."""
     shown = lines("t", "c", VIEW, SAMPLE, "", Style(columns))
     line = next(line for line in shown if line.startswith("GPU 0"))
@@ -58,7 +58,7 @@ def test_narrow(columns: int, there: tuple[str, ...], gone: str) -> None:
     assert gone not in line
 
 
-def test_plain() -> None:
+def test_plain_screen_has_no_escapes() -> None:
     """Without UTF-8 all is ASCII; without colour there is no escape sequence; with it each part ends its own."""
     odd = replace(VIEW, gpus=(VIEW.gpus[0]._replace(users=(User(1, "naïve·…\x07"),)),))
     plain = lines("t", "c", odd, SAMPLE, "", Style(80, unicode=False))
@@ -69,35 +69,35 @@ def test_plain() -> None:
     assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9]*m", coloured))
 
 
-def test_lost() -> None:
-    """Why the server does not answer is said above what was so last."""
+def test_lost_server_is_explained() -> None:
+    """The reason is shown above the last known state."""
     shown = lines("t", "c", VIEW, None, "The server does not answer. It is tried again.", Style(30))[3:]
     assert shown[:2] == ["The server does not answer. It", "is tried again."]
     assert any(line.startswith("GPU 0") for line in shown)
 
 
-def test_share_of_which_nothing_is_known() -> None:
-    """A share without an account says how much of the GPU it is."""
+def test_share_without_an_account_shows_its_size() -> None:
+    """Such a share shows how much of the GPU it is."""
     half = replace(VIEW, gpus=(PodGpu(ONE, 500, GpuState.ATTACHED),))
     assert "       0.5 of it" in lines("t", "c", half, None, "", Style(80))
 
 
-def test_low_window() -> None:
-    """Where it has too few lines, the last one says how many are missing."""
+def test_low_window_counts_missing_lines() -> None:
+    """The last line tells how many are missing."""
     shown = lines("t", "c", VIEW, SAMPLE, "", Style(100, 5))
     assert (len(shown), shown[-1]) == (5, "... 7 more lines: make the window larger")
     assert lines("t", "c", VIEW, SAMPLE, "", Style(100, 10))[-1] == "... 2 more lines: make the window larger"
     assert lines("t", "c", VIEW, SAMPLE, "", Style(100, 11))[-1] == "Soft mode: nothing keeps programs from GPUs."
 
 
-def test_change() -> None:
-    """A change is one line: the sentence, and each GPU with its part, its state and its users."""
+def test_change_is_one_line() -> None:
+    """It has the sentence, and each GPU with its part, its state and its users."""
     assert change(VIEW).endswith("GPU 0: train.ipynb · GPU 1 (0.5 of it) draining")
     assert change(BARE) == "0 of 4 GPUs attached"
 
 
-def test_width() -> None:
-    """Wide characters take two columns, marks above others none; half of a wide one is not shown."""
+def test_width_counts_columns() -> None:
+    """Wide characters take two columns, combining marks none; half of a wide one is not shown."""
     assert [width(text) for text in ("ab", "日本", "e\u0301")] == [2, 4, 1]
     named = replace(BARE, gpus=(VIEW.gpus[0]._replace(users=(User(1, "x", notebook="日" * 40),)),))
     assert lines("t", "c", named, None, "", Style(20))[-1] == " " * 7 + "日" * 6 + ">"
@@ -107,8 +107,8 @@ texts = st.text(max_size=60)
 
 
 @given(views, texts, texts, st.integers(20, 200), st.none() | st.integers(4, 40), st.booleans())
-def test_fits(view: View, title: str, lost: str, columns: int, rows: int | None, unicode: bool) -> None:
-    """Whatever a view holds, nothing is wider or longer than the window, and nothing commands the terminal."""
+def test_view_always_fits(view: View, title: str, lost: str, columns: int, rows: int | None, unicode: bool) -> None:
+    """Whatever a view holds, nothing exceeds the window, and nothing sends commands to the terminal."""
     loads = {item.gpu.uuid: GpuLoad(float(i * 40 % 101), i * GIB) for i, item in enumerate(view.gpus)}
     shown = lines(title, "12:00:00", view, Sample(0.0, loads), lost, Style(columns, rows, unicode=unicode))
     assert all(width(line) <= columns and "\x1b" not in line and "\n" not in line for line in shown)

@@ -1,4 +1,4 @@
-"""One fixture: a backend that is not started, for each kind that this machine can have."""
+"""One fixture: a backend that is not started, for each kind that this machine can run."""
 
 import contextlib
 import tempfile
@@ -31,7 +31,7 @@ KINDS = [
 
 @pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane | Existing]:
-    """etcd and the API server, or a cluster that exists, where that is allowed."""
+    """Start etcd and the API server, or use a cluster that exists, where that is allowed."""
     if existing.choice().context:
         with borrowed() as cluster:
             yield cluster
@@ -42,13 +42,13 @@ def plane() -> Iterator[ControlPlane | Existing]:
 
 @pytest.fixture
 def beside() -> Beside:
-    """Nothing; a module can have its own."""
+    """Do nothing; a module can override it."""
     return contextlib.nullcontext
 
 
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, beside: Beside) -> Iterator[Make]:
-    """Several backends made in one test are servers of the same machine."""
+    """Return a function that makes backends; those made in one test are servers of the same machine."""
     if request.param == "kubernetes":
         from tests.backends_kubernetes.stage import Stage
 

@@ -1,4 +1,4 @@
-"""A backend that runs while a test plays with it, and views that are waited for: of whatever kind it is."""
+"""Runs backends of any kind for a test, and waits for their views."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ B = TypeVar("B", bound=Backend)
 
 @asynccontextmanager
 async def running(backend: B) -> AsyncIterator[B]:
-    """Started, its GPUs found, and stopped in the end."""
+    """Start the backend, wait for its GPUs, and stop it in the end."""
     await backend.start()
     try:
         await reaches(backend, lambda view: view.total > 0)
@@ -25,7 +25,7 @@ async def running(backend: B) -> AsyncIterator[B]:
 
 
 async def reaches(backend: Backend, condition: Callable[[View], bool]) -> View:
-    """The first view for which it is true."""
+    """Return the first view for which the condition holds."""
     found: asyncio.Queue[View] = asyncio.Queue()
     stop = backend.subscribe(found.put_nowait)
     try:

@@ -19,7 +19,7 @@ from .playing import reaches, running
 
 
 def run(make: Make, play: Callable[[Backend], Awaitable[None]], **options: object) -> None:
-    """One test: a backend of the kind, started."""
+    """Run a test with a backend of the kind, started."""
 
     async def whole() -> None:
         async with running(make(**options)) as backend:
@@ -28,8 +28,8 @@ def run(make: Make, play: Callable[[Backend], Awaitable[None]], **options: objec
     asyncio.run(whole())
 
 
-def test_a_new_pod_has_nothing_and_says_what_there_is(make: Make) -> None:
-    """The first view: no GPU, the machine's amounts, the steps of the slider, an instance."""
+def test_new_pod_has_nothing_and_its_view_shows_the_machine(make: Make) -> None:
+    """The first view has no GPU, the machine's amounts, the steps of the slider and an instance."""
 
     async def play(backend: Backend) -> None:
         view = backend.view()
@@ -44,8 +44,8 @@ def test_a_new_pod_has_nothing_and_says_what_there_is(make: Make) -> None:
     run(make, play)
 
 
-def test_a_wish_is_recorded_decided_and_attached(make: Make) -> None:
-    """The answer of a request is the view after it, with one card for each GPU."""
+def test_wish_is_recorded_decided_and_attached(make: Make) -> None:
+    """The answer to a request is the view after it, with one card for each GPU."""
 
     async def play(backend: Backend) -> None:
         for amount in (1000, 3000, 2000, 500, 0):
@@ -60,7 +60,7 @@ def test_a_wish_is_recorded_decided_and_attached(make: Make) -> None:
 
 
 def test_pieces_are_on_different_gpus(make: Make) -> None:
-    """`each` cuts the amount."""
+    """`each` divides the amount."""
 
     async def play(backend: Backend) -> None:
         view = await backend.request(Wish(1500, each=500))
@@ -69,7 +69,7 @@ def test_pieces_are_on_different_gpus(make: Make) -> None:
     run(make, play)
 
 
-def test_each_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> None:
+def test_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> None:
     """Generations count the user's changes."""
 
     async def play(backend: Backend) -> None:
@@ -80,8 +80,8 @@ def test_each_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> No
     run(make, play)
 
 
-def test_leases_on_top(make: Make) -> None:
-    """Blocks and what is asked for beside them, on every kind: what is recorded keeps the base and all else."""
+def test_leases_add_to_the_base(make: Make) -> None:
+    """With leases and a request beside them, what is recorded keeps the base and all else."""
 
     class Seen:
         async def check(self, owner: Owner) -> None:
@@ -111,8 +111,8 @@ def test_leases_on_top(make: Make) -> None:
     run(make, play)
 
 
-def test_a_stale_generation_changes_nothing(make: Make) -> None:
-    """A client that did not see the latest wish cannot replace it unawares."""
+def test_stale_generation_changes_nothing(make: Make) -> None:
+    """A client that did not see the latest wish cannot replace it unknowingly."""
 
     async def play(backend: Backend) -> None:
         before = await backend.request(Wish(1000), generation=0)
@@ -135,8 +135,8 @@ def test_a_stale_generation_changes_nothing(make: Make) -> None:
         (Wish(2000, each=500), Infeasible),
     ],
 )
-def test_what_can_never_be_is_refused_and_nothing_is_recorded(make: Make, wish: Wish, error: type[GpuError]) -> None:
-    """The wish before it stands, with what was attached for it."""
+def test_infeasible_wish_is_refused_and_not_recorded(make: Make, wish: Wish, error: type[GpuError]) -> None:
+    """The previous wish stands, with what was attached for it."""
 
     async def play(backend: Backend) -> None:
         before = await backend.request(Wish(1000))
@@ -147,8 +147,8 @@ def test_what_can_never_be_is_refused_and_nothing_is_recorded(make: Make, wish: 
     run(make, play, limit=2000)
 
 
-def test_a_limit_shows_in_the_view(make: Make) -> None:
-    """The slider ends at the limit; a limit above what there is means what there is."""
+def test_limit_shows_in_the_view(make: Make) -> None:
+    """The slider ends at the limit; a limit above the machine's amount means that amount."""
 
     async def play(backend: Backend) -> None:
         assert backend.view().steps[-1] == backend.view().limit
@@ -157,8 +157,8 @@ def test_a_limit_shows_in_the_view(make: Make) -> None:
     run(make, play, limit=9000)
 
 
-def test_more_than_is_free_is_partly_granted_and_completed_later(make: Make) -> None:
-    """Two servers: the second waits in line, keeps what it got, and is served when the first gives back."""
+def test_wish_beyond_what_is_free_is_granted_in_part_and_completed_later(make: Make) -> None:
+    """The second of two servers waits in the queue, keeps what it got, and is served when the first gives back."""
 
     async def play(first: Backend) -> None:
         await first.request(Wish(2000))
@@ -175,8 +175,8 @@ def test_more_than_is_free_is_partly_granted_and_completed_later(make: Make) -> 
     run(make, play)
 
 
-def test_first_come_first_served_within_a_priority(make: Make) -> None:
-    """Three servers want the same GPUs; they are served in the order in which they asked, but the urgent one first."""
+def test_queue_is_first_come_first_served_within_a_priority(make: Make) -> None:
+    """Of three servers that want the same GPUs, the urgent one is served first, the others in the order of asking."""
 
     async def play(holder: Backend) -> None:
         await holder.request(Wish(3000))
@@ -192,8 +192,8 @@ def test_first_come_first_served_within_a_priority(make: Make) -> None:
     run(make, play)
 
 
-def test_a_wish_can_be_taken_back_while_it_waits(make: Make) -> None:
-    """Cancelling leaves the line, and whoever is behind moves up."""
+def test_waiting_wish_can_be_cancelled(make: Make) -> None:
+    """Cancelling leaves the queue, and those behind move up."""
 
     async def play(holder: Backend) -> None:
         await holder.request(Wish(3000))
@@ -206,8 +206,8 @@ def test_a_wish_can_be_taken_back_while_it_waits(make: Make) -> None:
     run(make, play)
 
 
-def test_views_are_told_in_order_and_only_when_they_change(make: Make) -> None:
-    """Versions rise by one; two views that follow each other differ in more than the version."""
+def test_views_are_published_in_order_and_only_on_change(make: Make) -> None:
+    """Versions rise by one; consecutive views differ in more than the version."""
 
     async def play(backend: Backend) -> None:
         seen: list[View] = []
@@ -228,8 +228,8 @@ def test_views_are_told_in_order_and_only_when_they_change(make: Make) -> None:
     run(make, play)
 
 
-def test_a_listener_that_fails_harms_nobody(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """The others hear of the view all the same, and the log tells of the failure."""
+def test_failing_listener_affects_no_other(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """The others get the view all the same, and the failure is logged."""
 
     async def play(backend: Backend) -> None:
         def bad(_: View) -> None:
@@ -246,7 +246,7 @@ def test_a_listener_that_fails_harms_nobody(make: Make, caplog: pytest.LogCaptur
 
 
 def test_many_requests_at_once_end_in_the_last_one(make: Make) -> None:
-    """200 requests in one moment: each is answered, generations count them, and nothing is left over."""
+    """Of 200 concurrent requests each is answered, generations count them, and nothing is left over."""
 
     async def play(backend: Backend) -> None:
         amounts = [1000 * (number % 4) for number in range(200)]
@@ -259,8 +259,8 @@ def test_many_requests_at_once_end_in_the_last_one(make: Make) -> None:
     run(make, play)
 
 
-def test_a_request_whose_caller_goes_away_is_done_wholly_or_not_at_all(make: Make) -> None:
-    """A browser that closes its tab leaves no half of a resize behind, and the next request works."""
+def test_request_of_a_vanished_caller_is_done_wholly_or_not_at_all(make: Make) -> None:
+    """A browser that closes its tab leaves no half-done resize behind, and the next request works."""
 
     async def play(backend: Backend) -> None:
         for _ in range(20):
@@ -275,8 +275,8 @@ def test_a_request_whose_caller_goes_away_is_done_wholly_or_not_at_all(make: Mak
     run(make, play)
 
 
-def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
-    """One load for each attached GPU; none when nothing is attached."""
+def test_sample_has_the_load_of_the_pods_gpus_alone(make: Make) -> None:
+    """It has one load for each attached GPU, and none when nothing is attached."""
 
     async def play(backend: Backend) -> None:
         assert (await backend.sample()).loads == {}
@@ -289,7 +289,7 @@ def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
 
 
 def test_details_are_of_the_pods_gpus_alone(make: Make) -> None:
-    """A sample covers each attached GPU; none when nothing is attached."""
+    """They cover each attached GPU, and none when nothing is attached."""
 
     async def play(backend: Backend) -> None:
         assert (await backend.details()).gpus == {}
@@ -302,7 +302,7 @@ def test_details_are_of_the_pods_gpus_alone(make: Make) -> None:
 
 
 def test_nothing_blocks_the_event_loop(make: Make) -> None:
-    """While requests are worked on the loop goes on: no pause is anywhere near the time of a look at /proc."""
+    """While requests are processed the loop keeps running: no pause comes near the time of a scan of /proc."""
 
     async def play(backend: Backend) -> None:
         loop = asyncio.get_running_loop()
@@ -324,8 +324,8 @@ def test_nothing_blocks_the_event_loop(make: Make) -> None:
     run(make, play)
 
 
-def test_after_the_end_nothing_is_granted(make: Make) -> None:
-    """A stopped backend says so, can be stopped again, and its GPUs are free."""
+def test_stopped_backend_grants_nothing(make: Make) -> None:
+    """It reports that it is stopped, can be stopped again, and its GPUs are free."""
 
     async def play(first: Backend) -> None:
         await first.request(Wish(3000))
@@ -339,7 +339,7 @@ def test_after_the_end_nothing_is_granted(make: Make) -> None:
     run(make, play)
 
 
-def test_whoever_cannot_await_can_wait_for_the_guard(make: Make) -> None:
+def test_caller_that_cannot_await_can_wait_for_the_guard(make: Make) -> None:
     """After the first step of the start a caller may block the loop until the pod is guarded."""
 
     async def whole() -> None:

@@ -1,6 +1,6 @@
-"""Information about time shares that every backend gives its user: the same tests on each.
+"""The information about time shares that every backend gives its user: the same tests on each.
 
-On one machine the servers have their arbiter. For the cluster one is beside the stage, as the node plugin has it: it
+On one machine the servers have their arbiter. For the cluster one runs beside the stage, as the node plugin has it: it
 serves what the stage attaches, and writes the files that the pods see.
 """
 
@@ -35,13 +35,13 @@ TOTALS = ("guaranteed", "borrowed", "idle", "overrun", "switching", "waited", "t
 
 @pytest.fixture
 def beside() -> Beside:
-    """Somebody who hands out turns."""
+    """Run an arbiter where the backend has none of its own."""
     return serving
 
 
 @contextlib.contextmanager
 def serving(stage: Stage) -> Iterator[None]:
-    """The node's arbiter, in the thread of the stage."""
+    """Run the node's arbiter, in the thread of the stage."""
 
     async def begin() -> asyncio.Task[None]:
         return asyncio.create_task(follow(stage))
@@ -71,7 +71,7 @@ async def follow(stage: Stage) -> None:
 
 
 def attached(stage: Stage) -> Mapping[str, Mapping[str, PlacedShare]]:
-    """By GPU and pod."""
+    """Return what is attached, by GPU and pod."""
     found: dict[str, dict[str, PlacedShare]] = {}
     for uid, has in stage.attached.items():
         for share in has.shares:
@@ -80,7 +80,7 @@ def attached(stage: Stage) -> Mapping[str, Mapping[str, PlacedShare]]:
 
 
 def run(make: Make, play: Callable[[Backend], Awaitable[None]]) -> None:
-    """One test: a backend of the kind, started."""
+    """Run a test with a backend of the kind, started."""
 
     async def whole() -> None:
         async with running(make()) as backend:
@@ -90,7 +90,7 @@ def run(make: Make, play: Callable[[Backend], Awaitable[None]]) -> None:
 
 
 async def samples(backend: Backend) -> AsyncGenerator[Sample, None]:
-    """One after the other, as whoever looks at the panel has them, until it has seen enough."""
+    """Yield samples, as a viewer of the panel gets them, until it has enough."""
     async with asyncio.timeout(PATIENCE):
         while True:
             yield await backend.sample()
@@ -98,7 +98,7 @@ async def samples(backend: Backend) -> AsyncGenerator[Sample, None]:
 
 
 async def shown(backend: Backend, condition: Callable[[Mapping[str, ShareUse]], object]) -> Mapping[str, ShareUse]:
-    """The shares of the first sample for which it is true."""
+    """Return the shares of the first sample for which the condition holds."""
     async with contextlib.aclosing(samples(backend)) as seen:
         async for sample in seen:
             if condition(sample.shares):
@@ -107,12 +107,12 @@ async def shown(backend: Backend, condition: Callable[[Mapping[str, ShareUse]], 
 
 
 def amounts(shares: Mapping[str, ShareUse], milli: int) -> bool:
-    """Whether there is one share, of that much."""
+    """Return whether there is exactly one share, of that amount."""
     return [share.allocated for share in shares.values()] == [milli]
 
 
 def sound(share: ShareUse, uuid: str, milli: int) -> None:
-    """Every field is within its bounds."""
+    """Return whether every field is within its bounds."""
     assert (share.uuid, share.allocated) == (uuid, milli)
     assert 1 <= share.effective <= 1000
     assert all(getattr(share, name) >= 0 for name in TOTALS)
@@ -126,8 +126,8 @@ def sound(share: ShareUse, uuid: str, milli: int) -> None:
     assert ShareUse.from_json(share.to_json()) == share
 
 
-def test_a_share_is_shown_from_when_it_is_attached_until_it_is_given_back(make: Make) -> None:
-    """With all of its fields; there is nothing to show before and after."""
+def test_share_is_shown_while_it_is_attached(make: Make) -> None:
+    """It has all of its fields; there is nothing to show before and after."""
 
     async def play(backend: Backend) -> None:
         assert (await backend.sample()).shares == {}
@@ -144,8 +144,8 @@ def test_a_share_is_shown_from_when_it_is_attached_until_it_is_given_back(make: 
     run(make, play)
 
 
-def test_what_nobody_uses_is_saved_up_to_the_cap(make: Make) -> None:
-    """The bank of a share that rests grows, and says when the next of it is lost."""
+def test_unused_time_is_saved_up_to_the_cap(make: Make) -> None:
+    """The bank of an idle share grows, and tells when the next part of it expires."""
 
     async def play(backend: Backend) -> None:
         await backend.request(Wish(500))
@@ -159,8 +159,8 @@ def test_what_nobody_uses_is_saved_up_to_the_cap(make: Make) -> None:
     run(make, play)
 
 
-def test_a_whole_gpu_is_no_share(make: Make) -> None:
-    """It is shown as one as soon as it becomes one, with what it is then, and no longer."""
+def test_whole_gpu_is_no_share(make: Make) -> None:
+    """It is shown as a share as soon as it becomes one, with what it has then, and no longer."""
 
     async def play(backend: Backend) -> None:
         await backend.request(Wish(1000))
@@ -176,7 +176,7 @@ def test_a_whole_gpu_is_no_share(make: Make) -> None:
 
 
 def test_each_share_of_several_gpus_is_shown(make: Make) -> None:
-    """By the uuid of its GPU; a whole one beside a half is not among them."""
+    """They are listed by the UUID of their GPU; a whole GPU beside a half is not among them."""
 
     async def play(backend: Backend) -> None:
         view = await backend.request(Wish(1000, each=500))
@@ -191,8 +191,8 @@ def test_each_share_of_several_gpus_is_shown(make: Make) -> None:
     run(make, play)
 
 
-def test_how_many_others_share_the_gpu_is_shown_and_never_who(make: Make) -> None:
-    """Both see one other; when that gives back, none."""
+def test_number_of_other_shares_is_shown_but_not_their_owners(make: Make) -> None:
+    """Both see one other; when that one gives back, none."""
 
     async def play(first: Backend) -> None:
         async with contextlib.AsyncExitStack() as others:

@@ -1,6 +1,6 @@
 """The notebooks of docs/examples, run in real kernels of a real server on simulated GPUs.
 
-`python -m tests.docs.gallery` runs them and stores what they say; a test holds what is stored against a new run.
+`python -m tests.docs.gallery` runs them and stores their outputs; a test compares these with a new run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def notebooks() -> list[Path]:
 
 
 def run(path: Path, server: Server, neighbour: Server) -> list[str]:
-    """Return what each code cell says; an error in one is raised.
+    """Return the output of each code cell; raise if one fails.
 
     Before a cell tagged `neighbour-takes-3`, another server takes three of the four GPUs. While one tagged
     `neighbour-leaves` runs, it gives them back.
@@ -61,7 +61,7 @@ def servers(folder: Path) -> Iterator[tuple[Server, Server]]:
 
 
 def run_cell(kernel: Kernel, source: str) -> str:
-    """Return what a cell prints and what it results in, as text, without progress bars; raise where it fails."""
+    """Return what a cell prints and its result, as text, without progress bars; raise if it fails."""
     said = []
 
     def hear(message: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def stored(path: Path) -> list[str]:
-    """Return what each code cell said when the notebook was last stored."""
+    """Return the stored output of each code cell."""
     return ["".join(output["text"]) for cell in code_cells(path) for output in cell["outputs"] or [{"text": ""}]]
 
 
@@ -101,7 +101,7 @@ def store(path: Path, said: list[str]) -> None:
 
 
 def main() -> None:
-    """Run all of them and store what they say."""
+    """Run all of them and store their outputs."""
     with tempfile.TemporaryDirectory(prefix="jg-") as folder, servers(Path(folder)) as pair:
         for path in notebooks():
             print(path.name, flush=True)

@@ -1,4 +1,4 @@
-"""The documentation says what is true: every setting, error, option, link and example is held against the program."""
+"""The documentation is true: every setting, error, option, link and example is compared with the program."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def named(path: Path) -> str:
-    """Of a page, as the id of a test."""
+    """Return the id of a test of a page."""
     return str(path.relative_to(ROOT))
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """Code blocks of one language; "" is a terminal."""
+    """Return the code blocks of one language; "" is a terminal."""
     return [code for name, code in FENCE.findall(text) if name == language]
 
 
 def first_cells(text: str, heading: str) -> list[str]:
-    """First column of the first table below ``heading``, without its head."""
+    """Return the first column of the first table below ``heading``, without its head."""
     section = text.partition(f"\n{heading}\n")[2]
     rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert rows, heading
@@ -56,13 +56,13 @@ def first_cells(text: str, heading: str) -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """How a heading is linked to, by GitHub's rule."""
+    """Return the anchor of a heading, by GitHub's rule."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links(page: Path) -> None:
-    """Every relative link and picture leads to a file, and to a heading in it where it names one."""
+def test_links_lead_to_files(page: Path) -> None:
+    """Every relative link and picture leads to a file, and to a heading in it if it names one."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
     for target in targets:
@@ -83,7 +83,7 @@ def test_every_page_is_linked() -> None:
         assert page.name == "README.md" or f"({named(page)})" in readme
 
 
-def test_settings() -> None:
+def test_every_setting_is_documented() -> None:
     """The admin guide has one row for each setting, with its default."""
     rows = dict(re.findall(r"^\| `c\.GpuExtension\.(\w+)` \| `(.*?)` \|", ADMIN_GUIDE, re.MULTILINE))
     traits = GpuExtension.class_own_traits(config=True)
@@ -93,7 +93,7 @@ def test_settings() -> None:
     }
 
 
-def test_rules_of_time_shares() -> None:
+def test_every_rule_of_time_shares_is_documented() -> None:
     """The admin guide has one row for each rule, with its default."""
     units = {"ms": 1_000, "s": 1_000_000, "MiB": 1, "": 1}
     rows = re.findall(r"^\| `(timing|elastic|penalties)\.(\w+)` \| ([\d.]+) ?(\w*) \|", ADMIN_GUIDE, re.MULTILINE)
@@ -108,7 +108,7 @@ def test_rules_of_time_shares() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_settings_in_examples(page: Path) -> None:
+def test_settings_in_examples_are_valid(page: Path) -> None:
     """Settings in examples exist and accept the value that is shown."""
     text = page.read_text(encoding="utf-8")
     for name, value in re.findall(r"c\.GpuExtension\.(\w+) = (\S+)", text):
@@ -118,14 +118,14 @@ def test_settings_in_examples(page: Path) -> None:
 
 
 def errors(cls: type[GpuError] = GpuError) -> Iterator[type[GpuError]]:
-    """All classes that users can meet."""
+    """Return all error classes that users can meet."""
     for below in cls.__subclasses__():
         if below.__module__.startswith("jupyter_gpu"):
             yield below
             yield from errors(below)
 
 
-def test_errors() -> None:
+def test_every_error_is_documented() -> None:
     """The user guide has one row for each error, in whatever module it is."""
     for module in pkgutil.walk_packages(jupyter_gpu.__path__, "jupyter_gpu."):
         if not module.name.endswith("__main__"):
@@ -133,8 +133,8 @@ def test_errors() -> None:
     assert sorted(first_cells(USER_GUIDE, "## Errors")) == sorted(f"`{cls.__name__}`" for cls in errors())
 
 
-def test_exit_codes() -> None:
-    """The user guide and the help have the exit codes of the command."""
+def test_exit_codes_are_documented() -> None:
+    """The user guide and the help list the exit codes of the command."""
     codes = [exits.DONE, exits.ERROR, exits.USAGE, exits.WAITING, exits.DRAINING, exits.UNREACHABLE, exits.INTERRUPTED]
     assert first_cells(USER_GUIDE, "## In a terminal") == [str(code) for code in codes]
     assert re.findall(r"(\d+) (?:done|error|wrong|waiting|given|no|Ctrl)", command_line().epilog or "") == [
@@ -142,22 +142,22 @@ def test_exit_codes() -> None:
     ]
 
 
-def test_phases() -> None:
+def test_phases_are_documented() -> None:
     """The user guide names every phase."""
     line = re.search(r"^status\.phase .*: (.*)$", USER_GUIDE, re.MULTILINE)
     assert line
     assert sorted(line[1].split(", ")) == sorted(Phase)
 
 
-def test_sentences() -> None:
-    """The sentences that are explained are sentences that are said."""
+def test_explained_sentences_exist() -> None:
+    """The program prints each sentence that is explained."""
     said = {case["sentence"] for case in golden.load("sentences")}
     assert set(first_cells(USER_GUIDE, "## The panel")) <= said
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=named)
-def test_commands(page: Path) -> None:
-    """Commands in examples are understood; scripts that are named can be run."""
+def test_commands_in_examples_are_valid(page: Path) -> None:
+    """Commands are understood; scripts that are named can be run."""
     for code in blocks(page.read_text(encoding="utf-8"), ""):
         for line in code.splitlines():
             words = shlex.split(line.partition(" | ")[0], comments=True)
@@ -168,8 +168,8 @@ def test_commands(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=named)
-def test_examples(page: Path) -> None:
-    """Python examples compile, and call functions that exist with arguments that these take."""
+def test_python_examples_are_valid(page: Path) -> None:
+    """They compile, and call functions that exist with arguments that these take."""
     for code in blocks(page.read_text(encoding="utf-8"), "python"):
         tree = compile(code, str(page), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         assert isinstance(tree, ast.Module)
@@ -183,14 +183,14 @@ def test_examples(page: Path) -> None:
 
 
 def check_call(call: ast.Call, function: ast.Attribute) -> None:
-    """A call of a method of `gpu` binds to its signature."""
+    """Check that a call of a method of `gpu` binds to its signature."""
     if isinstance(function.value, ast.Name) and function.value.id == "gpu":
         keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
         inspect.signature(getattr(Gpu, function.attr)).bind(None, *call.args, **keywords)
 
 
-def test_version() -> None:
-    """The changelog speaks of the version that is built."""
+def test_changelog_has_the_version() -> None:
+    """The changelog has a section for the version that is built."""
     version = json.loads((ROOT / "labextension" / "package.json").read_text(encoding="utf-8"))["version"]
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0].split()[-1] == version

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a broken link, and asks nothing of a network."""
+"""The documentation as a site: it builds without a broken link, and loads nothing from a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build(target: Path, *, config: Path = ROOT / "mkdocs.yml") -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
+    """Build the site; return its folder."""
     target = tmp_path_factory.mktemp("site")
     done = build(target)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Loads(HTMLParser):
-    """Addresses that a browser fetches to show a page."""
+    """Collects the addresses that a browser fetches to show a page."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Loads(HTMLParser):
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect what this element fetches; links that people follow and canonical addresses are none."""
+        """Collect what an element fetches; links that people follow and canonical addresses are not fetched."""
         values = {name: value or "" for name, value in attrs}
         if tag in ("script", "img", "iframe", "source") and "src" in values:
             self.found.append(values["src"])
@@ -49,7 +49,7 @@ class Loads(HTMLParser):
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    """No font, script, style or picture comes from another server, and all of them are there."""
+    """All fonts, scripts, styles and pictures come from this server, and exist."""
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 15
     for page in pages:
@@ -64,7 +64,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_every_notebook_is_a_page(site: Path) -> None:
-    """It shows what the code said, and can be downloaded."""
+    """It shows the outputs, and can be downloaded."""
     for path in [*notebooks(), ROOT / "binder" / "demo.ipynb"]:
         page = (site / "examples" / f"{path.stem}.html").read_text(encoding="utf-8")
         assert f'href="{path.name}"' in page
@@ -73,7 +73,7 @@ def test_every_notebook_is_a_page(site: Path) -> None:
 
 
 def test_both_palettes_have_their_picture(site: Path) -> None:
-    """The screenshot follows the palette that the reader chose."""
+    """The screenshot follows the reader's palette."""
     page = (site / "index.html").read_text(encoding="utf-8")
     for ending in ("images/light.png#only-light", "images/dark.png#only-dark"):
         assert f'src="{ending}"' in page
@@ -81,8 +81,8 @@ def test_both_palettes_have_their_picture(site: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["no-such-page.md", "user-guide.md#no-such-heading", "../no-such-file"])
-def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
-    """A page, a heading or a file outside docs/ that is not there."""
+def test_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
+    """This holds for a missing page, a missing heading, and a missing file outside docs/."""
     docs = shutil.copytree(ROOT / "docs", tmp_path / "docs")
     config = tmp_path / "mkdocs.yml"
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_lists_are_read_alike_by_github_and_by_the_site(page: Path) -> None:
+def test_lists_render_alike_on_github_and_the_site(page: Path) -> None:
     """A further paragraph of a list item is indented by four spaces, and an empty line stands before a list."""
     text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert not re.findall(r"\n\n {1,3}\S.*", text)

@@ -1,4 +1,4 @@
-"""The documentation describes the source tree as it is: tables and pictures, and every file, folder and name."""
+"""The documentation describes the source tree as it is: tables, pictures, and every file, folder and name."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def missing(text: str) -> list[str]:
 
 
 def ends(name: str, known: set[str]) -> bool:
-    """Tell whether one of the known paths ends with a name."""
+    """Return whether one of the known paths ends with a name."""
     return any(path.endswith(f"/{name}") for path in known)
 
 
 def is_module(name: str) -> bool:
-    """Tell whether there is a module of that name in any package."""
+    """Return whether there is a module of that name in any package."""
     return any(module.endswith(f".{name}") for module in MODULES)
 
 
@@ -69,13 +69,13 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_pictures_and_tables_are_up_to_date() -> None:
-    """They show the source as it is; ``python -m scripts.lib.rooms`` makes them anew."""
+    """They show the current source; ``python -m scripts.lib.rooms`` makes them anew."""
     old = [named(path) for path, text in rooms.files() if path.read_text(encoding="utf-8") != text]
     assert old == []
 
 
 def test_every_module_has_its_line() -> None:
-    """In one of the tables, with a sentence."""
+    """It is in one of the tables, with a sentence."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `[\w/]+` \| \S.*\. \|$", page, re.MULTILINE)
     headings = re.findall(r"^### `[\w/]+/`$", page, re.MULTILINE)
@@ -83,13 +83,13 @@ def test_every_module_has_its_line() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
-def test_names_of_the_source_are_right(page: Path) -> None:
-    """No page names a file, a folder or a module that is not there."""
+def test_names_of_the_source_exist(page: Path) -> None:
+    """No page names a file, a folder or a module that does not exist."""
     assert missing(page.read_text(encoding="utf-8")) == []
 
 
-def test_names_of_modules_in_the_gate_are_right() -> None:
-    """Its comments name the Python modules that they speak of, by paths that are there."""
+def test_python_modules_named_in_the_gate_exist() -> None:
+    """The comments of the gate name Python modules by paths that exist."""
     folder = ROOT / "node_plugin" / "gate"
     named = {name for path in folder.rglob("*.[chS]") for name in re.findall(r"[\w/]+\.py\b", path.read_text())}
     assert len(named) >= 4
@@ -100,13 +100,13 @@ def test_names_of_modules_in_the_gate_are_right() -> None:
     "text",
     ["`limits.py`", "`server/doors.py`", "`shares/turns/`", "`agent/plan`", "`offences.DOUBT`", "jupyter_gpu.routes"],
 )
-def test_wrong_names_would_be_seen(text: str) -> None:
-    """However they are written."""
+def test_wrong_name_is_found(text: str) -> None:
+    """It is found however it is written."""
     assert missing(f"As {text} says")
 
 
 def test_questions_lead_to_files() -> None:
-    """Ten questions, each with the file that answers it, and in it the name that is given."""
+    """Each of ten questions has the file that answers it, and the name that is given is in it."""
     found = rows("## Find your way")
     assert len(found) == 10
     for question, answer in found:
@@ -119,8 +119,8 @@ def test_questions_lead_to_files() -> None:
         assert all(f"/{name}" in FILES for name in re.findall(r"`([^`]*/[^`]*)`", answer)), answer
 
 
-def test_the_walk_of_an_amount() -> None:
-    """Each room is there, with the files that are named, and none is passed twice."""
+def test_walk_of_an_amount_passes_no_room_twice() -> None:
+    """Each room exists, with the files that are named."""
     found = rows("### From the slider to the device program")
     folders = [re.sub("`", "", folder) for _, folder, _ in found]
     assert [int(number) for number, _, _ in found] == list(range(1, len(found) + 1))

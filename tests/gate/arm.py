@@ -1,6 +1,6 @@
-"""The gate for aarch64, where QEMU emulates that: one process of it, or a machine with Debian's kernel.
+"""The gate on aarch64, emulated by QEMU: as a process, or in a machine with Debian's kernel.
 
-Its emulation of a process has no restartable sequences, as an older C library has none; that of a machine has them.
+QEMU's emulation of a process has no restartable sequences, like an older C library; that of a machine has them.
 """
 
 import shutil
@@ -23,7 +23,7 @@ FILE, FOLDER = 0o100755, 0o40755
 
 
 class Arm:
-    """All that is built for it, in a folder."""
+    """The gate, the driver and the programs for aarch64, built in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.gate, self.client, self._folder = folder / "gate", folder / "client", folder
@@ -34,14 +34,14 @@ class Arm:
         self.entries = build_entries(folder / "entries", self._driver, CC)
 
     def process(self, *arguments: str | Path, **env: str) -> list[str]:
-        """Return the command that runs it in a process; ``env`` is for the emulated program alone."""
+        """Return the command that runs a program in an emulated process; ``env`` is for that program alone."""
         own = [word for name, value in env.items() for word in ("-E", f"{name}={value}")]
         return ["qemu-aarch64", "-L", str(TREE), *own, *map(str, arguments)]
 
     def machine(self, *runs: str) -> list[str]:
-        """Start a machine that runs each of these; return the lines that they said.
+        """Start a machine that runs each of these commands; return the lines that they print.
 
-        A run is words; variables come first, and the program "/entries" is there.
+        A command may begin with variables; the test program is "/entries".
         """
         command(CC, "-O1", "-w", PROGRAMS / "init.c", "-o", self._folder / "init")
         files = {f"lib/{name}": (TREE / "lib" / name).read_bytes() for name in LIBRARIES}
@@ -61,7 +61,7 @@ class Arm:
 
 
 def _archive(files: Iterable[tuple[str, bytes, int]]) -> bytes:
-    """Return them as the kernel unpacks them (cpio, "newc")."""
+    """Return the files as an archive that the kernel unpacks (cpio, "newc")."""
     made = b""
     for number, (name, data, mode) in enumerate([*files, ("TRAILER!!!", b"", 0)]):
         fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)

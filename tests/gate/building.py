@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent / "clients"
 
 
 def command(*arguments: str | Path, **env: str) -> None:
-    """Run it; what it says belongs to the error."""
+    """Run a command; include its output in the error if it fails."""
     words = [str(one) for one in arguments]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True)
     if done.returncode:
@@ -23,39 +23,40 @@ def command(*arguments: str | Path, **env: str) -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """Where everything is. `sockets` is the directory that the shim was built for: a link that a test may move."""
+    """The paths of what was built. `sockets` is the directory that the shim was built for: a link that a test may move.
+    """
 
     folder: Path
 
     @property
     def driver(self) -> Path:
-        """The folder of the stand-in driver."""
+        """Return the folder of the stand-in driver."""
         return self.folder / "driver"
 
     @property
     def gate(self) -> Path:
-        """The folder of the local form, with links to the driver."""
+        """Return the folder of the local form, with links to the driver."""
         return self.folder / "gate"
 
     @property
     def shim(self) -> Path:
-        """The folder of the shim."""
+        """Return the folder of the shim."""
         return self.folder / "shim"
 
     @property
     def sockets(self) -> Path:
-        """Of the shim."""
+        """Return the directory of sockets that is built into the shim."""
         return self.folder / "sockets"
 
     def program(self, name: str) -> Path:
-        """One of `clients`, compiled."""
+        """Return the path of a compiled program of `clients`."""
         return self.folder / name
 
 
 def build(folder: Path, flags: Sequence[str] = ()) -> Built:
-    """All of it; `flags` for the gate and the programs, such as those of a sanitizer.
+    """Build everything; `flags`, such as those of a sanitizer, are for the gate and the programs.
 
-    Of the program there are one that looks for the driver, and one that is linked with it (`linked`).
+    The test program is built twice: one looks for the driver, the other is linked with it (`linked`).
     """
     built = gate_and_driver(folder, flags)
     option = [f"--flag={flag}" for flag in flags]
@@ -70,7 +71,7 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
 
 
 def gate_and_driver(folder: Path, flags: Sequence[str] = ()) -> Built:
-    """The stand-in driver and the local form of the gate alone; `flags` for the gate."""
+    """Build the stand-in driver and the local form of the gate; `flags` are for the gate."""
     built = Built(folder)
     command("sh", GATE / "standin" / "build.sh", built.driver)
     build_gate(built.gate, built.driver / "libcuda.so.1", [f"--flag={flag}" for flag in flags])
@@ -80,14 +81,14 @@ def gate_and_driver(folder: Path, flags: Sequence[str] = ()) -> Built:
 def compile_program(
     built: Built, source: str, flags: Sequence[str] = (), name: str = "", *, linked: bool = False
 ) -> None:
-    """One of `clients`, by that name or its own; ``linked``: with the driver."""
+    """Compile a program of `clients`, under its own or another name; ``linked``: with the driver."""
     words: list[str | Path] = ["-L", built.driver, "-l:libcuda.so.1"] if linked else []
     command("gcc", "-g", "-O1", "-w", "-pthread", PROGRAMS / f"{source}.c", "-o", built.program(name or source),
             *flags, *words)  # fmt: skip
 
 
 def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: str) -> Path:
-    """The local form, in front of ``driver`` as the product puts it there: the folder again."""
+    """Build the local form in front of ``driver``, laid out as in the product; return its folder."""
     command(sys.executable, GATE / "build.py", "local", folder / "libcuda.so.1", *option, **env)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
@@ -95,7 +96,7 @@ def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: st
 
 
 def build_entries(program: Path, driver: Path, cc: str = "gcc") -> Path:
-    """A program with all of the gate in it, in front of the driver in that folder: `clients/entries.c`."""
+    """Build `clients/entries.c` with all of the gate in it, in front of the driver in that folder."""
     source = re.search(r"^PARTS = \(([^)]*)\)", (GATE / "build.py").read_text(), re.MULTILINE)
     assert source
     parts = [GATE / name for name in re.findall(r'"(.+?)"', source[1])]

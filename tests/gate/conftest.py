@@ -12,24 +12,24 @@ from .place import Place
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Without sanitizers."""
+    """Build the gate without sanitizers."""
     return build(tmp_path_factory.mktemp("gate"))
 
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose name leaves room for that of a socket."""
+    """Make a folder with a name short enough for the path of a socket."""
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def place(built: Built, short: Path) -> Place:
-    """With the gate of one machine."""
+    """Return a place with the local form of the gate."""
     return Place(built, short)
 
 
 @pytest.fixture(params=["local", "shim"])
 def either(built: Built, short: Path, request: pytest.FixtureRequest) -> Place:
-    """In both forms."""
+    """Return a place with each form of the gate."""
     return Place(built, short, request.param)

@@ -1,7 +1,8 @@
 """A program that copies by any function of the driver: ``python -m tests.gate.copying SYMBOL [COUNT:SIZE | wait]…``.
 
-It says "ready", then after each command "done", when the GPU is; ``wait`` waits for a line of input. ``KINDS`` says
-what it knows, and of each whether its bytes come from the host or stay on the GPU, as far as its arguments say.
+It prints "ready", then "done" after each command, when the GPU has finished; ``wait`` waits for a line of input.
+``KINDS`` lists the functions, and whether their bytes come from the host or stay on the GPU, as far as the arguments
+tell.
 """
 
 import ctypes
@@ -30,12 +31,12 @@ LZ4 = 4
 
 
 def base_of(symbol: str) -> str:
-    """Return what the function is called without its forms."""
+    """Return the name of a function without its suffixes."""
     return re.sub(r"(Async)?(_v2)?(_pt[sd][sz])?$", "", symbol)
 
 
 def packed(size: int) -> bytes:
-    """Return a block of LZ4 that is so many bytes of "x", at least 20."""
+    """Return an LZ4 block that decompresses to this many bytes of "x", at least 20."""
     more, rest = divmod(size - 25, 255)
     return b"\x1fx\x01\x00" + b"\xff" * more + bytes([rest]) + b"\x50xxxxx"
 
@@ -90,7 +91,7 @@ class Copying:
         return self._words(len(block), size, self.a + MOST - 8, self.b, self.a, LZ4, 0, 0)
 
     def arguments(self, symbol: str, size: int) -> tuple[Any, ...]:
-        """Return the arguments for so many bytes."""
+        """Return the arguments that copy this many bytes."""
         base, old = base_of(symbol), "_v2" not in symbol
         on = 0 if "_ptsz" in symbol else self.stream
         word = ((2, self.a, 7, 0, 0, 0),)
@@ -131,7 +132,7 @@ class Copying:
 
 
 def main(symbol: str, *commands: str) -> None:
-    """Do what the commands say."""
+    """Carry out the commands."""
     copying = Copying()
     ready = False
     for command in commands:

@@ -26,24 +26,24 @@ class Program:
         )  # fmt: skip
 
     def line(self) -> str:
-        """The next line that it says; empty at its end."""
+        """Return the next line that it prints; empty at its end."""
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def lines(self) -> list[str]:
-        """All that it still says, when it has ended well."""
+        """Wait for its successful end and return the remaining lines."""
         out, err = self.process.communicate(timeout=LONG)
         assert self.process.returncode == 0, (self.process.returncode, out, err)
         return out.split("\n")[:-1]
 
     def tell(self, text: str) -> None:
-        """A line for it to read."""
+        """Write a line to its input."""
         assert self.process.stdin
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill it, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.communicate()
@@ -58,7 +58,7 @@ class Program:
 
 
 class Place:
-    """A folder with the board of the GPU and with the sockets."""
+    """A folder with the board of the GPU and the sockets."""
 
     def __init__(self, built: Built, folder: Path, form: str = "local", memory: int = 1024) -> None:
         self.built, self.folder, self.form = built, folder, form
@@ -69,20 +69,20 @@ class Place:
 
     @property
     def socket(self) -> Path:
-        """Where the server of the share listens."""
+        """Return the path of the socket on which the server of the share listens."""
         return self.sockets / f"{GPU}.sock"
 
     @property
     def board(self) -> Path:
-        """Of the GPU, there as soon as a program has used it."""
+        """Return the path of the GPU's board, which exists once a program has used the GPU."""
         return self.folder / "boards" / f"{GPU}.board"
 
     def stub(self) -> Stub:
-        """A server whose words the test says."""
+        """Start a server whose messages the test sends."""
         return Stub(self.socket)
 
     def env(self, owner: str = "one", sockets: Path | None = None) -> dict[str, str]:
-        """Of a program of one share."""
+        """Return the environment for a program of a share."""
         own = {
             "JUPYTER_GPU_STANDIN": str(self.folder / "boards"),
             "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:{self.memory}",
@@ -96,19 +96,19 @@ class Place:
         return own | gate
 
     def run(self, *arguments: str, owner: str = "one", sockets: Path | None = None, **env: str) -> Program:
-        """The test program: the way to the driver and what it does."""
+        """Start the test program: its way to the driver, then its commands."""
         name = "linked" if arguments[0] == "link" else "client"
         program = str(self.built.program(name))
         return Program([program, *arguments], self.env(owner, sockets) | env)
 
     def sums(self) -> Sums:
-        """What the GPU did so far."""
+        """Return the sums of what the GPU has done so far."""
         return Board(self.folder / "boards", GPU).sums()
 
     def launches(self) -> int:
-        """How many there were; none before the first program."""
+        """Return the number of launches; 0 before the first program."""
         return self.sums().launches if self.board.exists() else 0
 
     def log(self, since: int = 0) -> list[Work]:
-        """Each launch, from that number on."""
+        """Return the launches from number `since` on."""
         return Board(self.folder / "boards", GPU).log(since)

@@ -1,4 +1,4 @@
-"""The server's end of one socket, for tests that say each word themselves. Real sockets, the real protocol."""
+"""The server's end of a socket, for tests that send each message themselves: real sockets, the real protocol."""
 
 import contextlib
 import select
@@ -30,12 +30,12 @@ LONG = 60.0
 
 
 def _asks(message: FromClient) -> bool:
-    """Tell whether a lease is to be given for that."""
+    """Return whether a message asks for a lease."""
     return isinstance(message, Ask) or (isinstance(message, Done) and message.number > 0 and message.want is not None)
 
 
 class Connection:
-    """One process that connected. NEED is answered by itself, by `limit`, unless a test does it."""
+    """One connected process. NEED is answered automatically, by `limit`, unless a test turns that off."""
 
     def __init__(self, one: socket.socket) -> None:
         self._socket = one
@@ -51,7 +51,7 @@ class Connection:
         self.needs: list[int] = []
 
     def say(self, message: FromServer) -> None:
-        """Send it."""
+        """Send a message."""
         self._socket.sendall(encode(message))
 
     def raw(self, data: bytes) -> None:
@@ -59,14 +59,14 @@ class Connection:
         self._socket.sendall(data)
 
     def grant(self, time: int = 1_000_000, *, ahead: bool = False) -> int:
-        """A new lease; its number."""
+        """Grant a new lease and return its number."""
         self.lease += 1
         self.held = True
         self.say(Grant(time, self.lease, ahead=ahead))
         return self.lease
 
     def next(self) -> FromClient:
-        """What comes next; raises EOFError at the end of the connection."""
+        """Return the next message; raise EOFError at the end of the connection."""
         while not self._came:
             data = self._socket.recv(4096)
             if not data:
@@ -87,16 +87,16 @@ class Connection:
         self.say(Memory(self.size, self.limit, self.size + self.others))
 
     def expect(self, kind: type[Kind], fits: Callable[[Kind], bool] = lambda _: True) -> Kind:
-        """The next message of that kind that fits; others are passed over."""
+        """Return the next message of that kind that fits, skipping others."""
         while True:
             message = self.next()
             if isinstance(message, kind) and fits(message):
                 return message
 
     def until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
-        """Give what is asked for until that is so and a lease is held; its number.
+        """Grant what is asked for until the condition holds during a lease; return the number of that lease.
 
-        Its end may be on its way: nothing after it is read.
+        The lease's end may be on its way: no later message is read.
         """
         while not (condition() and self.held):
             if self._comes():
@@ -104,7 +104,7 @@ class Connection:
         return self.lease
 
     def charged_until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
-        """Give what is asked for, from now on until that is so and no lease is held; what was measured in all."""
+        """Grant what is asked for until the condition holds and no lease is held; return the work measured in all."""
         self.grant(time)
         measured = 0
         while self.held or not condition():
@@ -114,24 +114,24 @@ class Connection:
         return measured
 
     def ends(self) -> None:
-        """Pass over whatever comes before the end of the connection."""
+        """Skip everything up to the end of the connection."""
         with contextlib.suppress(EOFError):
             while True:
                 self.next()
 
     def _comes(self) -> bool:
-        """Wait a moment for a message: a condition may come true without one, as small copies and words ask nobody."""
+        """Wait a moment for a message. Small copies send none, so a condition may become true without one."""
         return bool(self._came) or bool(select.select([self._socket], [], [], 0.002)[0])
 
     def _given(self, time: int, *, ahead: bool = False) -> FromClient:
-        """Read the next message, and give what it asks for."""
+        """Read the next message and grant what it asks for."""
         message = self.next()
         if _asks(message):
             self.grant(time, ahead=ahead)
         return message
 
     def serve(self, time: int = FOREVER, ahead: bool = False) -> None:
-        """Give everything that is asked for, until the connection ends."""
+        """Grant everything that is asked for, until the connection ends."""
         try:
             while True:
                 self._given(time, ahead=ahead)
@@ -139,7 +139,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """End it, also if another thread reads."""
+        """Close the connection, even if another thread reads from it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -158,7 +158,8 @@ class Stub:
         self._threads: list[threading.Thread] = []
 
     def accept(self) -> Connection:
-        """The next process. One that found another socket file a moment before hangs up without a word."""
+        """Accept the next process. One that meanwhile found another socket file disconnects without a message; skip it.
+        """
         while True:
             one = self._listener.accept()[0]
             one.settimeout(LONG)
@@ -170,7 +171,7 @@ class Stub:
         return self._accepted[-1]
 
     def keep_granting(self, time: int = FOREVER, *, ahead: bool = False, limit: int = NO_LIMIT) -> None:
-        """Give every process what it asks for, until the end; ``ahead``: as if nobody else were there."""
+        """Grant every process what it asks for, until the end; ``ahead``: as if no other share were there."""
 
         def accept() -> None:
             with contextlib.suppress(OSError):
@@ -185,7 +186,7 @@ class Stub:
         threads[0].start()
 
     def close(self) -> None:
-        """End all of it, as the end of the server's process would."""
+        """End everything, as the end of the server's process would."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

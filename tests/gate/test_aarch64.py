@@ -1,4 +1,4 @@
-"""The gate on aarch64: its library, what passes through its entries, and that no thread stands within them."""
+"""The gate on aarch64: its library, calls through its entries, and that no thread is between check and jump."""
 
 import re
 import subprocess
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.skipif(not PROCESS, reason="needs QEMU and a compiler f
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory: pytest.TempPathFactory) -> Arm:
-    """Built once."""
+    """Build everything for aarch64."""
     return Arm(tmp_path_factory.mktemp("arm"))
 
 
-def test_no_symbol_is_newer_than_the_oldest_images(arm: Arm) -> None:
-    """Restartable sequences come from a newer C library, which need not be there."""
+def test_library_needs_no_symbol_newer_than_the_oldest_images(arm: Arm) -> None:
+    """Restartable sequences come from a newer C library, but the gate loads without it."""
     table = subprocess.check_output(["aarch64-linux-gnu-objdump", "-T", arm.gate / "libcuda.so.1"], text=True)
     assert set(re.findall(r"GLIBC_([0-9.]+)", table)) == {"2.17"}
 
 
 def test_programs_are_gated(arm: Arm, place: Place) -> None:
-    """Each launch goes through an entry, with its arguments, and asks first."""
+    """Each launch passes an entry with its arguments intact, and asks for a lease first."""
     env = place.env()
     del env["LD_LIBRARY_PATH"]
     program = arm.process(arm.client, "dlsym", "kernels:3:10", "sync", LD_LIBRARY_PATH=str(arm.gate))
@@ -39,15 +39,15 @@ def test_programs_are_gated(arm: Arm, place: Place) -> None:
     assert place.launches() == 3
 
 
-def test_a_thread_that_the_kernel_cannot_send_back_is_not_shut_out(arm: Arm) -> None:
-    """Its C library has not told the kernel of it: nobody says that the way is shut, and nobody waits."""
+def test_thread_without_restartable_sequences_makes_blocking_fail(arm: Arm) -> None:
+    """If the C library has not registered a thread, blocking reports failure, and no call waits."""
     with Program(arm.process(arm.entries, "block", "3"), {}) as program:
         assert re.fullmatch(r"refused 3 wrong \d+ moved 3", program.lines()[0])
 
 
 @pytest.mark.skipif(not MACHINE, reason="needs a kernel for aarch64: run scripts/test")
-def test_no_thread_stands_between_the_look_and_the_jump(arm: Arm) -> None:
-    """Stopped at any instruction while it is shut, a thread is held; one that cannot be makes it impossible to say."""
+def test_thread_is_never_between_check_and_jump(arm: Arm) -> None:
+    """A thread stopped at any instruction while calls are blocked waits; an unregistered one makes blocking fail."""
     step, *rest = arm.machine(
         "/entries step", "/entries block 20", "/entries alone", "GLIBC_TUNABLES=glibc.pthread.rseq=0 /entries alone"
     )

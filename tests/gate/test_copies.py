@@ -1,4 +1,4 @@
-"""Copies and fills are work of the GPU: they ask for turns, are waited for, and charged. All of the table."""
+"""Copies and fills are GPU work: they ask for turns, are waited for and charged. All of the table."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ TOLD = 5_000
 
 
 def _functions() -> dict[str, bool]:
-    """Return the symbols of these kinds, and whether they are of a time before 64-bit addresses."""
+    """Return the symbols of these kinds, and whether each is older than 64-bit addresses."""
     found = {}
     for name, end, since in gated.functions():
         if gated.kind_of(name).title in TITLES:
@@ -36,7 +36,7 @@ NEVER_WAIT = [name for name, old in _functions().items() if not old and KINDS[ba
 
 
 def _copies(place: Place, symbol: str, *commands: str, rate: int = 100) -> Program:
-    """``rate``: bytes in a microsecond from the host, and 80 times as many on the GPU."""
+    """Start the copying program. ``rate``: bytes in a microsecond from the host; on the GPU 80 times as many."""
     program = [sys.executable, "-m", "tests.gate.copying", symbol, *commands]
     return Program(program, place.env() | {"JUPYTER_GPU_STANDIN_COPY": str(rate)})
 
@@ -45,8 +45,8 @@ def _spent(place: Place, since: int) -> int:
     return sum(work.end - work.start for work in place.log(since))
 
 
-def test_the_table_has_all_of_them() -> None:
-    """118 copies and fills, of which those that take 32-bit addresses are not gated, and 12 words."""
+def test_table_has_all_copies_and_fills() -> None:
+    """There are 118 copies and fills, of which those with 32-bit addresses are not gated, and 12 word operations."""
     functions = _functions()
     assert len(functions) == 118 + 12
     assert {name for name, old in functions.items() if not old} <= gated.ours()
@@ -55,7 +55,7 @@ def test_the_table_has_all_of_them() -> None:
 
 @pytest.mark.parametrize("symbol", COPIES)
 def test_each_copy_and_fill_asks_for_a_turn(place: Place, symbol: str) -> None:
-    """A few small ones pass, as they are worth no turn; then one waits. A large one waits at once. Both are charged."""
+    """A few small ones pass, then one waits; a large one waits at once. Both are charged."""
     large = LARGE[KINDS[base_of(symbol)]]
     with place.stub() as stub, _copies(place, symbol, f"60:{SMALL}", "wait", f"1:{large}", "wait") as program:
         connection = stub.accept()
@@ -76,8 +76,8 @@ def test_each_copy_and_fill_asks_for_a_turn(place: Place, symbol: str) -> None:
 
 
 @pytest.mark.parametrize("symbol", NEVER_WAIT)
-def test_the_smallest_never_wait_and_are_told(place: Place, symbol: str) -> None:
-    """Thousands, without a lease: what runs may wait for just that word. What they take, as reckoned, is told."""
+def test_smallest_copies_never_wait_but_are_reported(place: Place, symbol: str) -> None:
+    """Thousands pass without a lease, as running work may wait for them; their estimated time is reported."""
     with place.stub() as stub, _copies(place, symbol, f"6000:{LEAST}", "wait") as program:
         connection = stub.accept()
         told = connection.expect(Done)
@@ -90,8 +90,8 @@ def test_the_smallest_never_wait_and_are_told(place: Place, symbol: str) -> None
             connection.expect(Ask)
 
 
-def test_a_word_that_somebody_waits_for(place: Place) -> None:
-    """A stream waits for it when the GPU is asked back: it is written without a lease, and the GPU is given back."""
+def test_word_that_running_work_waits_for_is_written_without_a_lease(place: Place) -> None:
+    """After a revoke a word that a stream waits for is still written, so the GPU can be given back."""
     with place.stub() as stub, place.run("dlsym", "word", "wait-line") as program:
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() == 2)
@@ -103,8 +103,8 @@ def test_a_word_that_somebody_waits_for(place: Place) -> None:
         assert connection.expect(Done).number == lease
 
 
-def test_a_thousand_fills_wait_for_the_turn(place: Place) -> None:
-    """While another share has the GPU, however small they are."""
+def test_thousand_fills_wait_for_a_turn(place: Place) -> None:
+    """While another share has the GPU, fills wait however small they are."""
     with place.stub() as stub, _copies(place, "cuMemsetD8Async", f"1000:{SMALL // 2}") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -117,8 +117,8 @@ def test_a_thousand_fills_wait_for_the_turn(place: Place) -> None:
     assert place.launches() == 1000
 
 
-def test_what_was_copied_is_waited_for_and_charged(place: Place) -> None:
-    """A lease is given back when its copies have ended, and what they took is said."""
+def test_copies_are_waited_for_and_charged(place: Place) -> None:
+    """A lease is given back when its copies have ended, and reports what they took."""
     with place.stub() as stub, _copies(place, "cuMemcpyHtoDAsync_v2", f"20000:{MIB}", rate=25000):
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() >= 100)

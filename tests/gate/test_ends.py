@@ -1,4 +1,4 @@
-"""The end of a process, which may take long: its neighbours do not wait for it, and it is no offence."""
+"""The end of a process may take long: its neighbours do not wait for it, and it is no violation."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ LEASE = Timing().lease
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """Two halves of the GPU. A program that says nothing for so long is late."""
+    """Serve two halves of the GPU, with 0.3 s until a silent program is late."""
     with Serving(short, grace=300_000) as serving:
         serving.set({GPU: {"one": 500, "two": 500}})
         yield serving
@@ -33,8 +33,8 @@ def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
     return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent)
 
 
-def test_a_process_that_ends_gives_back_first(either: Place) -> None:
-    """Give back what has drained, and what drains within some milliseconds; then it takes its time."""
+def test_ending_process_gives_back_first(either: Place) -> None:
+    """A process gives back what drains within milliseconds, before it takes its time to end."""
     with either.stub() as stub, either.run("dlsym", "at-exit:100000000", "kernels:3:1000") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -47,8 +47,8 @@ def test_a_process_that_ends_gives_back_first(either: Place) -> None:
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
-def test_what_does_not_drain_is_acknowledged(place: Place, asked: str) -> None:
-    """A kernel that its program does not wait for: the GPU is free when the process is gone, and not before."""
+def test_ending_process_acknowledges_work_that_does_not_drain(place: Place, asked: str) -> None:
+    """With a kernel that nothing waits for, the GPU is free when the process is gone, and not before."""
     with place.stub() as stub, place.run("dlsym", "at-exit:3000000", "kernels:1:60000000", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -65,8 +65,8 @@ def test_what_does_not_drain_is_acknowledged(place: Place, asked: str) -> None:
             connection.expect(Done)
 
 
-def test_a_thread_that_launches_on_gives_back_each_time(place: Place) -> None:
-    """Nobody else can see then what it has on the GPU; a new stream is gated as ever."""
+def test_thread_that_launches_during_exit_gives_back_each_time(place: Place) -> None:
+    """Each launch at exit waits for its end itself, as the gate's thread cannot; new streams are gated too."""
     with place.stub() as stub, place.run("dlsym", "at-exit:100000000", "daemon:1000", "wait-line") as program:
         connection = stub.accept()
         connection.until(lambda: place.launches() > 3)
@@ -81,8 +81,8 @@ def test_a_thread_that_launches_on_gives_back_each_time(place: Place) -> None:
                 connection.grant()
 
 
-def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: Serving) -> None:
-    """Run programs that each take 0.9 s to end, whatever they left on the GPU. None of them is late."""
+def test_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: Serving) -> None:
+    """Programs that each take 0.9 s to end are never late, whatever they left on the GPU."""
     with _run(place, server, "two", ALWAYS):
         until(lambda: place.launches() > 100)
         works = (("kernels:20:500", "sync"), ("kernels:20:500",), ("daemon:200", "sleep:50000"), ("threads:4:100",))
@@ -99,7 +99,7 @@ def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: 
 
 
 def _gaps(place: Place) -> list[int]:
-    """Return the microseconds between launches of ``two``, in order of their length, of the next 400."""
+    """Return the microseconds between the next 400 launches of ``two``, sorted."""
     before = place.launches()
 
     def log() -> list[Work]:
@@ -110,8 +110,8 @@ def _gaps(place: Place) -> list[int]:
 
 
 @pytest.mark.parametrize("down", [0, 1.5])
-def test_a_new_server_hears_the_truth_of_a_program_that_ends(place: Place, server: Serving, down: float) -> None:
-    """The server begins anew meanwhile: what has drained is nobody's, and what has not keeps the GPU until it has."""
+def test_new_server_learns_that_an_ending_program_has_drained(place: Place, server: Serving, down: float) -> None:
+    """After a restart of the server, drained work does not keep the GPU, and other work keeps it until it ends."""
     with _run(place, server, "one", "at-exit:30000000", "kernels:20:500", "sync") as program:
         assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
         _begins_anew(server, down)
@@ -129,8 +129,8 @@ def _begins_anew(server: Serving, down: float) -> None:
 
 
 @pytest.mark.parametrize("down", [0, 1.5])
-def test_a_new_server_hears_what_a_program_that_ends_left(place: Place, server: Serving, down: float) -> None:
-    """A kernel that its program did not wait for: nobody else gets the GPU, however late the new server comes."""
+def test_new_server_learns_what_an_ending_program_left(place: Place, server: Serving, down: float) -> None:
+    """With a kernel that nothing waits for, no other share gets the GPU, however late the new server starts."""
     with _run(place, server, "one", "at-exit:6000000", "kernels:1:4000000") as program:
         assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
         _begins_anew(server, down)

@@ -1,4 +1,4 @@
-"""What the library is: of old symbols only, harmless where it is not needed; and its reader of messages."""
+"""The library: it needs old symbols only and is harmless where it is not needed; and its message reader."""
 
 import os
 import re
@@ -17,7 +17,7 @@ NEWEST = (2, 17)
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def _said(*arguments: str | Path) -> str:
+def _output(*arguments: str | Path) -> str:
     return subprocess.run([str(one) for one in arguments], capture_output=True, text=True, check=True).stdout
 
 
@@ -26,42 +26,42 @@ def _library(built: Built, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["local", "shim"])
-def test_no_symbol_is_newer_than_the_oldest_images(built: Built, form: str) -> None:
-    """A library that names a newer one makes every process of an older image fail."""
+def test_library_needs_no_symbol_newer_than_the_oldest_images(built: Built, form: str) -> None:
+    """A newer symbol would make every process of an older image fail."""
     library = _library(built, form)
-    table = _said("objdump", "-T", library)
+    table = _output("objdump", "-T", library)
     versions = {tuple(map(int, one.split("."))) for one in re.findall(r"GLIBC_([0-9.]+)", table)}
     assert versions
     assert max(versions) <= NEWEST
     assert not re.findall(r"\w+_chk\b", table)  # of fortified code, which musl does not have
-    needed = re.findall(r"NEEDED.*\[(.*)\]", _said("readelf", "-d", library))
+    needed = re.findall(r"NEEDED.*\[(.*)\]", _output("readelf", "-d", library))
     assert needed == [BEHIND if form == "local" else str(built.driver / "libcuda.so.1"), "libc.so.6"]
 
 
 @pytest.mark.parametrize("form", ["local", "shim"])
-def test_it_has_only_the_drivers_names(built: Built, form: str) -> None:
-    """No program of its user meets another of its names."""
-    names = _said("nm", "-D", "--defined-only", _library(built, form)).splitlines()
+def test_library_exports_only_names_of_the_driver(built: Built, form: str) -> None:
+    """No program can meet another of its names."""
+    names = _output("nm", "-D", "--defined-only", _library(built, form)).splitlines()
     assert names
     assert all(line.split()[-1].startswith("cu") for line in names)
 
 
-def test_programs_without_a_gpu_do_not_notice_it(place: Place) -> None:
-    """They end as ever, and nothing connects: there is no server that they could wait for."""
+def test_program_without_a_gpu_is_unaffected(place: Place) -> None:
+    """It runs as usual and connects to no server."""
     for arguments in (["true"], ["sh", "-c", "echo $((6 * 7)) | cat"], ["python3", "-c", "print(42)"]):
         with Program(arguments, place.env()) as program:
             assert program.lines() == ([] if arguments == ["true"] else ["42"])
 
 
-def test_a_million_messages_of_garbage(tmp_path: Path) -> None:
-    """The reader under sanitizers, from a fixed seed: messages are told from what is none, in pieces of any length."""
+def test_reader_survives_a_million_invalid_messages(tmp_path: Path) -> None:
+    """Under sanitizers and from a fixed seed, valid messages are told from invalid ones, in pieces of any length."""
     command("gcc", "-g", "-O1", *SANITIZERS, PROGRAMS / "parser.c", "-o", tmp_path / "parser")
-    assert int(_said(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
+    assert int(_output(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed: run scripts/test, which sees to it")
-def test_a_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
-    """With coverage as its guide, where libFuzzer is there."""
+def test_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
+    """libFuzzer, guided by coverage, finds no error."""
     fuzz = tmp_path / "fuzz.c"
     fuzz.write_text(
         f'#include "{PROGRAMS.parents[2] / "node_plugin/gate/connection/protocol.h"}"\n'

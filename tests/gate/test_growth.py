@@ -1,4 +1,4 @@
-"""Threads and GPUs of one program that want memory at the same time."""
+"""Threads and GPUs of one program that need memory at the same time."""
 
 import threading
 from contextlib import ExitStack
@@ -17,8 +17,8 @@ def _memory(place: Place, what: str, size: int, *, gpus: int = 1) -> Program:
     return Program([str(place.built.program("memory")), what, str(size)], env)
 
 
-def test_what_there_is_is_told_while_another_thread_waits(place: Place) -> None:
-    """By what is known: at once, also if the server says nothing for ever."""
+def test_free_memory_is_reported_while_another_thread_waits(place: Place) -> None:
+    """The latest known figures are returned at once, even if the server never answers."""
     with place.stub() as stub, _memory(place, "info", 512 * MIB) as program:
         program.tell("look")
         connection = stub.accept()
@@ -35,8 +35,8 @@ def test_what_there_is_is_told_while_another_thread_waits(place: Place) -> None:
         assert int(program.line()) < 500, "and not after the second that a server has for its word"
 
 
-def test_a_gpu_without_a_server_holds_up_no_other(place: Place) -> None:
-    """A thread waits for the one, the other is served."""
+def test_gpu_without_a_server_does_not_delay_another(place: Place) -> None:
+    """A thread waits for one GPU while the other serves its own."""
     with ExitStack() as stack:
         program = stack.enter_context(_memory(place, "two", MIB, gpus=2))
         with place.stub() as gone:
@@ -54,8 +54,8 @@ def test_a_gpu_without_a_server_holds_up_no_other(place: Place) -> None:
         server.join()
 
 
-def test_memory_that_another_thread_took_is_asked_for_again(place: Place) -> None:
-    """Sixteen threads within the limit: nobody is refused, however often one takes what was granted to another."""
+def test_memory_taken_by_another_thread_is_requested_again(place: Place) -> None:
+    """Sixteen threads within the limit are never refused, however often one takes what was granted to another."""
     with place.stub() as stub, _memory(place, "many", MIB) as program:
         connection = stub.accept()
         connection.limit = 64 * MIB

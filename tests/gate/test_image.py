@@ -1,4 +1,4 @@
-"""Sizes of a module's variables, as its image declares them."""
+"""The sizes of a module's variables, as its image declares them."""
 
 import ctypes
 import struct
@@ -17,7 +17,7 @@ Reader = Callable[[bytes], int]
 
 @pytest.fixture(scope="module")
 def variables(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Bytes of the variables of an image, by the gate's own code."""
+    """Return the gate's function that sums up an image's variables."""
     library = tmp_path_factory.mktemp("image") / "image.so"
     command("gcc", "-shared", "-fPIC", "-O1", f"-I{GATE}", GATE / "memory" / "image.c", "-o", library)
     function = ctypes.CDLL(str(library)).image_globals
@@ -50,8 +50,8 @@ OTHERS = st.lists(
 
 
 @given(VARIABLES, OTHERS)
-def test_ptx_says_how_large_its_variables_are(variables: Reader, declared: list[Variable], others: list[str]) -> None:
-    """Types, vectors and dimensions multiply; what is elsewhere, constant, shared or managed is none of it."""
+def test_ptx_tells_the_size_of_its_variables(variables: Reader, declared: list[Variable], others: list[str]) -> None:
+    """Types, vectors and dimensions multiply; other state spaces, constants and managed variables do not count."""
     lines, expected = [".version 8.0", ".target sm_80", ".address_size 64", *others], 0
     for number, (linkage, kind, vector, sizes) in enumerate(declared):
         wide = f".v{vector} " if vector > 1 else ""
@@ -63,16 +63,16 @@ def test_ptx_says_how_large_its_variables_are(variables: Reader, declared: list[
     assert variables(("// made by a test\n" + "\n".join(lines) + "\n").encode()) == expected
 
 
-def test_sizes_that_no_memory_holds_never_wrap_around(variables: Reader) -> None:
-    """A product or a sum beyond 64 bits is the most that there is, not what is left of it."""
+def test_sizes_beyond_64_bits_do_not_wrap_around(variables: Reader) -> None:
+    """An overflowing product or sum becomes the maximum."""
     most = 1 << 63
     for declared in ([f".b8 a[{most}][2]"], [f".b8 a[{most}]", f".b8 b[{most}]"], [f".b64 a[{most}]"]):
         lines = [".version 8.0", ".target sm_80", *(f".global {one};" for one in declared)]
         assert variables("\n".join(lines).encode()) == 2**64 - 1
 
 
-def test_a_cubin_says_it_by_its_sections(variables: Reader) -> None:
-    """Those of variables with and without a value, and no other."""
+def test_cubin_tells_the_size_by_its_sections(variables: Reader) -> None:
+    """The sections of variables with and without a value count, and no others."""
     names = b"\0.nv.global\0.nv.global.init\0.nv.shared.k\0"
     sections = [(1, 8, 0, 1 << 31), (12, 1, 0, 4096), (28, 8, 0, 99), (0, 3, 64, len(names))]
     table = b"".join(
@@ -88,13 +88,13 @@ def test_a_cubin_says_it_by_its_sections(variables: Reader) -> None:
 @pytest.mark.parametrize(
     "image", [b"", b"x", b"image", b"\x7fELF", b"\x50\xed\x55\xba" + bytes(100), b".global .b8 a[9];"]
 )
-def test_what_is_neither_says_nothing(variables: Reader, image: bytes) -> None:
-    """Nor does a text that is no PTX."""
+def test_other_images_count_nothing(variables: Reader, image: bytes) -> None:
+    """Neither packed images nor texts other than PTX count."""
     assert variables(image) == 0
 
 
-def test_damaged_images_are_read_without_harm(tmp_path: Path) -> None:
-    """Under sanitizers, from a fixed seed."""
+def test_damaged_images_are_read_safely(tmp_path: Path) -> None:
+    """Sanitizers find nothing, from a fixed seed."""
     sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     command("gcc", "-g", "-O1", *sanitizers, f"-I{GATE}", PROGRAMS / "image.c", GATE / "memory" / "image.c",
             "-o", tmp_path / "image")  # fmt: skip

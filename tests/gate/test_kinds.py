@@ -105,8 +105,8 @@ def _program(place: Place, text: str, **env: str) -> Program:
     return Program([sys.executable, "-c", PREAMBLE + text], place.env() | own | env)
 
 
-def _said(place: Place, text: str, *, limit: int = 64 * MIB, **env: str) -> tuple[list[str], Connection]:
-    """Return the output of a program of a share with that limit; it says "board" to ask for the GPU's own figure."""
+def _output(place: Place, text: str, *, limit: int = 64 * MIB, **env: str) -> tuple[list[str], Connection]:
+    """Return the output of a program of a share with that limit; it prints "board" to ask for the GPU's own figure."""
     with place.stub() as stub, _program(place, text, **env) as program:
         connection = stub.accept()
         connection.limit = limit
@@ -129,8 +129,8 @@ def _function(name: str, body: str) -> str:
 
 
 @pytest.mark.parametrize("kind", HELD)
-def test_it_counts_is_refused_and_is_given_back(place: Place, kind: str) -> None:
-    """40 of 64 MiB by this way: no second time, by no other way, and again when it is given back."""
+def test_kind_counts_is_refused_and_is_given_back(place: Place, kind: str) -> None:
+    """After 40 of 64 MiB no second 40 MiB can be had in any way, until the first are given back."""
     take, give = HELD[kind]
     program = f"""{BOARD}{_function("take", take)}{_function("give", give)}
 say(left())
@@ -140,21 +140,21 @@ give()
 say(left(), board())
 say(tried(plain), tried(take), board())
 """
-    said, connection = _said(place, program)
+    said, connection = _output(place, program)
     assert said == ["64", "0 24 40", "2 40", "64 0", "0 2 40"]
     assert max(connection.needs) <= 64 * MIB + 40 * MIB  # what it asked for; more was never granted
     assert connection.size <= 64 * MIB
 
 
-def test_the_stacks_of_all_threads_count(place: Place) -> None:
-    """A stack of 2 KiB instead of 1 takes 216 MiB: each thread that the GPU can run at once has one."""
+def test_stacks_of_all_threads_count(place: Place) -> None:
+    """A stack of 2 KiB instead of 1 takes 216 MiB: one for each thread that the GPU can run at once."""
     program = f"{BOARD}\nsay(tried(call, 'cuCtxSetLimit', 0, 2048), left(), board())"
-    assert _said(place, program, limit=128 * MIB)[0] == ["2 128 0"]
-    assert _said(place, program, limit=512 * MIB)[0] == ["0 296 216"]
+    assert _output(place, program, limit=128 * MIB)[0] == ["2 128 0"]
+    assert _output(place, program, limit=512 * MIB)[0] == ["0 296 216"]
 
 
 def test_contexts_beyond_the_first_count(place: Place) -> None:
-    """As what the driver reserves for one; the last that is left counts nothing, whichever it is."""
+    """Each counts as what the driver reserves for it; the last one left counts nothing, whichever it is."""
     program = f"""{BOARD}
 made = []
 for _ in range(3):
@@ -167,11 +167,11 @@ say(left(), board())
 call("cuCtxSetCurrent", new("cuDevicePrimaryCtxRetain", 0))
 say(left(), board())
 """
-    said, _ = _said(place, program, limit=512 * MIB, JUPYTER_GPU_STANDIN_CONTEXT="225")
+    said, _ = _output(place, program, limit=512 * MIB, JUPYTER_GPU_STANDIN_CONTEXT="225")
     assert said == ["0 287", "0 62", "2 62", "675", "287", "512 225", "287 450"]
 
 
-def test_managed_memory_may_be_more_than_the_share_has(place: Place) -> None:
+def test_managed_memory_may_exceed_the_share(place: Place) -> None:
     """Managed memory that fits counts; the rest is not refused, and takes none of the GPU."""
     program = f"""{BOARD}
 small = new("cuMemAllocManaged", SIZE, 1)
@@ -183,7 +183,7 @@ call("cuMemFree_v2", large)
 call("cuMemFree_v2", small)
 say(left(), board())
 """
-    assert _said(place, program)[0] == ["24 40", "24 40", "0 2 64", "40 24"]
+    assert _output(place, program)[0] == ["24 40", "24 40", "0 2 64", "40 24"]
 
 
 POOLS = {
@@ -195,8 +195,8 @@ POOLS = {
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_what_a_pool_keeps_counts(place: Place, pool: str) -> None:
-    """After a free, too; it is used again, or given back before anything is refused."""
+def test_memory_kept_by_a_pool_counts(place: Place, pool: str) -> None:
+    """After a free it counts, is used again, or is released before anything is refused."""
     program = f"""{BOARD}{POOLS[pool]}
 keeps(pool)
 for _ in range(2):
@@ -205,11 +205,11 @@ for _ in range(2):
     say(left(), board())
 say(tried(plain), left(), board())
 """
-    assert _said(place, program)[0] == ["24 40", "24 40", "0 24 40"]
+    assert _output(place, program)[0] == ["24 40", "24 40", "0 24 40"]
 
 
-def test_what_a_pool_keeps_is_used_before_more_is_asked_for(place: Place) -> None:
-    """So that nothing is refused, and no other pool has to give back what it keeps."""
+def test_memory_kept_by_a_pool_is_used_first(place: Place) -> None:
+    """Using it first means that nothing is refused and no other pool has to release what it keeps."""
     program = f"""{BOARD}{POOLS["a pool of its own"]}
 keeps(pool)
 keeps(new("cuDeviceGetDefaultMemPool", 0))
@@ -220,11 +220,11 @@ say(left(), board())
 call("cuMemFreeAsync", new("cuMemAllocFromPoolAsync", SIZE, pool, 0), 0)
 say(left(), board())
 """
-    assert _said(place, program)[0] == ["4 60", "4 60"]
+    assert _output(place, program)[0] == ["4 60", "4 60"]
 
 
-def test_a_pool_keeps_as_much_as_its_threshold_says(place: Place) -> None:
-    """Memory above it goes back at the next wait, and does not count; a trim or the pool's end gives all back."""
+def test_pool_keeps_no_more_than_its_threshold(place: Place) -> None:
+    """Memory above it is released at the next wait and does not count; a trim or the pool's end releases all."""
     program = f"""{BOARD}{POOLS["a pool of its own"]}
 keeps(pool, 16 * MIB)
 call("cuMemFreeAsync", new("cuMemAllocAsync", SIZE, 0), 0)
@@ -235,12 +235,12 @@ say(left(), board())
 call("cuMemPoolDestroy", pool)
 say(left(), board())
 """
-    assert _said(place, program)[0] == ["48 16", "60 4", "64 0"]
+    assert _output(place, program)[0] == ["48 16", "60 4", "64 0"]
 
 
 @pytest.mark.parametrize("make", ["graph_of(SIZE, True)", "captured(SIZE)", "child_of(SIZE)"])
-def test_what_graphs_keep_counts(place: Place, make: str) -> None:
-    """From the first launch until it is trimmed, also by another graph that would be refused; none of it before."""
+def test_memory_kept_by_graphs_counts(place: Place, make: str) -> None:
+    """It counts from the first launch until it is trimmed, also by another graph that would be refused."""
     program = f"""{BOARD}
 def child_of(size):
     outer, params = new("cuGraphCreate", 0), (c_uint64 * 32)(4, 0, graph_of(size, True)[0])
@@ -264,12 +264,12 @@ call("cuGraphExecDestroy", executable)
 call("cuGraphDestroy", graph)
 """
     program = program.replace("tried(plain)", "tried(lambda: held.append(new('cuMemAlloc_v2', SIZE)))")
-    said, _ = _said(place, "held = []\n" + program)
+    said, _ = _output(place, "held = []\n" + program)
     assert said == ["64 0", "24 40", "24 40", "0 0 23", "0 0 24 40", "2 40", "0 24 40", "64 0"]
 
 
-def test_a_graph_needs_what_its_nodes_have_at_once(place: Place) -> None:
-    """Two times 40 MiB one after the other fit into 64, and 65 do not: nothing of that is taken."""
+def test_graph_needs_the_peak_of_its_nodes(place: Place) -> None:
+    """Two times 40 MiB in sequence fit into 64 MiB; 65 MiB do not, and take nothing."""
     program = f"""{BOARD}
 def launches(size, times):
     stream, graph = new("cuStreamCreate", 1), c_uint64()
@@ -282,11 +282,11 @@ def launches(size, times):
 say(tried(launches, SIZE, 2), left(), board())
 say(tried(launches, 65 * MIB, 1), left(), board())
 """
-    assert _said(place, program)[0] == ["0 24 40", "2 64 0"]
+    assert _output(place, program)[0] == ["0 24 40", "2 64 0"]
 
 
-def test_a_reset_gives_everything_back(place: Place) -> None:
-    """Allocations from pools go as well, which end with no context."""
+def test_reset_frees_everything(place: Place) -> None:
+    """Allocations from pools, which belong to no context, are freed too."""
     program = f"""{BOARD}
 new("cuMemAllocAsync", 8 * MIB, 0)
 new("cuMemAlloc_v2", 8 * MIB)
@@ -298,11 +298,11 @@ call("cuDevicePrimaryCtxReset_v2", 0)
 call("cuCtxSetCurrent", new("cuDevicePrimaryCtxRetain", 0))
 say(left(), board())
 """
-    assert _said(place, program)[0] == ["24 40", "64 0"]
+    assert _output(place, program)[0] == ["24 40", "64 0"]
 
 
-def test_a_mapped_buffer_holds_external_memory(place: Place) -> None:
-    """After the import is destroyed, until it is freed."""
+def test_mapped_buffer_holds_external_memory(place: Place) -> None:
+    """The memory counts after the import is destroyed, until the buffer is freed."""
     program = f"""{BOARD}
 file = os.memfd_create("vulkan")
 os.truncate(file, SIZE)
@@ -313,11 +313,11 @@ say(left(), board())
 call("cuMemFree_v2", buffer)
 say(left(), board())
 """
-    assert _said(place, program)[0] == ["24 40", "64 0"]
+    assert _output(place, program)[0] == ["24 40", "64 0"]
 
 
 def test_memory_of_another_process_counts_there(place: Place) -> None:
-    """By a handle of its address: whoever opens it has none of it, before and after."""
+    """A process that opens a handle of an address is charged nothing, before and after."""
     give = """
 at, handle = new("cuMemAlloc_v2", SIZE), ctypes.create_string_buffer(64)
 call("cuIpcGetMemHandle", handle, at)
@@ -341,20 +341,20 @@ say(left())
         assert giver.lines() == ["24"]
 
 
-def test_a_program_that_has_all_can_load_its_kernels(place: Place) -> None:
-    """Few variables are never refused; many are."""
+def test_program_at_its_limit_can_load_kernels(place: Place) -> None:
+    """A few variables are never refused; many are."""
     program = """
 plain(64 * MIB)
 say(tried(new, "cuModuleLoadData", variables(1000)), tried(new, "cuModuleLoadData", variables(2 * MIB)))
 """
-    assert _said(place, program)[0] == ["0 2"]
+    assert _output(place, program)[0] == ["0 2"]
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_threads_take_memory_in_every_way_at_once(
+def test_threads_allocate_in_all_ways_at_once(
     tmp_path_factory: pytest.TempPathFactory, short: Path, sanitizer: str
 ) -> None:
-    """Under sanitizers: nothing is reported, and in the end all is given back. The server is the real one."""
+    """Under sanitizers and with the real server, nothing is reported and in the end everything is given back."""
     flags = SANITIZERS[sanitizer]
     place = Place(gate_and_driver(tmp_path_factory.mktemp("kinds"), flags), short)
     compile_program(place.built, "kinds", flags, linked=True)

@@ -19,8 +19,8 @@ def _gives_back(connection: Connection, lease: int) -> Done:
     return connection.expect(Done, lambda done: done.number == lease)
 
 
-def test_an_idle_lease_is_given_back_unasked(either: Place) -> None:
-    """The program goes on without the GPU, and asks again for its next kernel."""
+def test_idle_lease_is_given_back_unasked(either: Place) -> None:
+    """The program continues without the GPU, and asks again for its next kernel."""
     with either.stub() as stub, either.run("dlsym", "kernels:1:10", "wait-line", "kernels:1:10") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -32,8 +32,8 @@ def test_an_idle_lease_is_given_back_unasked(either: Place) -> None:
         program.lines()
 
 
-def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
-    """Not before: the board has no work that ends later. What is wanted is said with the answer, or asked for next."""
+def test_revoke_is_answered_when_all_work_has_ended(place: Place) -> None:
+    """The board has no work that ends later; what is still wanted comes with the answer or in the next request."""
     with place.stub() as stub, place.run("dlsym", "kernels:300:2000", "sync") as program:
         connection = stub.accept()
         measured = 0
@@ -55,8 +55,8 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
     assert place.launches() == 300
 
 
-def test_a_lease_for_one_launch(place: Place) -> None:
-    """Of four threads that wait one launches; the lease is given back when that has ended, and the others want more."""
+def test_lease_for_one_launch_lets_one_thread_launch(place: Place) -> None:
+    """Of four waiting threads one launches; then the lease is given back, and the others want more."""
     with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
         connection = stub.accept()
         assert connection.expect(Need).steps  # it says first of all that it knows them
@@ -71,8 +71,9 @@ def test_a_lease_for_one_launch(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
-def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None:
-    """Of long ones: one that runs, one behind it, one that is being launched; of short ones what fits the window."""
+def test_few_launches_are_queued(place: Place, us: int, most: int) -> None:
+    """Of long launches one runs, one is behind it and one is being launched; of short ones as many as fit the window.
+    """
     with place.stub() as stub, place.run("dlsym", f"kernels:100000:{us}"):
         stub.keep_granting(600_000_000)
         looked = 0
@@ -83,8 +84,8 @@ def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None
             assert sum(work.end > now for work in log) <= most
 
 
-def test_much_is_queued_where_nobody_else_is(place: Place) -> None:
-    """Some 20 ms of launches whose duration is known; as soon as somebody comes, as little as ever."""
+def test_much_is_queued_if_no_other_share_is_active(place: Place) -> None:
+    """About 20 ms of launches of known duration are queued, and few as soon as another share comes."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:1000"):
         connection = stub.accept()
         assert connection.expect(Need).ahead
@@ -101,8 +102,8 @@ def test_much_is_queued_where_nobody_else_is(place: Place) -> None:
         assert max(looks) <= 3
 
 
-def test_what_takes_long_is_not_queued_for_long(place: Place) -> None:
-    """Nor what may: the first ones, of which nothing is known."""
+def test_long_launches_are_not_queued_deeply(place: Place) -> None:
+    """Neither are launches that may be long: the first ones, of unknown duration."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:30000"):
         connection = stub.accept()
         connection.expect(Ask)
@@ -112,8 +113,8 @@ def test_what_takes_long_is_not_queued_for_long(place: Place) -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["beside another", "alone"])
-def test_what_becomes_long_after_a_rest_is_not_queued_by_the_hundred(place: Place, ahead: bool) -> None:
-    """Decode, then prefill: the same kernels in the same size, short until now. It begins small after each rest."""
+def test_kernel_that_becomes_long_after_an_idle_time_is_not_queued_by_the_hundred(place: Place, ahead: bool) -> None:
+    """As in decode, then prefill: kernels of the same size, short until now. Few are queued after each idle time."""
     short = ("shaped:3000:10", "sync", "sleep:300")
     with place.stub() as stub, place.run("dlsym", *(4 * short), "shaped:100:30000") as program:
         stub.keep_granting(600_000_000, ahead=ahead)
@@ -122,8 +123,8 @@ def test_what_becomes_long_after_a_rest_is_not_queued_by_the_hundred(place: Plac
         program.kill()
 
 
-def test_what_becomes_long_without_a_rest_has_a_limit(place: Place) -> None:
-    """It cannot be known before the first one ends; also alone, no more are queued than end in some seconds."""
+def test_kernel_that_becomes_long_without_an_idle_time_has_a_limit(place: Place) -> None:
+    """It is unknown until the first one ends; even without other shares no more are queued than end in some seconds."""
     with place.stub() as stub, place.run("dlsym", "shaped:6000:10", "shaped:1000:10000") as program:
         stub.keep_granting(600_000_000, ahead=True)
         _wait_for_long_ones(place)
@@ -132,7 +133,8 @@ def test_what_becomes_long_without_a_rest_has_a_limit(place: Place) -> None:
 
 
 def _wait_for_long_ones(place: Place) -> None:
-    """Wait until the first of them has nearly ended: by then all is queued that is queued without knowing better."""
+    """Wait until the first of them has nearly ended: by then everything is queued that can be without knowing better.
+    """
     until(lambda: any(work.end - 5000 < time.monotonic_ns() // 1000 for work in _newest(place, 2000) if _is_long(work)))
 
 
@@ -145,14 +147,14 @@ def _newest(place: Place, most: int) -> list[Work]:
 
 
 def _left(place: Place, most: int = 100) -> int:
-    """How many launches have not ended, of that many."""
+    """Return how many of the latest launches have not ended."""
     log = _newest(place, most)
     now = time.monotonic_ns() // 1000
     return sum(work.end > now for work in log)
 
 
 def _queued(place: Place, looks: int) -> list[int]:
-    """How many launches are on the GPU, in the first half of so many that run."""
+    """Return how many launches are on the GPU, at moments in the first half of running ones."""
     found: dict[int, int] = {}
     while len(found) < looks:
         log = place.log(max(0, place.launches() - 5)) if place.board.exists() else []
@@ -163,8 +165,8 @@ def _queued(place: Place, looks: int) -> list[int]:
     return list(found.values())
 
 
-def test_the_next_launch_waits_until_the_one_before_is_nearly_over(place: Place) -> None:
-    """So that somebody else who comes meanwhile waits for one launch, and not for two; the GPU is kept busy."""
+def test_next_launch_waits_until_the_previous_one_is_nearly_over(place: Place) -> None:
+    """A share that comes meanwhile waits for one launch, not two, and the GPU is kept busy."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:5000"):
         stub.keep_granting(600_000_000)
         while _queued(place, 40).count(1) < 36:  # its duration is not known in the beginning
@@ -174,7 +176,7 @@ def test_the_next_launch_waits_until_the_one_before_is_nearly_over(place: Place)
         assert rested < (log[-1].end - log[0].start) // 2
 
 
-def test_nobody_is_held_back_whose_gpu_rests_for_it(place: Place) -> None:
+def test_program_is_not_held_back_if_its_gpu_idles_for_that(place: Place) -> None:
     """A thread that launches two and waits for them might be late for the second one."""
     with place.stub() as stub, place.run("dlsym", *(1000 * ("kernels:2:5000", "sync"))):
         stub.keep_granting(600_000_000)
@@ -182,8 +184,8 @@ def test_nobody_is_held_back_whose_gpu_rests_for_it(place: Place) -> None:
             pass
 
 
-def test_who_rests_by_himself_is_held_back_as_ever(place: Place) -> None:
-    """A program that launches one and waits for it would do so as well if nothing was held back."""
+def test_program_that_idles_by_itself_is_held_back_as_usual(place: Place) -> None:
+    """A program that launches one and waits for it would idle as well if nothing was held back."""
     alone, two = ("kernels:1:5000", "sync"), ("kernels:2:5000", "sync")
     with place.stub() as stub, place.run("dlsym", *(200 * (*(8 * alone), *two))):
         stub.keep_granting(600_000_000)
@@ -191,8 +193,8 @@ def test_who_rests_by_himself_is_held_back_as_ever(place: Place) -> None:
         assert _queued(place, 80).count(2) <= 4
 
 
-def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
-    """One at a time is on the GPU, and who asks for it hears at once that it takes longer."""
+def test_long_kernel_is_waited_for_and_reported(place: Place) -> None:
+    """One at a time is on the GPU, and a revoke is answered at once by "takes longer"."""
     with place.stub() as stub, place.run("dlsym", "kernels:1000:400000"):
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() > 3)
@@ -207,8 +209,8 @@ def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
         assert all(later.start > sooner.end for sooner, later in pairwise(log[2:]))
 
 
-def test_a_program_that_waits_for_itself_gets_one_launch_more(place: Place) -> None:
-    """One stream waits for what follows a launch on another, which waits for the next lease: it says so."""
+def test_program_that_waits_for_itself_gets_one_more_launch(place: Place) -> None:
+    """If a stream waits for what follows a launch that waits for the next lease, the gate asks for one more launch."""
     with place.stub() as stub, place.run("dlsym", "meets:2:300", "say:met", "wait-line") as program:
         connection = stub.accept()
         for launched in (2, 5):
@@ -224,8 +226,8 @@ def test_a_program_that_waits_for_itself_gets_one_launch_more(place: Place) -> N
         assert [program.line(), program.line()] == ["ready", "met"]
 
 
-def test_a_lease_for_one_launch_more_that_nobody_used_in_time(place: Place) -> None:
-    """It says so again; and what runs out lets nothing pass."""
+def test_unused_lease_for_one_more_launch_is_asked_for_again(place: Place) -> None:
+    """The expired lease lets nothing pass, and the gate asks again."""
     with place.stub() as stub, place.run("dlsym", "meets:1:300", "say:met", "wait-line") as program:
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() >= 2)
@@ -239,8 +241,8 @@ def test_a_lease_for_one_launch_more_that_nobody_used_in_time(place: Place) -> N
         assert [program.line(), program.line()] == ["ready", "met"]
 
 
-def test_whose_lease_was_given_back_in_its_name_asks_again(place: Place) -> None:
-    """The server took it for dead, and it cannot end what it has without another launch: it gets a new lease."""
+def test_program_whose_lease_was_given_back_for_it_asks_again(place: Place) -> None:
+    """If the server took it for dead but its work needs another launch to end, it gets a new lease."""
     with place.stub() as stub, place.run("dlsym", "meets:1:300", "say:met", "wait-line") as program:
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() >= 2)
@@ -251,8 +253,8 @@ def test_whose_lease_was_given_back_in_its_name_asks_again(place: Place) -> None
         _gives_back(connection, lease + 1)
 
 
-def test_a_long_kernel_is_not_taken_for_one_that_waits(place: Place) -> None:
-    """Threads wait to launch behind it, and beside it, where it is known how long it takes."""
+def test_long_kernel_is_not_taken_for_a_waiting_one(place: Place) -> None:
+    """This holds for threads that wait to launch behind it, and beside it if its duration is known."""
     with place.stub() as stub, place.run("dlsym", "threads:2:300000"):
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() > 6)
@@ -267,15 +269,15 @@ def test_a_long_kernel_is_not_taken_for_one_that_waits(place: Place) -> None:
             lease = connection.until(lambda launches=launches: place.launches() > launches)  # type: ignore[misc]
 
 
-def test_what_waits_for_a_launch_behind_others(place: Place) -> None:
-    """More is to be queued behind it than fits the window, before the launch that it waits for."""
+def test_launch_that_is_waited_for_comes_behind_others(place: Place) -> None:
+    """More launches than fit the window come before the one that is waited for, and all are let through."""
     with place.stub() as stub, place.run("dlsym", "meets-behind:1:1", "say:met") as program:
         stub.keep_granting(600_000_000)
         assert program.lines() == ["ready", "met", "done"]
 
 
 def test_many_short_launches_are_queued_in_the_end(place: Place) -> None:
-    """As many as fit the window, also after a long one: else the GPU would be idle whenever the program's thread is."""
+    """As many as fit the window, also after a long one; otherwise the GPU would idle whenever the thread does."""
     before = ("kernels:100:20", "sync", "sleep:20000", "kernels:1:20000")
     with place.stub() as stub, place.run("dlsym", *before, "kernels:1000000:20"):
         stub.keep_granting(600_000_000)
@@ -287,8 +289,8 @@ def test_many_short_launches_are_queued_in_the_end(place: Place) -> None:
             queued = sum(work.end > now for work in last)
 
 
-def test_a_lease_that_has_run_out_lets_nothing_pass(place: Place) -> None:
-    """Without any word of the server; what waits is said when the lease is given back."""
+def test_expired_lease_lets_nothing_pass(place: Place) -> None:
+    """This needs no message from the server; what waits is reported when the lease is given back."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:5000"):
         connection = stub.accept()
         connection.expect(Ask)
@@ -299,8 +301,8 @@ def test_a_lease_that_has_run_out_lets_nothing_pass(place: Place) -> None:
         assert place.sums().launches == launches < 100_000
 
 
-def test_words_about_an_old_lease_count_for_nothing(place: Place) -> None:
-    """A grant that extends what was given back already is no lease, and its revoke needs no answer."""
+def test_messages_about_an_old_lease_are_ignored(place: Place) -> None:
+    """An extension of a lease that was given back is no lease, and its revoke needs no answer."""
     with place.stub() as stub, place.run("dlsym", "kernels:1:10", "wait-line", "kernels:5:10", "sync") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -315,8 +317,8 @@ def test_words_about_an_old_lease_count_for_nothing(place: Place) -> None:
         program.lines()
 
 
-def test_an_extension_needs_no_new_question(place: Place) -> None:
-    """The same number again: the program runs to its end without a second Ask."""
+def test_extension_needs_no_new_request(place: Place) -> None:
+    """With the same number again, the program runs to its end without a second Ask."""
     with place.stub() as stub, place.run("dlsym", "kernels:100:1000", "sync", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -332,8 +334,8 @@ def test_an_extension_needs_no_new_question(place: Place) -> None:
             connection.expect(Ask)
 
 
-def test_a_whole_gpu_becomes_a_share_again(place: Place) -> None:
-    """A revoke is answered with all that was queued when nothing held it back."""
+def test_whole_gpu_becomes_a_share_again(place: Place) -> None:
+    """A revoke is answered when everything has ended that was queued while nothing held it back."""
     with place.stub() as stub, place.run("dlsym", "kernels:500:200", "say:queued", "sync", "kernels:1:10") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -350,8 +352,8 @@ def test_a_whole_gpu_becomes_a_share_again(place: Place) -> None:
         assert all(work.start >= end for work in place.log()[len(log) :])
 
 
-def test_garbage_ends_the_connection_and_the_lease(place: Place) -> None:
-    """A server that says what is no message has not granted anything; the gate connects again."""
+def test_invalid_message_ends_connection_and_lease(place: Place) -> None:
+    """A server that sends it has not granted anything; the gate connects again."""
     with place.stub() as stub, place.run("dlsym", "kernels:1:10", "sync") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -363,7 +365,7 @@ def test_garbage_ends_the_connection_and_the_lease(place: Place) -> None:
         program.lines()
 
 
-def test_half_a_message_is_waited_for(place: Place) -> None:
+def test_partial_message_is_completed(place: Place) -> None:
     """Messages may come in pieces."""
     with place.stub() as stub, place.run("dlsym", "kernels:1:10", "sync") as program:
         connection = stub.accept()
@@ -374,8 +376,8 @@ def test_half_a_message_is_waited_for(place: Place) -> None:
         program.lines()
 
 
-def test_launches_wait_while_there_is_no_server(place: Place) -> None:
-    """From the end of the connection on nothing runs; it goes on by itself with the next server."""
+def test_launches_wait_without_a_server(place: Place) -> None:
+    """When the connection ends nothing runs any more, and launches continue by themselves with the next server."""
     with place.run("dlsym", "kernels:100000:5000"):
         launches = 0
         for _ in range(3):
@@ -394,8 +396,8 @@ def test_launches_wait_while_there_is_no_server(place: Place) -> None:
             connection.until(lambda: place.launches() > launches)
 
 
-def test_a_graph_is_captured_without_a_lease(place: Place) -> None:
-    """Nothing runs then; the launches of the graph are asked for, and the capture is not spoiled."""
+def test_graph_is_captured_without_a_lease(place: Place) -> None:
+    """Nothing runs during a capture; the graph's launch asks for a lease, and the capture stays valid."""
     with place.stub() as stub, place.run("dlsym", "graph:50:10", "sync", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -406,16 +408,16 @@ def test_a_graph_is_captured_without_a_lease(place: Place) -> None:
     assert [work.kernels for work in place.log()] == [50, 50, 50]
 
 
-def test_a_capture_between_kernels_spoils_nothing(place: Place) -> None:
-    """Kernels before, capture, graph, kernels; in leases that are given back."""
+def test_capture_between_kernels_stays_valid(place: Place) -> None:
+    """Kernels, a capture, a graph and kernels run in leases that are given back."""
     with place.stub() as stub, place.run("dlsym", "kernels:10:100", "graph:20:10", "kernels:10:100", "sync") as program:
         stub.accept().serve(60_000_000)
         program.lines()
     assert sum(work.kernels for work in place.log()) == 80
 
 
-def test_a_capture_that_begins_is_not_spoilt(built: Built, short: Path) -> None:
-    """By an event behind what another stream had to do: the gate's thread puts none while a capture begins."""
+def test_capture_that_begins_stays_valid(built: Built, short: Path) -> None:
+    """The gate's thread records no event after another stream's work while a capture begins."""
     slow = short / "slow"
     command("sh", GATE / "standin" / "build.sh", slow / "driver", "-DSTANDIN_SLOW_CAPTURE=2000")
     gate = build_gate(slow / "gate", slow / "driver" / "libcuda.so.1")

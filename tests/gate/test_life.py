@@ -1,4 +1,4 @@
-"""Processes as they are: they fork, start others, use many threads, end while they wait."""
+"""Processes that fork, start others, use many threads, and end while they wait."""
 
 import contextlib
 import os
@@ -25,8 +25,8 @@ KERNEL = (
 """The beginning of a Python program: `f` is a kernel of the driver `d`."""
 
 
-def test_a_child_begins_afresh_and_holds_no_connection(place: Place) -> None:
-    """The driver refuses a child's launches, at once; its parent's end is seen although the child lives on."""
+def test_forked_child_starts_afresh_and_holds_no_connection(place: Place) -> None:
+    """The driver refuses a child's launches at once; its parent's end is seen although the child lives on."""
     with place.stub() as stub, place.run("dlsym", "kernels:3:10", "sync", "fork:1", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -37,8 +37,8 @@ def test_a_child_begins_afresh_and_holds_no_connection(place: Place) -> None:
             connection.expect(Ask)
 
 
-def test_a_child_of_a_parent_without_cuda_asks_itself(place: Place) -> None:
-    """As the workers of a data loader do."""
+def test_child_of_a_parent_without_cuda_asks_for_itself(place: Place) -> None:
+    """Workers of a data loader are such children."""
     with place.stub() as stub, place.run("dlsym", "fork-first", "kernels:3:10", "sync") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -46,8 +46,8 @@ def test_a_child_of_a_parent_without_cuda_asks_itself(place: Place) -> None:
         assert program.lines()[-1] == "done"
 
 
-def test_another_program_in_its_place_holds_no_connection(place: Place) -> None:
-    """exec closes the socket: the lease is free."""
+def test_exec_closes_the_connection(place: Place) -> None:
+    """The lease is free then."""
     with place.stub() as stub, place.run("dlsym", "kernels:1:10", "exec:cat") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -57,8 +57,8 @@ def test_another_program_in_its_place_holds_no_connection(place: Place) -> None:
         assert program.process.poll() is None
 
 
-def test_64_threads_and_their_streams(place: Place) -> None:
-    """All of them wait for one lease, and each launches all of its kernels."""
+def test_64_threads_with_their_own_streams_finish(place: Place) -> None:
+    """All wait for one lease, and each launches all of its kernels."""
     with place.stub() as stub, place.run("dlsym", "threads:64:10") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -70,7 +70,7 @@ def test_64_threads_and_their_streams(place: Place) -> None:
 
 @pytest.mark.parametrize("lasts", [50_000, FOREVER])
 def test_contexts_come_and_go(place: Place, lasts: int) -> None:
-    """With work in them or without; what is known of one that ended is forgotten."""
+    """With or without work in them, destroyed contexts are forgotten."""
     with place.stub() as stub, place.run("dlsym", "contexts:8:100", "kernels:5:10", "sync") as program:
         connection = stub.accept()
         connection.serve(lasts)
@@ -78,7 +78,7 @@ def test_contexts_come_and_go(place: Place, lasts: int) -> None:
     assert place.sums().launches == 8 * 20 + 5
 
 
-def test_a_process_ends_while_a_thread_waits(place: Place) -> None:
+def test_process_ends_while_a_thread_waits(place: Place) -> None:
     """The end of main does not wait for a lease that never comes."""
     with place.stub() as stub, place.run("dlsym", "thread", "wait-line") as program:
         stub.accept().expect(Ask)
@@ -86,8 +86,8 @@ def test_a_process_ends_while_a_thread_waits(place: Place) -> None:
         assert program.lines()[-1] == "done"
 
 
-def test_a_directory_with_a_long_name(place: Place) -> None:
-    """Longer than an address of a socket can be."""
+def test_directory_may_have_a_long_name(place: Place) -> None:
+    """The socket's path may exceed the longest address."""
     place.sockets = place.folder / ("long-" * 40) / "sockets"
     place.sockets.mkdir(parents=True)
     (place.folder / "l").symlink_to(place.sockets)
@@ -98,8 +98,8 @@ def test_a_directory_with_a_long_name(place: Place) -> None:
         assert program.lines()[-1] == "done"
 
 
-def test_who_is_refused_is_told(place: Place) -> None:
-    """It waits, as it may be taken for one of the share later, but not without a word."""
+def test_refused_program_prints_a_warning(place: Place) -> None:
+    """It waits, as the server may accept it later, but says so."""
     with place.stub() as stub, place.run("dlsym", "kernels:1:10") as program:
         heard = threading.Thread(target=_refuse, args=(stub,))
         heard.start()
@@ -117,8 +117,8 @@ def _refuse(stub: Stub) -> None:
             stub.accept().close()
 
 
-def test_a_child_keeps_the_files_of_its_parent(place: Place) -> None:
-    """Also one that has the number of our socket, which the program had closed without knowing it."""
+def test_child_keeps_the_files_of_its_parent(place: Place) -> None:
+    """This includes one with the number of the gate's socket, which the program had closed unknowingly."""
     program = KERNEL + (
         "assert d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0\n"
         "print('launched', flush=True); sys.stdin.readline(); os.closerange(100, 1024)\n"
@@ -139,7 +139,7 @@ def test_a_child_keeps_the_files_of_its_parent(place: Place) -> None:
 
 
 def test_signals_do_not_let_a_launch_through(place: Place) -> None:
-    """A timer every millisecond; the launch waits on."""
+    """With a timer every millisecond the launch keeps waiting."""
     with place.stub() as stub, place.run("dlsym", "alarms:1000", "kernels:3:10", "sync", "say:ended") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -150,8 +150,8 @@ def test_signals_do_not_let_a_launch_through(place: Place) -> None:
         assert "ended" in program.lines()
 
 
-def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
-    """As daemons do: a Python program that closes every number waits for its lease on a new connection."""
+def test_program_that_closes_all_files_keeps_the_gate(place: Place) -> None:
+    """A program that closes every descriptor, as daemons do, waits for its lease on a new connection."""
     program = KERNEL + (
         "launch = lambda: d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None)\n"
         "assert launch() == 0; os.closerange(100, 1024)\n"
@@ -174,8 +174,8 @@ def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
         assert running.lines() == ["ended"]
 
 
-def test_a_gate_at_rest_hears_that_a_thread_asks(place: Place) -> None:
-    """Though its thread waits for the server, and another file, in which nothing comes, has its socket's number."""
+def test_idle_gate_notices_a_request_after_its_socket_was_replaced(place: Place) -> None:
+    """Its thread polls the server while another, silent file has taken the number of its socket."""
     commands = ("kernels:1:10", "wait-line", "close-files", "kernels:1:10", "sync", "say:ended")
     with place.stub() as stub, place.run("dlsym", *commands) as program:
         first = stub.accept()
@@ -190,7 +190,7 @@ def test_a_gate_at_rest_hears_that_a_thread_asks(place: Place) -> None:
         assert program.lines() == ["ready", "ended", "done"]
 
 
-def test_who_closes_the_files_in_the_midst_of_a_lease_has_none(place: Place) -> None:
+def test_program_that_closes_the_files_during_a_lease_loses_it(place: Place) -> None:
     """The server takes the end of the connection for the end of the lease: nothing passes until there is a new one."""
     with place.stub() as stub, place.run("dlsym", "daemon:1000", "wait-line", "close-files", "wait-line") as program:
         first = stub.accept()
@@ -206,8 +206,8 @@ def test_who_closes_the_files_in_the_midst_of_a_lease_has_none(place: Place) -> 
         again.until(lambda: place.launches() > launches + 20)
 
 
-def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:
-    """A limit that goes by: the launch says why it waits, and goes on by itself."""
+def test_thread_that_cannot_start_is_tried_again(place: Place) -> None:
+    """Under a temporary limit the launch tells why it waits, and continues by itself."""
     with place.stub() as stub, place.run("dlsym", "wait-line", "kernels:3:10", "sync") as program:
         assert program.line() == "ready"
         pid, none = program.process.pid, resource.RLIM_INFINITY
@@ -223,8 +223,8 @@ def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:
         assert program.lines() == ["done"]
 
 
-def test_a_thread_is_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
-    """It ends, and counts no more: the next lease is given back for good."""
+def test_thread_may_be_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
+    """It ends and no longer counts: the next lease is given back for good."""
     with (
         place.stub() as stub,
         place.run("dlsym", "cancels:1:100000", "say:ended", "kernels:1:10", "wait-line") as program,
@@ -237,8 +237,8 @@ def test_a_thread_is_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
 
 
 @pytest.mark.parametrize("lasts", [2000, 60_000_000], ids=["short leases", "a long lease"])
-def test_threads_are_cancelled_at_any_moment(place: Place, lasts: int) -> None:
-    """While they launch, are held back, or say something to the server: nothing is held or counted for ever."""
+def test_threads_may_be_cancelled_at_any_moment(place: Place, lasts: int) -> None:
+    """Cancelled while they launch, wait or send a message, they leave nothing locked or counted."""
     with place.stub() as stub, place.run("dlsym", "cancels:200:2000", "kernels:5:10", "sync", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -255,7 +255,7 @@ def test_threads_are_cancelled_at_any_moment(place: Place, lasts: int) -> None:
 
 
 def _grants(connection: Connection, lasts: int, ended: threading.Event) -> None:
-    """Until a lease is given back and no other one asked for: whatever was cancelled is forgotten."""
+    """Grant leases until one is given back and no other is requested: cancelled threads are forgotten."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             if isinstance(message := connection.next(), Ask) or (
@@ -271,8 +271,8 @@ def _grants(connection: Connection, lasts: int, ended: threading.Event) -> None:
     [("destroyed:3000000",), ("map:2097152", "kernels:1:3000000", "unmap"), ("kernels:1:3000000", "reset")],
     ids=["a context", "a mapping", "a primary context"],
 )
-def test_the_server_is_heard_while_the_driver_waits(place: Place, work: tuple[str, ...]) -> None:
-    """It waits for the work of what it destroys, and may call others that call the gate; then the GPU is given back."""
+def test_server_is_heard_while_the_driver_waits(place: Place, work: tuple[str, ...]) -> None:
+    """While the driver waits for the work of what it destroys, which may call the gate, the GPU is given back."""
     with place.stub() as stub, place.run("dlsym", *work, "say:ended", "wait-line", "kernels:3:10", "sync") as program:
         connection = stub.accept()
         connection.expect(Ask)

@@ -13,7 +13,7 @@ OUT_OF_MEMORY = "2"
 
 
 def _with_limit(place: Place, limit: int, *arguments: str) -> tuple[list[str], Connection]:
-    """What a program of a share with this limit says, and its connection."""
+    """Return the output of a program of a share with this limit, and its connection."""
     with place.stub() as stub, place.run("dlsym", *arguments) as program:
         connection = _until_it_ends(stub.accept(), program, limit)
         return program.lines(), connection
@@ -29,15 +29,15 @@ def _until_it_ends(connection: Connection, program: Program, limit: int) -> Conn
     "function",
     ["cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "map"],
 )
-def test_the_limit_is_kept_to_the_byte(either: Place, function: str) -> None:
-    """All of it may be had, and not one byte more; what is refused is the error that programs know."""
+def test_limit_is_kept_to_the_byte(either: Place, function: str) -> None:
+    """All of it can be had, and not one byte more; the refusal is the driver's usual error."""
     whole, more = f"{function}:{64 * MIB}", "alloc:1"
     said, _ = _with_limit(either, 64 * MIB, whole, more)
     assert said == ["ready", "0", OUT_OF_MEMORY, "done"]
 
 
-def test_what_is_freed_can_be_had_again(place: Place) -> None:
-    """Of plain and of pooled memory, mapped and reset."""
+def test_freed_memory_can_be_had_again(place: Place) -> None:
+    """This holds for plain, pooled and mapped memory, and after a reset."""
     size = 40 * MIB
     for take, give in (("alloc", "free"), ("cuMemAllocAsync", "free-async"), ("map", "unmap"), ("alloc", "reset")):
         arguments = (f"{take}:{size}", f"{take}:{size}" if take != "map" else f"alloc:{size}", give, f"{take}:{size}")
@@ -45,8 +45,8 @@ def test_what_is_freed_can_be_had_again(place: Place) -> None:
         assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"], take
 
 
-def test_a_mapping_counts_after_its_handle_is_released(place: Place) -> None:
-    """The memory is still there: so it is not to be had a second time."""
+def test_mapping_counts_after_its_handle_is_released(place: Place) -> None:
+    """The memory is still there, so it cannot be had a second time."""
     said, _ = _with_limit(place, 64 * MIB, f"map:{40 * MIB}", f"map:{40 * MIB}", "unmap", f"map:{40 * MIB}")
     assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
 
@@ -57,34 +57,34 @@ def test_arrays_count(place: Place) -> None:
     assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
 
 
-def test_packed_arrays_count_as_what_they_are(place: Place) -> None:
+def test_packed_arrays_count_their_real_size(place: Place) -> None:
     """Four channels of 8 bits in one format are 4 bytes, not 16."""
     said, _ = _with_limit(place, 4 * MIB, "packed:1024:1024", "packed:1:1")
     assert said == ["ready", "0", OUT_OF_MEMORY, "done"]
 
 
-def test_what_is_imported_counts(either: Place) -> None:
-    """Memory that is there by its import alone, after the handle that made it is released; and no longer than that."""
+def test_imported_memory_counts(either: Place) -> None:
+    """Memory that only its import holds counts after the original handle is released, and no longer than that."""
     said, _ = _with_limit(either, 64 * MIB, f"import:{40 * MIB}", f"alloc:{40 * MIB}", "import", f"alloc:{40 * MIB}")
     assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
 
 
 def test_small_allocations_seldom_ask(place: Place) -> None:
-    """A thousand of 4 KiB take a few questions, far from the limit."""
+    """A thousand of 4 KiB take a few requests, far from the limit."""
     said, connection = _with_limit(place, 1024 * MIB, "many:1000:4096")
     assert said[1:-1] == ["0"] * 1000
     assert len(connection.needs) < 100  # what is not used for a while is given back: a slow program asks again
 
 
-def test_the_program_sees_its_limit(place: Place) -> None:
-    """As its total, with what is left of it; a share without a limit sees the GPU."""
+def test_program_sees_its_limit(place: Place) -> None:
+    """The limit is its total; a share without a limit sees the whole GPU."""
     said, _ = _with_limit(place, 64 * MIB, "alloc:1048576", "info", "total")
     assert said[2:4] == [f"{63 * MIB} {64 * MIB}", f"{64 * MIB}"]
     said, _ = _with_limit(place, 2**64 - 1, "alloc:1048576", "info", "total")
     assert said[2:4] == [f"{1023 * MIB} {1024 * MIB}", f"{1024 * MIB}"]
 
 
-def test_others_of_the_share_count(place: Place) -> None:
+def test_memory_of_other_processes_of_the_share_counts(place: Place) -> None:
     """What the server says that they have is not free."""
     with (
         place.stub() as stub,
@@ -96,8 +96,8 @@ def test_others_of_the_share_count(place: Place) -> None:
         assert program.lines() == ["ready", f"{33 * MIB} {64 * MIB}", "0", "0", OUT_OF_MEMORY, "done"]
 
 
-def test_after_a_restart_the_server_hears_what_there_is(place: Place) -> None:
-    """In the first message of the new connection; it is believed, and nothing more is given above the limit."""
+def test_restarted_server_learns_what_is_allocated(place: Place) -> None:
+    """The first message of the new connection reports it; nothing more is granted above the limit."""
     with place.run("dlsym", f"alloc:{60 * MIB}", "wait-line", f"alloc:{MIB}", "free", f"alloc:{MIB}") as program:
         with place.stub() as stub:
             connection = stub.accept()

@@ -1,4 +1,4 @@
-"""Unmodified programs of others take memory in ways of their own, and have no more than their share."""
+"""Unmodified programs allocate in their own ways, and get no more than their share."""
 
 import pytest
 
@@ -82,7 +82,7 @@ context.pop()
 """
 
 
-def _said(place: Place, client: str, text: str) -> list[str]:
+def _output(place: Place, client: str, text: str) -> list[str]:
     with place.stub() as stub, Program([str(python_of(client)), "-c", text], place.env()) as program:
         connection = stub.accept()
         connection.limit = 64 * MIB
@@ -91,16 +91,16 @@ def _said(place: Place, client: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("client", ["bindings12", "bindings13"])
-def test_cuda_bindings(place: Place, client: str) -> None:
-    """Heaps, variables, what pools and graphs keep; it finds all functions by cuGetProcAddress."""
-    assert _said(place, client, BINDINGS) == ["2 64", "48", "2 32", "24", "16", "48"]
+def test_cuda_bindings_stays_within_its_share(place: Place, client: str) -> None:
+    """Heaps, variables, kept pools and graphs count; it finds all functions by cuGetProcAddress."""
+    assert _output(place, client, BINDINGS) == ["2 64", "48", "2 32", "24", "16", "48"]
 
 
-def test_numba(place: Place) -> None:
-    """A managed array that is larger than the share is not refused, and counts nothing."""
-    assert _said(place, "numba", NUMBA) == ["64"]
+def test_numba_may_allocate_more_managed_memory_than_its_share(place: Place) -> None:
+    """A managed array that is larger is not refused, and counts nothing."""
+    assert _output(place, "numba", NUMBA) == ["64"]
 
 
-def test_pycuda(place: Place) -> None:
-    """The buffer of what kernels print, and variables; its symbols are linked."""
-    assert _said(place, "pycuda", PYCUDA) == ["48", "refused", "32"]
+def test_pycuda_stays_within_its_share(place: Place) -> None:
+    """The printf buffer and variables count; its symbols are linked."""
+    assert _output(place, "pycuda", PYCUDA) == ["48", "refused", "32"]

@@ -1,4 +1,4 @@
-"""On a real GPU: programs on the CUDA runtime, which no stand-in can be, and NVIDIA's own tools, under the gate."""
+"""On a real GPU: programs on the CUDA runtime, which no stand-in can serve, and NVIDIA's own tools, under the gate."""
 
 import ctypes
 import json
@@ -141,13 +141,13 @@ DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def torch() -> str:
-    """A Python that has PyTorch with CUDA."""
+    """Return a Python that has PyTorch with CUDA."""
     return os.environ["JUPYTER_GPU_TEST_TORCH"]
 
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the form for one machine."""
+    """Return the folder of the local form."""
     driver = front.driver_of(os.environ)
     assert driver
     return building.build_gate(tmp_path_factory.mktemp("gate"), driver)
@@ -155,7 +155,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gpu() -> str:
-    """Uuid of the first."""
+    """Return the UUID of the first GPU."""
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"UUID: (GPU-[0-9a-f-]+)", listed)
     assert found
@@ -164,7 +164,7 @@ def gpu() -> str:
 
 @pytest.fixture
 def server(tmp_path: Path, gpu: str) -> Iterator[Serving]:
-    """Two halves of the GPU, one of them with 2 GiB of its memory."""
+    """Serve two halves of the GPU, one with 2 GiB of its memory."""
     with Serving(tmp_path) as serving:
         serving.set({gpu: {"one": (500, 2 << 30), "two": 500}})
         yield serving
@@ -177,31 +177,31 @@ class Bench:
         self._gate, self._gpu, self._server = gate, gpu, server
 
     def environment(self, share: str) -> Mapping[str, str]:
-        """Of a program of that share."""
+        """Return the environment for a program of that share."""
         sockets = self._server.socket(self._gpu, share).parent
         path = search_path.joined(str(self._gate), os.environ.get("LD_LIBRARY_PATH"))
         gated = {"LD_LIBRARY_PATH": path, "JUPYTER_GPU_GATE": str(sockets), "CUDA_VISIBLE_DEVICES": self._gpu}
         return {**DETERMINISTIC, **gated}
 
     def start(self, python: str, program: str, share: str, *arguments: str) -> Program:
-        """Without waiting for it."""
+        """Start a program without waiting for it."""
         return Program([python, "-c", program, *arguments], self.environment(share))
 
     def used(self, share: str) -> int:
-        """Microseconds that it had the GPU."""
+        """Return the microseconds for which a share had the GPU."""
         account = self._server.usage(self._gpu, share)["account"]
         return sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
 
 
 @pytest.fixture
 def bench(gate: Path, gpu: str, server: Serving) -> Bench:
-    """With two shares."""
+    """Return a bench with two shares."""
     return Bench(gate, gpu, server)
 
 
 @pytest.mark.torch
-def test_training_learns_the_same_under_the_gate(bench: Bench) -> None:
-    """Loss and inference to the last bit, and the limit of its share is what PyTorch takes for the GPU's memory."""
+def test_training_is_bit_identical_under_the_gate(bench: Bench) -> None:
+    """Loss and inference agree to the last bit, and PyTorch sees the share's limit as the GPU's memory."""
     alone = json.loads(Program([torch(), "-c", TRAINING, "300"], DETERMINISTIC).lines()[-1])
     shared = json.loads(bench.start(torch(), TRAINING, "one", "300").lines()[-1])
     assert shared["last"] < shared["first"]
@@ -211,7 +211,7 @@ def test_training_learns_the_same_under_the_gate(bench: Bench) -> None:
 
 
 @pytest.mark.torch
-def test_two_processes_of_one_share_and_a_neighbour(bench: Bench) -> None:
+def test_two_processes_of_one_share_and_a_neighbour_end(bench: Bench) -> None:
     """All of them end, and both shares had the GPU."""
     running = [bench.start(torch(), TRAINING, share, "2000") for share in ("one", "one", "two")]
     for program in running:
@@ -222,7 +222,7 @@ def test_two_processes_of_one_share_and_a_neighbour(bench: Bench) -> None:
 
 
 @pytest.mark.torch
-def test_graphs(bench: Bench) -> None:
+def test_graph_replays_are_gated_and_counted(bench: Bench) -> None:
     """Each replay is gated and counts."""
     assert json.loads(bench.start(torch(), GRAPH, "two").lines()[-1]) == 501 * 1024
     assert bench.used("two") > 0
@@ -230,8 +230,8 @@ def test_graphs(bench: Bench) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("module", "program"), [("cupy", CUPY), ("jax", JAX), ("triton", TRITON)])
-def test_other_libraries(bench: Bench, tmp_path: Path, module: str, program: str) -> None:
-    """The same answers, from kernels that they compile themselves, and the limit is the GPU's memory for each."""
+def test_other_libraries_give_the_same_answers(bench: Bench, tmp_path: Path, module: str, program: str) -> None:
+    """Their own compiled kernels agree with those without the gate, and each sees the limit as the GPU's memory."""
     there = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     if subprocess.run([torch(), "-c", there]).returncode:
         pytest.skip(f"not run: needs {module} in the Python that JUPYTER_GPU_TEST_TORCH names")
@@ -247,7 +247,7 @@ def test_other_libraries(bench: Bench, tmp_path: Path, module: str, program: str
 
 @pytest.mark.torch
 def test_memory_has_a_limit(bench: Bench) -> None:
-    """Beyond it there is no memory, in PyTorch's own words; what was there goes on."""
+    """Beyond it PyTorch reports its usual error; existing memory keeps working."""
     said = json.loads(bench.start(torch(), TOO_MUCH, "one").lines()[-1])
     assert "out of memory" in said[0]
     assert said[1] == 1 << 30
@@ -255,7 +255,7 @@ def test_memory_has_a_limit(bench: Bench) -> None:
 
 @pytest.mark.torch
 def test_shares_are_kept(bench: Bench, server: Serving, gpu: str) -> None:
-    """Three times as many kernels of the share that is three times as large: counted by the programs, not by us."""
+    """A share three times as large runs three times as many kernels, as counted by the programs themselves."""
     server.set({gpu: {"one": 750, "two": 250}})
     running = [bench.start(torch(), HOG, share, "15") for share in ("one", "two")]
     assert [program.line() for program in running] == ["ready"] * 2
@@ -266,8 +266,8 @@ def test_shares_are_kept(bench: Bench, server: Serving, gpu: str) -> None:
 
 
 @pytest.mark.torch
-def test_training_goes_on_while_its_share_changes(bench: Bench, server: Serving, gpu: str) -> None:
-    """A larger share, a whole GPU, a smaller one, and an arbiter that is killed: the same numbers to the last bit."""
+def test_training_continues_while_its_share_changes(bench: Bench, server: Serving, gpu: str) -> None:
+    """A larger share, a whole GPU, a smaller one, and a killed arbiter give the same numbers to the last bit."""
     alone = json.loads(Program([torch(), "-c", TRAINING, "6000"], DETERMINISTIC).lines()[-1])
     program = bench.start(torch(), TRAINING, "two", "6000")
     changes = 0
@@ -283,8 +283,8 @@ def test_training_goes_on_while_its_share_changes(bench: Bench, server: Serving,
 
 
 @pytest.mark.torch
-def test_shim(server: Serving, gpu: str, tmp_path: Path) -> None:
-    """The form that stands at the path of the driver, as in pods: no variable names it, and it is found."""
+def test_shim_is_found(server: Serving, gpu: str, tmp_path: Path) -> None:
+    """The form at the driver's path, as in pods, is found without any variable."""
     ctypes.CDLL("libcuda.so.1")
     (driver,) = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line}
     sockets = server.socket(gpu, "one").parent
@@ -301,15 +301,15 @@ def test_shim(server: Serving, gpu: str, tmp_path: Path) -> None:
 
 
 def test_numba_counts_right(bench: Bench) -> None:
-    """Unmodified Numba, twenty thousand short kernels, in two shares at once."""
+    """Unmodified Numba runs twenty thousand short kernels in two shares at once."""
     running = [bench.start(str(python_of("numba")), NUMBA, share) for share in ("one", "two")]
     assert [program.lines()[-1] for program in running] == [str(20_000 * 4096)] * 2
     assert bench.used("one") > 0
     assert bench.used("two") > 0
 
 
-def test_nvidia_smi_is_as_without(bench: Bench, gpu: str) -> None:
-    """It uses no CUDA, so the gate is not in its way and it waits for nobody."""
+def test_nvidia_smi_is_unaffected(bench: Bench, gpu: str) -> None:
+    """It uses no CUDA, so the gate is not involved and it waits for no lease."""
     listed = subprocess.run(
         ["nvidia-smi", "-L"], env={**os.environ, **bench.environment("one")}, capture_output=True, text=True, check=True
     )

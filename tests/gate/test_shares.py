@@ -1,4 +1,4 @@
-"""Programs of two shares and the real server: one after the other on the GPU, whatever they do; and sanitizers."""
+"""Programs of two shares and the real server: their work never overlaps on the GPU, also under sanitizers."""
 
 import time
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ SANITIZERS = {
 
 @pytest.fixture(scope="session", params=list(SANITIZERS))
 def sanitized(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Built:
-    """The gate and the programs with the sanitizer in them."""
+    """Build the gate and the programs with the sanitizer."""
     return build(tmp_path_factory.mktemp(request.param), SANITIZERS[request.param])
 
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """Two halves of the GPU, with limits of memory."""
+    """Serve two halves of the GPU, with memory limits."""
     with Serving(short, grace=100_000) as serving:
         serving.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
         yield serving
@@ -49,7 +49,7 @@ def _sanitized_program(place: Place, server: Serving, owner: str, name: str, *ar
 
 
 def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
-    """Whatever they launch: long kernels, short ones, graphs, many threads."""
+    """This holds for long kernels, short ones, graphs and many threads."""
     works = (
         ("kernels:300:1000", "sync"), ("kernels:20000:10", "sync"), ("threads:16:200", "graph:20:50", "sync"),
         ("contexts:6:500", "kernels:50:3000", "sync"),
@@ -60,8 +60,8 @@ def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
     assert place.sums().overlaps == 0
 
 
-def test_who_is_alone_loses_nothing_by_what_it_does_between_launches(place: Place, server: Serving) -> None:
-    """It is far ahead of its GPU until a program of another share is there, and then no more than any."""
+def test_lone_program_loses_nothing_between_launches(place: Place, server: Serving) -> None:
+    """It runs far ahead of the GPU until a program of another share comes, and no further than any other then."""
 
     def queued() -> int:
         log = place.log(max(0, place.launches() - 100)) if place.board.exists() else []
@@ -80,7 +80,7 @@ def test_who_is_alone_loses_nothing_by_what_it_does_between_launches(place: Plac
 
 
 def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None:
-    """The server is killed after so many, and another one comes."""
+    """Kill the server after so many launches, and start another one."""
     for number in launches:
         while place.launches() < number:
             time.sleep(0.001)
@@ -90,8 +90,8 @@ def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None
 
 
 @pytest.mark.parametrize("behind", ["meets", "meets-behind"])
-def test_a_program_that_waits_for_itself(place: Place, server: Serving, behind: str) -> None:
-    """One stream waits for what follows a launch on another, 300 ms later, when the GPU was asked back: it goes on."""
+def test_program_that_waits_for_itself_continues(place: Place, server: Serving, behind: str) -> None:
+    """A stream waits for what follows, 300 ms later, a launch on another stream after a revoke: it continues."""
     often = 3000 * ("kernels:1:20", "sync", "sleep:1000")
     with _run(place, server, "two", *often), _run(place, server, "one", f"{behind}:3:300") as one:
         assert one.lines()[-1] == "done"
@@ -99,8 +99,8 @@ def test_a_program_that_waits_for_itself(place: Place, server: Serving, behind: 
     assert place.sums().overlaps == 0
 
 
-def test_a_neighbour_does_not_wait_for_what_became_long(place: Place, server: Serving) -> None:
-    """Kernels that were short take 60 ms each after a rest: few are queued before that is known."""
+def test_neighbour_does_not_wait_for_kernels_that_became_long(place: Place, server: Serving) -> None:
+    """If short kernels take 60 ms each after an idle time, few are queued before that is known."""
     short = ("shaped:3000:10", "sync", "sleep:300")
     often = 400 * ("kernels:1:20", "sync", "sleep:2000")
     with _run(place, server, "two", *often), _run(place, server, "one", *(3 * short), "shaped:100:60000") as one:
@@ -113,14 +113,14 @@ def test_a_neighbour_does_not_wait_for_what_became_long(place: Place, server: Se
 
 
 def _busy(place: Place, owner: str, duration: int) -> int:
-    """How many launches of that duration have begun."""
+    """Return how many launches of that duration have begun."""
     now = time.monotonic_ns() // 1000
     newest = place.log(max(0, place.launches() - 300))
     return sum(work.owner == owner and work.end - work.start >= duration and work.start < now for work in newest)
 
 
-def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Serving) -> None:
-    """Its programs wait for the next one, and end well; no two of them ever ran at once."""
+def test_server_killed_at_any_moment_causes_no_overlap(place: Place, server: Serving) -> None:
+    """Programs wait for the next server and end normally; no two of them ever ran at once."""
     running = [_run(place, server, owner, "kernels:400:1000", "kernels:10000:10", "sync") for owner in ("one", "two")]
     _die_after((50, 200, 500, 2000), place, server)
     for program in running:
@@ -129,8 +129,9 @@ def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Servin
     assert place.sums().launches == 2 * 10_400
 
 
-def test_a_limit_is_one_for_all_processes_of_a_share(place: Place, server: Serving) -> None:
-    """To the byte, though each asks for more than it uses at first; when one ends, its part is free."""
+def test_limit_applies_to_all_processes_of_a_share(place: Place, server: Serving) -> None:
+    """It is kept to the byte, though each process first requests more than it uses; the memory of an ended one is free.
+    """
     first = _run(
         place, server, "one", f"alloc:{100 * MIB}", "many:40:1048576", "say:full", "wait-line", "free", "wait-line"
     )
@@ -145,8 +146,8 @@ def test_a_limit_is_one_for_all_processes_of_a_share(place: Place, server: Servi
         assert last.lines() == ["ready", "0", "done"]
 
 
-def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> None:
-    """While the program runs; none of its work is lost."""
+def test_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> None:
+    """This happens while the program runs; none of its work is lost."""
     running = _run(place, server, "one", "kernels:600:1000", "kernels:20000:10", "sync")
     steps: tuple[tuple[int, dict[str, int | tuple[int, int]]], ...] = (
         (50, {"one": 1000}), (400, {"one": (500, 256 * MIB), "two": 500}), (900, {"one": 1000}),
@@ -171,7 +172,7 @@ def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> 
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
 def test_sanitizers_find_nothing(sanitized: Built, short: Path, server: Serving, arguments: tuple[str, ...]) -> None:
-    """Two processes of each share with the address, undefined behaviour and thread sanitizers in gate and program."""
+    """Two processes of each share run with the address, undefined behaviour and thread sanitizers."""
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, *arguments) for owner in ("one", "two", "one", "two")]
     for program in running:
@@ -180,10 +181,10 @@ def test_sanitizers_find_nothing(sanitized: Built, short: Path, server: Serving,
 
 
 @pytest.mark.parametrize("what", [("captures", "3"), ("threads", "300")], ids=lambda what: what[0])
-def test_sanitizers_find_nothing_in_default_streams_of_threads(
+def test_sanitizers_find_nothing_in_per_thread_default_streams(
     sanitized: Built, short: Path, server: Serving, what: tuple[str, ...]
 ) -> None:
-    """Threads that begin captures beside others' kernels, and threads that come and go."""
+    """Threads begin captures beside others' kernels, and threads come and go."""
     place = Place(sanitized, short)
     running = [_sanitized_program(place, server, owner, "streams", *what) for owner in ("one", "two")]
     for program in running:
@@ -191,8 +192,8 @@ def test_sanitizers_find_nothing_in_default_streams_of_threads(
     assert place.sums().overlaps == 0
 
 
-def test_a_thread_sanitizer_finds_nothing_while_servers_die(sanitized: Built, short: Path, server: Serving) -> None:
-    """The end of a connection meets launches and allocations of many threads."""
+def test_thread_sanitizer_finds_nothing_while_servers_die(sanitized: Built, short: Path, server: Serving) -> None:
+    """The end of a connection coincides with launches and allocations of many threads."""
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, "threads:32:1000", f"alloc:{MIB}", "free") for owner in ("one", "two")]
     _die_after((20, 200), place, server)

@@ -1,4 +1,4 @@
-"""Small copies from the host and words never wait for a turn, as others may wait for them: their share pays later."""
+"""Small host copies and words never wait for a turn, as other work may wait for them: their share pays later."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ MS = 1000
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """A twentieth of the GPU, and the rest of it."""
+    """Serve a twentieth of the GPU, and the rest of it."""
     with Serving(short, grace=100_000) as serving:
         serving.set({GPU: {"one": 50, "two": 950}})
         yield serving
@@ -41,8 +41,8 @@ def _paid(server: Serving) -> int:
 
 
 @pytest.mark.parametrize("work", RATE)
-def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving, work: str) -> None:
-    """Beside another program, without a turn: as much as it took. What is more than its share it owes."""
+def test_program_of_small_copies_pays_for_them(place: Place, server: Serving, work: str) -> None:
+    """Beside another program, without a turn, it is charged what it took and owes what exceeds its share."""
     with (
         _run(place, server, "two", RATE[work], "kernels:1000000:1000") as two,
         _run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line") as one,
@@ -56,8 +56,8 @@ def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving
         assert _account(server)["quantum"] < -50 * MS
 
 
-def test_alone_on_a_gpu_it_costs_nothing(place: Place, server: Serving) -> None:
-    """As all work then: it is counted, but nothing is owed or taken from what was saved."""
+def test_lone_program_of_small_copies_pays_nothing(place: Place, server: Serving) -> None:
+    """As with all work then, it is counted, but nothing is owed or taken from its bank."""
     with _run(place, server, "one", 2048, "trickle:500:4096", "sync", "say:copied", "wait-line") as one:
         assert one.line() == "ready"
         count = int(one.line())

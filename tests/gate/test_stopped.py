@@ -1,4 +1,4 @@
-"""Programs that their user or a debugger stops while they have the GPU: it is no offence, and others go on."""
+"""Programs that a user or a debugger stops while they have the GPU: that is no violation, and others continue."""
 
 import asyncio
 import os
@@ -61,8 +61,8 @@ async def _goes_on(place: Place, pod: str, launches: int = 20) -> None:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-Z", "a debugger"])
-def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, how: str) -> None:
-    """Again and again, in the midst of its turns; nobody continues it, and its neighbour does not wait for long."""
+def test_program_stopped_by_its_user_is_no_violation(place: Place, short: Path, how: str) -> None:
+    """Stopped again and again during its turns it is not resumed, and its neighbour does not wait for long."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:
@@ -88,8 +88,8 @@ def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, ho
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_stopped_before_the_driver_each_thread_launches_once_more(built: Built, short: Path, threads: int) -> None:
-    """Between the gate's test and the driver: when it runs again, its lease is over, and nothing else passes."""
+def test_each_thread_stopped_before_the_driver_launches_once_more(built: Built, short: Path, threads: int) -> None:
+    """Between the gate's check and the driver: when it resumes, its lease is over, and nothing else passes."""
     stops = short / "stops"
     command("sh", GATE / "standin" / "build.sh", stops / "driver", f"-DSTANDIN_STOPS={threads}")
     gate = build_gate(stops / "gate", stops / "driver" / "libcuda.so.1")
@@ -109,8 +109,8 @@ def test_stopped_before_the_driver_each_thread_launches_once_more(built: Built, 
         assert place.launches() == threads
 
 
-def test_a_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path) -> None:
-    """A kernel without an end: the GPU is not free, whoever stopped its program, and who stopped it continues it."""
+def test_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path) -> None:
+    """With an endless kernel the GPU is not free although the program is stopped, and its user can resume it."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"longest": 1_000_000, "strikes": 2}) as world:
@@ -126,8 +126,8 @@ def test_a_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path)
     asyncio.run(check())
 
 
-def test_whom_its_user_stopped_as_well_is_not_continued(place: Place, short: Path) -> None:
-    """Though its turn has come; when its user continues it, it runs."""
+def test_program_that_its_user_stopped_too_is_not_resumed(place: Place, short: Path) -> None:
+    """It stays stopped when its turn comes; when its user resumes it, it runs."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -1,4 +1,4 @@
-"""Threads that launch in default streams of their own, and streams that do not wait for each other."""
+"""Per-thread default streams, and streams that do not wait for each other."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ OFTEN = 100_000 * ("kernels:1:20", "sync", "sleep:1000")
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """Two halves of the GPU."""
+    """Serve two halves of the GPU."""
     with Serving(short) as serving:
         serving.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
         yield serving
@@ -27,8 +27,8 @@ def _streams(place: Place, what: str, number: int = 0, sockets: Path | None = No
 
 
 @pytest.mark.parametrize("how", ["captures", "fails"])
-def test_no_event_of_a_thread_stands_for_the_work_of_another(place: Place, server: Serving, how: str) -> None:
-    """A kernel of 100 ms was thought to be short, and another thread's stream is empty: nothing is given back."""
+def test_event_of_a_thread_does_not_cover_the_work_of_another(place: Place, server: Serving, how: str) -> None:
+    """If a kernel that was thought short takes 100 ms and another thread's stream is empty, nothing is given back."""
     two = place.run("dlsym", *OFTEN[:3000], owner="two", sockets=server.socket(GPU, "two").parent)
     with two, _streams(place, how, 5, server.socket(GPU, "one").parent) as one:
         assert one.lines() == ["ready", "done"]
@@ -37,15 +37,15 @@ def test_no_event_of_a_thread_stands_for_the_work_of_another(place: Place, serve
 
 
 @pytest.mark.parametrize("what", ["own", "legacy"])
-def test_streams_do_not_wait_for_each_other_by_the_gate(place: Place, what: str) -> None:
-    """A thread launched in its own stream, or in that of all, and rests: no event of the gate holds up others."""
+def test_gate_makes_no_stream_wait_for_another(place: Place, what: str) -> None:
+    """After a thread has launched in its own or the legacy stream and is idle, no event of the gate delays others."""
     with place.stub() as stub, _streams(place, what) as program:
         stub.keep_granting(600_000_000)
         assert program.lines() == ["ready", "done"]
 
 
-def test_an_idle_lease_of_silent_threads_is_given_back(place: Place) -> None:
-    """Each thread's last launch has an event of its own: no stream has to be queried to know that it ended."""
+def test_idle_lease_of_threads_that_stopped_launching_is_given_back(place: Place) -> None:
+    """Each thread's last launch has an event of its own: no stream must be queried to know that it ended."""
     with place.stub() as stub, _streams(place, "silent", 20) as program:
         connection = stub.accept()
         while True:
@@ -61,8 +61,8 @@ def test_an_idle_lease_of_silent_threads_is_given_back(place: Place) -> None:
 
 
 @pytest.mark.parametrize("what", ["silent", "ended"])
-def test_a_whole_gpu_of_threads_is_given_back(place: Place, what: str) -> None:
-    """Nothing was measured while it was whole; when it is given back, all of silent and of ended threads is over."""
+def test_whole_gpu_of_many_threads_is_given_back(place: Place, what: str) -> None:
+    """Nothing was measured meanwhile, but when it is given back all work of idle and of ended threads is over."""
     with place.stub() as stub, _streams(place, what, 20) as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -77,8 +77,8 @@ def test_a_whole_gpu_of_threads_is_given_back(place: Place, what: str) -> None:
 
 
 @pytest.mark.parametrize("lasts", [60_000_000, FOREVER], ids=["a share", "a whole GPU"])
-def test_threads_that_end_leave_nothing_behind(place: Place, lasts: int) -> None:
-    """A program makes ten thousand of them, one after the other, and does not grow."""
+def test_ended_threads_leave_nothing_behind(place: Place, lasts: int) -> None:
+    """A program that makes ten thousand of them, one after the other, does not grow."""
     with place.stub() as stub, _streams(place, "threads", 10_000) as program:
         stub.keep_granting(lasts)
         assert program.line() == "ready"

@@ -1,4 +1,4 @@
-"""The stub of a server waits for what a program does, whether or not it says so."""
+"""The stub of a server waits for what a program does, whether or not a message tells."""
 
 import itertools
 import socket
@@ -8,8 +8,8 @@ from jupyter_gpu_node.shares.rules.protocol import Done, encode
 from .stub import Connection
 
 
-def test_a_condition_may_come_true_without_a_message() -> None:
-    """The last small copies of a program pass without a question, after the end of its last lease was said."""
+def test_condition_may_become_true_without_a_message() -> None:
+    """A program's last small copies pass without a request, after the end of its last lease was reported."""
     ours, theirs = socket.socketpair()
     connection, looks = Connection(ours), itertools.count()
     with theirs:

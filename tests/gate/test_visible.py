@@ -1,4 +1,4 @@
-"""CUDA_VISIBLE_DEVICES follows the server at the moment in which a program looks for GPUs."""
+"""CUDA_VISIBLE_DEVICES follows the server at the moment in which a program initializes CUDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyter_gpu.common.attached import AttachedGpu, Hint
 from jupyter_gpu.common.rules.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes
 
 from .building import GATE, PROGRAMS, Built, command, gate_and_driver
-from .looking import LOOK
+from .initializing import LIST_GPUS
 from .place import Place, Program
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -27,13 +27,13 @@ Ask = Callable[[str, Mapping[str, str]], dict[str, str | None]]
 
 
 def hint(*indices: int, simulated: bool = False, enforced: bool = False) -> Hint:
-    """What a server tells of GPUs with these indices."""
+    """Return the server's report of GPUs with these indices."""
     return Hint("one", 1, simulated, tuple(GPUS[i] for i in indices), enforced)
 
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """The rules in C, under sanitizers."""
+    """Run the rules in C, under sanitizers."""
     program = tmp_path_factory.mktemp("visible") / "visible"
     command("gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Werror", *SANITIZERS, f"-I{GATE}",
             GATE / "driver" / "visible.c", PROGRAMS / "visible.c", "-o", program)  # fmt: skip
@@ -87,8 +87,8 @@ HINTS = st.builds(
 
 @settings(max_examples=400)
 @given(said=HINTS, environ=ENVIRONMENTS, ours=st.booleans())
-def test_both_forms_of_the_rules_are_the_same(gate: Ask, said: Hint, environ: dict[str, str], ours: bool) -> None:
-    """In Python and in C, whatever is attached and whatever is in the environment."""
+def test_rules_in_python_and_c_agree(gate: Ask, said: Hint, environ: dict[str, str], ours: bool) -> None:
+    """They do so for any attached GPUs and any environment."""
     if ours and VISIBLE in environ:
         environ = environ | {OURS: environ[VISIBLE]}
     assert gate(said.to_text(), environ) == changes(environ, said)
@@ -96,8 +96,8 @@ def test_both_forms_of_the_rules_are_the_same(gate: Ask, said: Hint, environ: di
 
 @settings(max_examples=300)
 @given(said=HINTS, environ=ENVIRONMENTS)
-def test_nothing_is_seen_that_is_not_attached(said: Hint, environ: dict[str, str]) -> None:
-    """In soft mode, whatever a user chose; and to do it again, as a child does, changes nothing."""
+def test_only_attached_gpus_are_visible(said: Hint, environ: dict[str, str]) -> None:
+    """In soft mode this holds whatever a user chose; applying the rules again, as a child does, changes nothing."""
     made = changes(environ, said)
     if said.simulated:
         assert made == {}
@@ -116,8 +116,8 @@ def test_nothing_is_seen_that_is_not_attached(said: Hint, environ: dict[str, str
 @given(text=st.one_of(st.text(max_size=200), HINTS.map(Hint.to_text).flatmap(
     lambda text: st.integers(0, len(text) - 1).map(lambda size: text[:size])
 )))  # fmt: skip
-def test_what_is_no_whole_file_changes_nothing(gate: Ask, text: str) -> None:
-    """Garbage, and each beginning of a file."""
+def test_incomplete_file_changes_nothing(gate: Ask, text: str) -> None:
+    """This holds for garbage and for each beginning of a file."""
     assert gate(text.replace("\0", "").encode("utf-8", "replace").decode(), {}) == {}
 
 
@@ -137,16 +137,16 @@ def test_what_is_no_whole_file_changes_nothing(gate: Ask, text: str) -> None:
         ({VISIBLE: "7", OURS: "7", WANTED: "0,1", ORDER: BUS_ORDER}, (1,), "1"),
     ],
 )
-def test_values(gate: Ask, environ: dict[str, str], attached: tuple[int, ...], value: str) -> None:
-    """All that is attached; of a choice, what is attached of it; as CUDA reads it."""
+def test_values_follow_attached_gpus(gate: Ask, environ: dict[str, str], attached: tuple[int, ...], value: str) -> None:
+    """Without a choice all attached GPUs are listed; a choice is narrowed to attached ones, in CUDA's syntax."""
     said = hint(*attached)
     made = changes(environ, said)
     assert made[VISIBLE] == made[OURS] == value
     assert gate(said.to_text(), environ) == made
 
 
-def test_where_the_system_guards_a_choice_stays(gate: Ask) -> None:
-    """And so does no choice: CUDA sees what it can open. A list of ours is kept up."""
+def test_choice_stays_where_the_system_enforces_devices(gate: Ask) -> None:
+    """So does the absence of one: CUDA sees what it can open. A list of the product's own is updated."""
     said = hint(1, enforced=True)
     for environ in ({}, {VISIBLE: "0"}, {VISIBLE: "1", OURS: "0"}):
         assert gate(said.to_text(), environ) == changes(environ, said) == {}
@@ -161,54 +161,56 @@ def test_where_the_system_guards_a_choice_stays(gate: Ask) -> None:
 
 
 class Machine:
-    """Four stand-in GPUs, a server's file, and programs that look."""
+    """Four stand-in GPUs, a server's file, and programs that initialize CUDA."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.file = place.folder / "attached"
 
     def tell(self, said: Hint) -> None:
-        """As the server does it: in one step."""
+        """Replace the file in one step, as the server does."""
         new = self.file.with_suffix(".new")
         new.write_text(said.to_text())
         new.replace(self.file)
 
-    def look(self, code: str = "look()", **env: str) -> Program:
-        """A program; `env` in place of what nobody has chosen."""
+    def start(self, code: str = "list_gpus()", **env: str) -> Program:
+        """Start a program; `env` overrides what is set by default."""
         gpus = ",".join(f"{uuid}:64" for uuid in UUIDS)
         own = {"JUPYTER_GPU_STANDIN_GPUS": gpus, "JUPYTER_GPU_ATTACHED": str(self.file)}
-        return Program(["python3", "-c", LOOK + code], self.place.env() | own | env)
+        return Program(["python3", "-c", LIST_GPUS + code], self.place.env() | own | env)
 
-    def sees(self, code: str = "look()", **env: str) -> list[str]:
-        """What it says."""
-        with self.look(code, **env) as program:
+    def output(self, code: str = "list_gpus()", **env: str) -> list[str]:
+        """Return the lines of a program."""
+        with self.start(code, **env) as program:
             return program.lines()
 
 
 @pytest.fixture
 def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """In soft mode; nobody has chosen anything."""
+    """Return a machine in soft mode, without a choice by the user."""
     for name in ASKED:
         monkeypatch.delenv(name, raising=False)
     return Machine(place)
 
 
-def test_a_program_sees_what_is_attached_when_it_looks(machine: Machine) -> None:
-    """Whatever its environment was when it started: none, the one of an earlier time, or all of them."""
+def test_program_sees_what_is_attached_when_it_initializes(machine: Machine) -> None:
+    """This holds whatever its environment was at its start: none, an earlier one, or all GPUs."""
     machine.tell(hint(1, 2))
     both = [f"0 2 3 | {UUIDS[1]},{UUIDS[2]}"]
-    assert machine.sees() == both
-    assert machine.sees(**{VISIBLE: "", OURS: ""}) == both
-    assert machine.sees(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == both
+    assert machine.output() == both
+    assert machine.output(**{VISIBLE: "", OURS: ""}) == both
+    assert machine.output(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == both
     machine.tell(hint())
-    assert machine.sees(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == ["100 | "]
+    assert machine.output(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == ["100 | "]
 
 
-def test_a_gpu_that_comes_is_seen_at_the_next_look(machine: Machine) -> None:
-    """Until the driver has found one: it does not look again, and children get what is attached then."""
+def test_new_gpu_is_seen_by_the_next_initialization(machine: Machine) -> None:
+    """Until the driver has found one GPU; children get what is attached then."""
     machine.tell(hint())
-    with machine.look("look(); input(); look(); input(); look(); subprocess.run([sys.executable, '-c', sys.orig_argv[2]"
-                      ".split('look(); input()')[0] + 'look()'])") as program:  # fmt: skip
+    with machine.start(
+        "list_gpus(); input(); list_gpus(); input(); list_gpus(); subprocess.run([sys.executable, '-c', "
+        "sys.orig_argv[2].split('list_gpus(); input()')[0] + 'list_gpus()'])"
+    ) as program:
         assert program.line() == "100 |"
         machine.tell(hint(0))
         program.tell("go on")
@@ -219,68 +221,68 @@ def test_a_gpu_that_comes_is_seen_at_the_next_look(machine: Machine) -> None:
         assert program.line() == f"0 1 18 | {UUIDS[0]},{UUIDS[3]}"
 
 
-def test_what_the_user_chose_is_narrowed(machine: Machine) -> None:
-    """And known again later, and by children: with the next GPU they see more of it."""
+def test_choice_of_the_user_is_narrowed(machine: Machine) -> None:
+    """It is remembered for later and for children, which see more of it with the next GPU."""
     machine.tell(hint(1))
     chosen = {VISIBLE: "0,1", ORDER: BUS_ORDER}
-    assert machine.sees(**chosen) == ["0 2 | 1"]
-    assert machine.sees(**chosen | {VISIBLE: "1"}) == ["0 2 | 1"]
-    assert machine.sees(**chosen | {VISIBLE: "-1"}) == ["100 | "]
-    assert machine.sees(**chosen | {VISIBLE: "GPU-ffffffff"}) == ["100 | "]
+    assert machine.output(**chosen) == ["0 2 | 1"]
+    assert machine.output(**chosen | {VISIBLE: "1"}) == ["0 2 | 1"]
+    assert machine.output(**chosen | {VISIBLE: "-1"}) == ["100 | "]
+    assert machine.output(**chosen | {VISIBLE: "GPU-ffffffff"}) == ["100 | "]
     code = (
-        f"look(); open({str(machine.file)!r}, 'w').write({hint(0, 1).to_text()!r}); look(); "
-        "subprocess.run([sys.executable, '-c', sys.orig_argv[2].partition('look(); open')[0] + 'look()'])"
+        f"list_gpus(); open({str(machine.file)!r}, 'w').write({hint(0, 1).to_text()!r}); list_gpus(); "
+        "subprocess.run([sys.executable, '-c', sys.orig_argv[2].partition('list_gpus(); open')[0] + 'list_gpus()'])"
     )
     machine.tell(hint())
-    assert machine.sees(code, **chosen) == ["100 | ", "0 1 2 | 0,1", "0 1 2 | 0,1"]
+    assert machine.output(code, **chosen) == ["100 | ", "0 1 2 | 0,1", "0 1 2 | 0,1"]
 
 
-def test_the_driver_is_left_alone_where_nobody_tells(machine: Machine) -> None:
-    """No file, half a file, simulated GPUs, a guarded pod, another machine: the variable stays as it is."""
+def test_variable_stays_without_a_server_s_report(machine: Machine) -> None:
+    """No file, half a file, simulated GPUs, an enforced pod, another machine: the variable stays as it is."""
     asked = {VISIBLE: UUIDS[3], OURS: UUIDS[3]}
     as_ever = [f"0 18 | {UUIDS[3]}"]
-    assert machine.sees(**asked) == as_ever
+    assert machine.output(**asked) == as_ever
     machine.file.write_text(hint(0).to_text()[:-2])
-    assert machine.sees(**asked) == as_ever
+    assert machine.output(**asked) == as_ever
     machine.file.write_text(hint(0).to_text() + "\n" * 20_000)
-    assert machine.sees(**asked) == as_ever
+    assert machine.output(**asked) == as_ever
     machine.tell(hint(0, simulated=True))
-    assert machine.sees(**asked) == as_ever
+    assert machine.output(**asked) == as_ever
     machine.tell(hint(0, enforced=True))
-    assert machine.sees() == ["0 1 2 3 18 | -"]
+    assert machine.output() == ["0 1 2 3 18 | -"]
     machine.tell(hint(0))
-    assert machine.sees(JUPYTER_GPU_GATE_BOOT="0" * 36, **asked) == as_ever
-    assert machine.sees(JUPYTER_GPU_GATE="", **asked) == [f"0 1 | {UUIDS[0]}"]
+    assert machine.output(JUPYTER_GPU_GATE_BOOT="0" * 36, **asked) == as_ever
+    assert machine.output(JUPYTER_GPU_GATE="", **asked) == [f"0 1 | {UUIDS[0]}"]
     machine.file.unlink()
     os.mkfifo(machine.file)
-    assert machine.sees(**asked) == as_ever
+    assert machine.output(**asked) == as_ever
 
 
-def test_a_shim_leaves_the_variable_alone(built: Built, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a pod the system guards the GPUs, and no variable changes what its gate does."""
+def test_shim_leaves_the_variable_alone(built: Built, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pod the system enforces devices, and no variable changes what its gate does."""
     for name in ASKED:
         monkeypatch.delenv(name, raising=False)
     machine = Machine(Place(built, short, "shim"))
     machine.tell(hint(0))
-    assert machine.sees() == ["0 1 2 3 18 | -"]
+    assert machine.output() == ["0 1 2 3 18 | -"]
 
 
 @pytest.mark.parametrize("sanitizer", ["-fsanitize=address,undefined", "-fsanitize=thread"])
-def test_many_threads_look_at_once(
+def test_many_threads_initialize_at_once(
     tmp_path_factory: pytest.TempPathFactory, short: Path, sanitizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under sanitizers, where what is attached has changed: each thread gets an answer, and nothing is reported."""
+    """Under sanitizers, after the attached GPUs have changed, each thread gets an answer and nothing is reported."""
     for name in ASKED:
         monkeypatch.delenv(name, raising=False)
     machine = Machine(Place(gate_and_driver(tmp_path_factory.mktemp("visible"), [sanitizer]), short))
-    source, program = machine.place.folder / "looks.c", machine.place.folder / "looks"
+    source, program = machine.place.folder / "threads.c", machine.place.folder / "threads"
     source.write_text(THREADS)
     gate = machine.place.built.gate
     command("gcc", "-g", "-O1", sanitizer, "-pthread", source, "-o", program, "-L", gate, "-l:libcuda.so.1",
             "-Wl,--allow-shlib-undefined")  # fmt: skip
     gpus = ",".join(f"{uuid}:64" for uuid in UUIDS)
     own = {"JUPYTER_GPU_STANDIN_GPUS": gpus, "JUPYTER_GPU_ATTACHED": str(machine.file), VISIBLE: "", OURS: ""}
-    # That a change and the driver's own reading of the variable fall together is for nobody to rule out.
+    # Nothing can prevent a change from coinciding with the driver's own reading of the variable.
     machine.tell(hint(2) if "thread" in sanitizer else hint())
     with Program([str(program)], machine.place.env() | own) as running:
         assert running.line() == "ready"
@@ -295,7 +297,7 @@ THREADS = """
 #include <stdio.h>
 int cuInit(unsigned);
 static _Atomic int found;
-static void *look(void *nothing) {
+static void *initialize(void *nothing) {
     int result;
     while ((result = cuInit(0)) == 100) {}
     if (result == 0) atomic_fetch_add(&found, 1);
@@ -303,7 +305,7 @@ static void *look(void *nothing) {
 }
 int main(void) {
     pthread_t threads[32];
-    for (int i = 0; i < 32; i++) pthread_create(&threads[i], NULL, look, NULL);
+    for (int i = 0; i < 32; i++) pthread_create(&threads[i], NULL, initialize, NULL);
     puts("ready");
     fflush(stdout);
     getchar();

@@ -1,4 +1,4 @@
-"""Whichever way a program finds the driver, and whichever function it launches with: it asks first."""
+"""A program asks for a lease first, however it finds the driver and whichever function it launches with."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ int launch(void) {
 """
 
 
-def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) -> None:
+def test_library_opened_with_deepbind_is_gated(either: Place) -> None:
     """It is linked with the driver and opened with RTLD_DEEPBIND, as those of MATLAB and Julia are."""
     source, library = either.folder / "linked.c", either.folder / "linked.so"
     source.write_text(LINKED)
@@ -86,8 +86,8 @@ __attribute__((destructor)) static void say(void) { if (seen) printf("seen %d\\n
 
 
 @pytest.mark.parametrize("way", ["link", "default"])
-def test_a_preloaded_library_sees_the_calls(either: Place, way: str) -> None:
-    """As a profiler does that stands before the driver: it is called, and what it calls is gated."""
+def test_preloaded_library_sees_the_calls(either: Place, way: str) -> None:
+    """A profiler before the driver is called, and what it calls is gated."""
     source, library = either.folder / "profiler.c", either.folder / "profiler.so"
     source.write_text(PROFILER)
     command("gcc", "-w", "-shared", "-fPIC", source, "-o", library, "-ldl")
@@ -100,15 +100,15 @@ def test_a_preloaded_library_sees_the_calls(either: Place, way: str) -> None:
     assert either.launches() == 3
 
 
-def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
-    """Where no share is used: the program runs as ever."""
+def test_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
+    """Where no share is used, programs run as usual."""
     with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:
         assert program.lines()[-1] == "done"
     assert place.sums().launches == 3
 
 
-def test_an_environment_of_another_machine_gates_nothing(place: Place) -> None:
-    """A job that takes the variables of its terminal along, or a shell from before the last boot."""
+def test_environment_of_another_machine_gates_nothing(place: Place) -> None:
+    """Jobs carry along the variables of their terminal, and shells those from before the last boot."""
     with place.run("dlsym", "kernels:3:10", "sync", JUPYTER_GPU_GATE_BOOT="0" * 36) as program:
         assert program.lines()[-1] == "done"
     assert place.sums().launches == 3
@@ -137,8 +137,8 @@ os.execv("/bin/sh", ["sh", "-c", "ls -l /proc/self/fd | grep -c looked"])
 """
 
 
-def test_who_looks_for_gpus_where_there_are_none_is_known_by_a_mark(either: Place) -> None:
-    """One, whatever library it was; programs that this process becomes have none. A GPU that comes is found as ever."""
+def test_process_that_finds_no_gpu_gets_a_mark(either: Place) -> None:
+    """It has one mark, whichever library looked, and none after exec. A GPU that comes is found as usual."""
     with Program(["python3", "-c", PREMATURE], either.env() | {"CUDA_VISIBLE_DEVICES": ""}) as running:
         out, _ = running.process.communicate(timeout=60)
     assert out.split("\n")[:3] == ["0 100 100 1", "0 1", "0"]
@@ -147,8 +147,8 @@ def test_who_looks_for_gpus_where_there_are_none_is_known_by_a_mark(either: Plac
     assert out.split("\n")[0] == "0 0 0 0"
 
 
-def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
-    """Its directory is built in, and it stands where the driver is."""
+def test_no_variable_disables_the_shim(built: Built, short: Path) -> None:
+    """Its directory is built in, and it stands at the driver's path."""
     place = Place(built, short, "shim")
     with (
         place.stub() as stub,

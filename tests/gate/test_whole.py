@@ -1,4 +1,4 @@
-"""A whole GPU while its server is gone, and when the next one comes: no pause, and never beside another share."""
+"""A whole GPU while its server is gone and when the next one starts: no pause, and never beside another share."""
 
 import os
 import time
@@ -16,13 +16,13 @@ from .stub import Connection, Stub
 ALWAYS = "kernels:1000000:1000"
 
 
-def _runs(place: Place, launches: int = 100) -> None:
-    """Wait for so many launches more."""
+def _until_more(place: Place, launches: int = 100) -> None:
+    """Wait for so many more launches."""
     before = place.launches()
     until(lambda: place.launches() >= before + launches)
 
 
-def _stands(place: Place) -> None:
+def _until_still(place: Place) -> None:
     """Wait until nothing is launched for a while, and all has ended."""
 
     def same() -> bool:
@@ -34,31 +34,31 @@ def _stands(place: Place) -> None:
 
 
 def _whole(place: Place, stub: Stub) -> Connection:
-    """Its program has the whole GPU."""
+    """Return the connection of a program that has the whole GPU."""
     connection = stub.accept()
     connection.expect(Ask)
     connection.grant(FOREVER)
-    _runs(place, 5)
+    _until_more(place, 5)
     return connection
 
 
-def test_it_goes_on_without_a_server_and_asks_the_next(either: Place) -> None:
-    """And says that it has the GPU still; the next one need not even answer at once."""
+def test_program_continues_without_a_server_and_asks_the_next(either: Place) -> None:
+    """It reports that it still has the GPU; the next server need not answer at once."""
     with either.run("dlsym", ALWAYS):
         with either.stub() as stub:
             _whole(either, stub)
             os.link(either.socket, either.sockets / "another-name")  # as other containers of the pod may have it
         for _ in range(5):  # any of them may be first heard of at an odd nanosecond
-            _runs(either)
+            _until_more(either)
             with either.stub() as stub:
                 connection = stub.accept()
                 assert connection.expect(Ask).keeps
                 connection.grant(FOREVER)
-                _runs(either)
+                _until_more(either)
 
 
-def test_a_next_server_that_gives_a_share_has_it_drained(place: Place) -> None:
-    """All that was queued has ended before the answer, also what was queued while nothing held it back."""
+def test_next_server_that_gives_a_share_drains_the_whole_gpu(place: Place) -> None:
+    """All work has ended before the answer, also what was queued while nothing held it back."""
     with place.stub() as stub, place.run("dlsym", "kernels:2000:1000", "say:queued", ALWAYS) as program:
         _whole(place, stub)
         assert [program.line(), program.line()] == ["ready", "queued"]  # two seconds of work
@@ -80,8 +80,8 @@ def test_a_next_server_that_gives_a_share_has_it_drained(place: Place) -> None:
             connection.until(lambda: place.launches() > len(log))
 
 
-def test_a_long_kernel_of_a_share_is_told_to_the_next_server(place: Place) -> None:
-    """It was let through and has not ended when that one comes: nobody else gets the GPU before."""
+def test_long_kernel_of_a_share_is_reported_to_the_next_server(place: Place) -> None:
+    """It has not ended when that server starts, and no other share gets the GPU before."""
     with place.run("dlsym", "kernels:1:3000000", "sync", "wait-line") as program:
         with place.stub() as stub:
             connection = stub.accept()
@@ -98,87 +98,87 @@ def test_a_long_kernel_of_a_share_is_told_to_the_next_server(place: Place) -> No
             program.lines()
 
 
-def test_a_next_server_that_is_silent_stops_it(place: Place) -> None:
-    """What listens is a server, and may give the GPU to others soon."""
+def test_silent_next_server_stops_the_program(place: Place) -> None:
+    """Whatever listens is a server, and may soon give the GPU to others."""
     with place.run("dlsym", ALWAYS):
         with place.stub() as stub:
             _whole(place, stub)
-        _runs(place)
+        _until_more(place)
         with place.stub() as stub:
             connection = stub.accept()
             connection.expect(Ask)
-            _stands(place)
+            _until_still(place)
             connection.grant(FOREVER)
-            _runs(place)
+            _until_more(place)
 
 
-def test_a_server_that_dies_is_asked_once_more(place: Place) -> None:
-    """It listens a moment longer than it is connected: that changes nothing."""
+def test_dying_server_that_accepts_once_more_changes_nothing(place: Place) -> None:
+    """It listens a moment longer than it is connected."""
     with place.run("dlsym", ALWAYS):
         with place.stub() as stub:
             _whole(place, stub).close()
             stub.accept().close()
-        _runs(place)
+        _until_more(place)
 
 
-def test_a_server_that_lives_on_without_a_word_has_it_back(place: Place) -> None:
-    """It may have given the GPU to somebody before it dies."""
+def test_server_that_stays_silent_takes_the_gpu_back(place: Place) -> None:
+    """It may have given the GPU to another share before it died."""
     with place.run("dlsym", ALWAYS):
         with place.stub() as stub:
             _whole(place, stub).close()
             stub.accept().expect(Ask)
-            _stands(place)
-        _stands(place)
+            _until_still(place)
+        _until_still(place)
 
 
-def test_who_was_given_less_before_the_server_died_stops(place: Place) -> None:
-    """By its last word it has not the whole any more."""
+def test_program_with_a_smaller_grant_stops_with_the_server(place: Place) -> None:
+    """By the server's last message it no longer had the whole GPU."""
     with place.run("dlsym", ALWAYS):
         with place.stub() as stub:
             _whole(place, stub).close()
             stub.accept().grant(1)
-        _stands(place)
+        _until_still(place)
 
 
 @pytest.mark.parametrize("what", ["nothing", "another"])
-def test_it_goes_on_at_the_socket_of_that_very_server_only(place: Place, what: str) -> None:
-    """The share was taken away meanwhile, or another server was there that may have given the GPU to somebody."""
+def test_program_continues_only_at_the_same_socket(place: Place, what: str) -> None:
+    """The share may have been removed, or another server may have given the GPU away."""
     with place.run("dlsym", ALWAYS):
         with place.stub() as stub:
             _whole(place, stub)
-        _runs(place)
+        _until_more(place)
         place.socket.unlink()
         if what == "another":
             with place.stub():
                 pass
-        _stands(place)
+        _until_still(place)
         with place.stub() as stub:
             connection = stub.accept()
             assert not connection.expect(Ask).keeps
             connection.grant(FOREVER)
-            _runs(place)
+            _until_more(place)
 
 
-def test_who_was_asked_back_does_not_go_on(place: Place) -> None:
+def test_revoked_program_does_not_continue(place: Place) -> None:
     """Its whole GPU was a share already when the server ended."""
     with place.run("dlsym", "kernels:300:1000", ALWAYS):
         with place.stub() as stub:
             connection = _whole(place, stub)
             connection.say(Revoke(connection.lease))
             connection.expect(Done)
-        _stands(place)
+        _until_still(place)
         with place.stub() as stub:
             assert not stub.accept().expect(Ask).keeps
 
 
-def test_a_program_that_is_started_without_a_server_waits(place: Place) -> None:
-    """Also one of the share whose other program goes on."""
+def test_program_started_without_a_server_waits(place: Place) -> None:
+    """So does one of the share whose other program continues."""
     with place.run("dlsym", ALWAYS) as first:
         with place.stub() as stub:
             _whole(place, stub)
         with place.run("dlsym", "kernels:1:10", "say:launched", owner="late") as second:
             assert second.line() == "ready"
-            _runs(place, 500)
+            _until_more(place, 500)
             assert not any(work.owner == "late" for work in place.log())
             first.kill()
             with place.stub() as stub:
@@ -188,8 +188,8 @@ def test_a_program_that_is_started_without_a_server_waits(place: Place) -> None:
                 assert second.line() == "launched"
 
 
-def test_it_allocates_without_a_server(place: Place) -> None:
-    """Where its memory has no limit; the next server hears of it in the first message."""
+def test_program_allocates_without_a_server(place: Place) -> None:
+    """If its memory has no limit; the next server learns of it in the first message."""
     with place.run("dlsym", "kernels:1:10", "wait-line", f"alloc:{64 * MIB}", "wait-line") as program:
         with place.stub() as stub:
             connection = stub.accept()
@@ -204,8 +204,8 @@ def test_it_allocates_without_a_server(place: Place) -> None:
             assert connection.needs == [64 * MIB]
 
 
-def test_a_limit_of_memory_is_kept_without_a_server(place: Place) -> None:
-    """What is above it waits for the next one, as what other processes have is not known."""
+def test_memory_limit_is_kept_without_a_server(place: Place) -> None:
+    """Allocations above it wait for the next server, as the memory of other processes is not known."""
     with place.run("dlsym", "kernels:1:10", "wait-line", f"alloc:{64 * MIB}", "wait-line") as program:
         with place.stub() as stub:
             connection = stub.accept()
@@ -238,8 +238,8 @@ def _turns(place: Place) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def test_a_server_killed_while_a_whole_gpu_is_held(place: Place) -> None:
-    """The next one gives half of it to another: not before all that was queued has ended, and no two at once."""
+def test_server_killed_while_a_whole_gpu_is_held_causes_no_overlap(place: Place) -> None:
+    """The next one gives half of it to another share, but not before all queued work has ended."""
     with Serving(place.folder) as server:
         server.set({GPU: {"one": 1000}})
         with _run(place, server, "one", "kernels:4000:1000", "say:queued", ALWAYS) as one:
@@ -255,8 +255,8 @@ def test_a_server_killed_while_a_whole_gpu_is_held(place: Place) -> None:
         assert overlaps(_turns(place)) == []
 
 
-def test_a_server_killed_beside_long_kernels(place: Place) -> None:
-    """Longer than the next one rests by itself: the other share waits for their end."""
+def test_server_killed_beside_long_kernels_causes_no_overlap(place: Place) -> None:
+    """They last longer than the new server waits by itself: the other share waits for their end."""
     with Serving(place.folder) as server:
         server.set({GPU: {"one": 500, "two": 500}})
         with _run(place, server, "two", ALWAYS), _run(place, server, "one", "kernels:3:3000000", "sync") as one:
@@ -269,16 +269,16 @@ def test_a_server_killed_beside_long_kernels(place: Place) -> None:
         assert place.sums().overlaps == 0
 
 
-def test_a_whole_gpu_outlives_server_after_server(place: Place) -> None:
-    """It goes on before each of them, beside it and after it."""
+def test_whole_gpu_survives_server_after_server(place: Place) -> None:
+    """Work continues before, beside and after each of them."""
     with Serving(place.folder) as server:
         server.set({GPU: {"one": 1000}})
         with _run(place, server, "one", ALWAYS):
             for _ in range(3):
-                _runs(place)
+                _until_more(place)
                 server.kill()
-                _runs(place)
+                _until_more(place)
                 server.start()
-                _runs(place)
+                _until_more(place)
                 server.set({GPU: {"one": 1000}})
                 until(lambda: server.call(holder=GPU) == "one")

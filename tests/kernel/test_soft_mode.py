@@ -25,7 +25,7 @@ from tornado.websocket import websocket_connect
 
 from jupyter_gpu_node.gpus import simulated
 from tests.gate.building import GATE
-from tests.gate.looking import LOOK
+from tests.gate.initializing import LIST_GPUS
 
 from . import servers
 from .servers import Server, await_, serve
@@ -44,7 +44,7 @@ from jupyter_server.serverapp import main
 main()
 """
 CLI = f"{shlex.quote(sys.executable)} -m jupyter_gpu.cli"
-LOOKS = f"{shlex.quote(sys.executable)} -c {shlex.quote(LOOK + 'look()')}"
+LOOKS = f"{shlex.quote(sys.executable)} -c {shlex.quote(LIST_GPUS + 'list_gpus()')}"
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""The gate as a build of the package makes it: for which platform, of what, and what if it cannot be."""
+"""The gate in builds of the package: its platform, its reproducibility, and builds without a compiler."""
 
 import importlib.util
 import os
@@ -29,7 +29,7 @@ build = _loaded()
 
 
 def elf(machine: int, *needs: str, start: bytes = b"\x7fELF\x02\x01") -> bytes:
-    """As much of a library as is looked at: its header, and the names of the versions that it needs."""
+    """Return the parts of a library that are checked: its header, and the names of the versions that it needs."""
     header = start.ljust(18, b"\0") + struct.pack("<H", machine)
     return header + b"\0libc.so.6\0" + b"".join(need.encode() + b"\0" for need in needs)
 
@@ -42,27 +42,27 @@ def elf(machine: int, *needs: str, start: bytes = b"\x7fELF\x02\x01") -> bytes:
         (elf(62), "linux_x86_64"),
     ],
 )
-def test_what_platform_a_library_is_for(library: bytes, platform: str) -> None:
-    """Any Linux of the last decade, or, with another C library, the one that it was built on."""
+def test_platform_of_a_library(library: bytes, platform: str) -> None:
+    """It is any Linux of the last decade, or, with another C library, the one that it was built on."""
     assert build.platform(library) == platform
 
 
 @pytest.mark.parametrize("need", ["GLIBC_2.18", "GLIBC_2.34", "GLIBC_3.0", "GLIBC_ABI_DT_RELR", "GLIBC_PRIVATE"])
-def test_a_gate_that_is_too_new_is_refused(need: str) -> None:
+def test_gate_with_newer_symbols_is_refused(need: str) -> None:
     """Programs of older images would not even start with it."""
     with pytest.raises(build.BuildError, match=need):
         build.platform(elf(62, "GLIBC_2.2.5", need))
 
 
 @pytest.mark.parametrize("library", [b"", b"MZ", elf(3, "GLIBC_2.2.5"), elf(62, start=b"\x7fELF\x01\x01")])
-def test_another_platform_has_no_gate(library: bytes) -> None:
-    """32 bits, another processor, another system."""
+def test_other_platform_has_no_gate(library: bytes) -> None:
+    """32 bits, another processor, another system are refused."""
     with pytest.raises(build.BuildError, match="this is another platform"):
         build.platform(library)
 
 
-def test_the_same_wherever_it_is_built(tmp_path: Path) -> None:
-    """From the same sources come the same bytes, whatever folder they lie in."""
+def test_build_is_reproducible(tmp_path: Path) -> None:
+    """The same sources give the same bytes in any folder."""
     made = []
     for name in ("one", "another"):
         shutil.copytree(GATE, tmp_path / name / "gate", ignore=shutil.ignore_patterns("standin"))
@@ -78,10 +78,10 @@ def test_the_same_wherever_it_is_built(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("compiler", "said"), [("/nonexistent/cc", "cannot be started: No such file"), ("false", "C compiler false failed")]
 )
-def test_nothing_old_is_left_where_it_cannot_be_built(
+def test_failed_build_leaves_nothing_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, said: str
 ) -> None:
-    """A gate of other sources would be worse than none; and nothing half is left either."""
+    """A gate of other sources would be worse than none; nothing half-built is left either."""
     (tmp_path / "lib" / "local").mkdir(parents=True)
     (tmp_path / "lib" / "local" / "libcuda.so.1").write_bytes(b"old")
     monkeypatch.setenv("CC", compiler)
@@ -90,14 +90,14 @@ def test_nothing_old_is_left_where_it_cannot_be_built(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compiler_with_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CC may have options, as build systems set it."""
+def test_compiler_may_have_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CC may contain options, as build systems set it."""
     monkeypatch.setenv("CC", "env LANG=C gcc -O1")
     assert build.both(tmp_path / "lib").startswith("manylinux_2_17")
 
 
 def wheel_of(folder: Path, out: Path, **environment: str) -> tuple[list[str], str]:
-    """Names in the wheel that is built of a folder, its own first, and what was said."""
+    """Build a wheel of a folder; return its name, the names in it, and the output."""
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, folder],
         env={**os.environ, "SKIP_JUPYTER_BUILDER": "1", **environment},
@@ -112,8 +112,8 @@ def wheel_of(folder: Path, out: Path, **environment: str) -> tuple[list[str], st
         return [wheel.name, *file.namelist()], done.stdout + done.stderr
 
 
-def test_without_a_compiler_there_is_no_gate(tmp_path: Path) -> None:
-    """The wheel is for every platform then, and the build says what is missing and what to do."""
+def test_build_without_a_compiler_has_no_gate(tmp_path: Path) -> None:
+    """The wheel is for every platform then, and the build tells what is missing and what to do."""
     names, said = wheel_of(ROOT, tmp_path, CC="/nonexistent/cc")
     assert names[0].endswith("-py3-none-any.whl"), said
     assert not [name for name in names if name.endswith((".so", ".so.1"))]
@@ -121,7 +121,7 @@ def test_without_a_compiler_there_is_no_gate(tmp_path: Path) -> None:
     assert "Install a C compiler" in said
 
 
-def test_who_builds_for_others_is_told_by_an_error(tmp_path: Path) -> None:
+def test_required_gate_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
     """A wheel or an image without the gate must not be made by mistake."""
     names, said = wheel_of(ROOT, tmp_path, CC="/nonexistent/cc", JUPYTER_GPU_REQUIRE_GATE="1")
     assert names == []

@@ -1,4 +1,4 @@
-"""What scripts/release makes is all that a cluster needs, and is what the texts say."""
+"""scripts/release makes everything that a cluster needs and that the texts name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ VERSION = json.loads((product.ROOT / "labextension" / "package.json").read_text(
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A release, made with no network: what it is made of is there."""
+    """Make a release without a network, as everything it is made of is there."""
     product.images("node", "scheduler", "notebook", "kube-scheduler")
     folder = tmp_path_factory.mktemp("release") / "dist"
     words = ["unshare", "--net", "scripts/release", "--into", str(folder)]
@@ -33,15 +33,15 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def references(archive: Path) -> list[str]:
-    """Of the images of a docker-archive."""
+    """Return the references of the images of a docker-archive."""
     with tarfile.open(archive) as files:
         content = files.extractfile("manifest.json")
         assert content is not None
         return [reference for image in json.load(content) for reference in image["RepoTags"]]
 
 
-def test_nothing_is_missing_and_everything_is_whole(dist: Path) -> None:
-    """Wheel, source, four images, chart; their checksums are right, and nothing else lies there."""
+def test_release_is_complete_and_intact(dist: Path) -> None:
+    """It has a wheel, a source distribution, four images and a chart with right checksums, and nothing else."""
     kinds = {re.sub(r"-py3-.*", ".whl", path.name) for path in dist.iterdir()}
     images = {f"jupyter-gpu-{name}-{VERSION}.tar" for name in ("node", "scheduler", "notebook")}
     images.add(f"jupyter-gpu-kube-scheduler-{binaries.version()}.tar")
@@ -51,8 +51,8 @@ def test_nothing_is_missing_and_everything_is_whole(dist: Path) -> None:
     assert said.count(": OK") == len(kinds) - 1
 
 
-def test_the_chart_asks_for_the_very_images(dist: Path) -> None:
-    """With the archives loaded into its nodes, or pushed to a registry under their names, a cluster finds them."""
+def test_chart_asks_for_the_released_images(dist: Path) -> None:
+    """A cluster finds them if they are loaded into its nodes, or pushed to a registry under their names."""
     helm = (binaries.path("helm"), "template", "jupyter-gpu", dist / f"jupyter-gpu-{VERSION}.tgz")
     place = ("--set", "image.repository=localhost/jupyter-gpu", "--kube-version", binaries.version())
     tag = f"localhost/jupyter-gpu/kube-scheduler:{binaries.version()}"
@@ -62,8 +62,8 @@ def test_the_chart_asks_for_the_very_images(dist: Path) -> None:
     assert len(made) == 4
 
 
-def test_the_wheel_is_the_one_in_the_images(dist: Path) -> None:
-    """Every file of the packages, byte for byte; and it has the gate."""
+def test_wheel_is_the_one_in_the_images(dist: Path) -> None:
+    """Every file of the packages is the same, byte for byte, and the gate is there."""
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         wanted = {name: file.read(name) for name in file.namelist() if name.startswith("jupyter_gpu_node/")}
@@ -80,7 +80,7 @@ def test_the_wheel_is_the_one_in_the_images(dist: Path) -> None:
     assert found == wanted
 
 
-def test_the_commands_of_the_texts_find_what_they_name(dist: Path) -> None:
+def test_commands_in_the_texts_find_their_files(dist: Path) -> None:
     """README and guide install files of dist/ that a release made."""
     text = "".join((product.ROOT / name).read_text() for name in ("README.md", "docs/cluster-guide.md"))
     named = set(re.findall(r"dist/([\w.*-]+(?:whl|tgz|tar))", text))

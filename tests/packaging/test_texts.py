@@ -1,4 +1,4 @@
-"""What people are told to install is there: once a release was made, and without one on the package index."""
+"""Texts name only what can be installed: files of a release, never a name on the package index."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ NAME = re.compile(r"[\s'\"`]jupyter[-_.]gpu(?:\[[^\]]*\])?(?=[\s'\"`.,;:)]|$)(?!
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Path and text of everything that people may read or see."""
+    """Return path and text of everything that people may read or see."""
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
         path = ROOT / name
@@ -25,12 +25,12 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def misleading(text: str) -> list[str]:
-    """Parts that tell people to install our distribution by its name."""
+    """Return the parts that tell people to install our distribution by its name."""
     found = [match[0] for match in INSTALLS.finditer(text) if NAME.search(match["words"])]
     return found + re.findall(r"jupyter-gpu\[[a-z]+\]", text)
 
 
-def test_no_text_tells_to_install_a_name_that_no_index_knows() -> None:
+def test_no_text_installs_a_name_that_no_index_has() -> None:
     """Errors, panels, comments and guides name the wheel, which a release has."""
     found = {name: misleading(text) for name, text in texts()}
     assert len(found) > 300
@@ -47,18 +47,18 @@ def test_no_text_tells_to_install_a_name_that_no_index_knows() -> None:
         "Install jupyter-gpu[kubernetes].",
     ],
 )
-def test_such_texts_would_be_seen(text: str) -> None:
-    """However they are written."""
+def test_misleading_text_is_found(text: str) -> None:
+    """It is found in any spelling."""
     assert misleading(text)
 
 
 @pytest.mark.parametrize("text", ["pip install dist/jupyter_gpu-*.whl", "pip uninstall jupyter-gpu", "pip install ."])
-def test_others_are_left_alone(text: str) -> None:
-    """Files, and what removes."""
+def test_other_texts_are_left_alone(text: str) -> None:
+    """Files may be installed, and packages removed."""
     assert not misleading(text)
 
 
-def test_images_come_from_nobody_else() -> None:
+def test_images_are_our_own_or_examples() -> None:
     """Every image of ours that a text or a default names is an example's, or of this machine."""
     named = re.compile(r"([\w.-]+(?::\d+)?/[\w./-]*?)(?:node|scheduler|notebook|kube-scheduler):(?:\d|v\d|test|\{\{)")
     places = {place for name, text in texts() if not name.startswith("tests/") for place in named.findall(text)}

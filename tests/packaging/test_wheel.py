@@ -1,4 +1,4 @@
-"""The wheel, as a user gets it: what is in it, and that it works on a machine without Node.js."""
+"""The wheel as a user gets it: what is in it, and that it works on a machine without Node.js."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def sh(command: str, **environment: str) -> str:
-    """Runs a shell command in the repository; what it prints. An error shows everything that it said."""
+    """Run a shell command in the repository and return its output; an error contains all of it."""
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
@@ -40,21 +40,21 @@ def sh(command: str, **environment: str) -> str:
 
 @pytest.fixture(scope="session")
 def dist() -> Path:
-    """What scripts/build makes."""
+    """Run scripts/build; return the folder of the result."""
     sh("scripts/build")
     return ROOT / "dist"
 
 
 @pytest.fixture(scope="session")
 def wheel(dist: Path) -> Path:
-    """The wheel."""
+    """Return the wheel."""
     (found,) = dist.glob("*.whl")
     return found
 
 
 @pytest.fixture(scope="session")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and JupyterLab; its bin folder is all that is on PATH there."""
+    """Create an environment with the wheel and JupyterLab; return its bin folder, the only one on its PATH."""
     sh(". scripts/lib/setup.sh && prepare wheelhouse")
     venv = tmp_path_factory.mktemp("clean")
     sh(f"{sys.executable} -m venv --without-pip {venv}")
@@ -66,7 +66,8 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def jupyter(clean: Path, *words: str) -> str:
-    """What a jupyter command of the clean environment says, without colours; it lists on the standard error."""
+    """Return the output of a jupyter command of the clean environment, without colours; it may list on standard error.
+    """
     done = subprocess.run(
         [clean / "jupyter", *words], env={"PATH": str(clean), "HOME": "/nonexistent"}, capture_output=True, text=True
     )
@@ -75,7 +76,7 @@ def jupyter(clean: Path, *words: str) -> str:
 
 
 def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
-    """Three packages, typed; schemas and JavaScript; prebuilt extension; server configuration."""
+    """It has three typed packages, schemas and JavaScript, the prebuilt extension and the server configuration."""
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
     data = next(name.split("/")[0] for name in names if ".data/" in name)
@@ -104,7 +105,7 @@ def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
 
 
 def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
-    """No file that git knows in a package is left behind."""
+    """No file that git knows in a package is missing."""
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
     for folder, package in (
@@ -120,15 +121,15 @@ def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
 
 
 def unpacked(dist: Path, where: Path) -> Path:
-    """The folder of the source distribution."""
+    """Unpack the source distribution; return its folder."""
     (source,) = dist.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         archive.extractall(where, filter="data")
     return where / source.name.removesuffix(".tar.gz")
 
 
-def test_the_wheel_has_the_gate_and_is_for_its_platform(wheel: Path, tmp_path: Path) -> None:
-    """Both forms, which need no newer C library than the name of the wheel says."""
+def test_wheel_has_the_gate_for_its_platform(wheel: Path, tmp_path: Path) -> None:
+    """Both forms need no newer C library than the name of the wheel tells."""
     machine = platform.machine()
     assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.manylinux2014_{machine}.whl")
     with zipfile.ZipFile(wheel) as file:
@@ -142,7 +143,7 @@ def test_the_wheel_has_the_gate_and_is_for_its_platform(wheel: Path, tmp_path: P
 
 
 def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, wheel: Path, tmp_path: Path) -> None:
-    """The source distribution carries the built extension: building from it needs a C compiler, and no Node.js."""
+    """It carries the built extension: building from it needs a C compiler, and no Node.js."""
     folder = unpacked(dist, tmp_path)
     (tmp_path / "tools").mkdir()
     for name in ("gcc", "as", "ld"):
@@ -162,14 +163,14 @@ def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, whee
 
 
 def where(python: Path) -> list[Path | None]:
-    """The libraries that an installation finds."""
+    """Return the libraries that an installation finds."""
     code = "from jupyter_gpu_node.shares import gate_files as g; print(g.local() or '', g.shim() or '', sep='\\n')"
     said = subprocess.run([python, "-c", code], env={}, capture_output=True, text=True, check=True, cwd="/").stdout
     return [Path(line) if line else None for line in said.split("\n")[:2]]
 
 
-def test_the_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -> None:
-    """Before programs that use no GPU, of this C library and of musl, where there is a compiler for that."""
+def test_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -> None:
+    """Programs without a GPU are unaffected, with this C library and with musl, if there is a compiler for it."""
     local, shim = where(clean / "python")
     assert local is not None
     assert shim is not None
@@ -189,8 +190,8 @@ def test_the_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -
         assert (done.stdout, done.stderr) == (b"" if program == ["/bin/true"] else b"42\n", b"")
 
 
-def test_an_installation_in_place_has_the_gate(dist: Path, tmp_path: Path) -> None:
-    """`pip install -e`; and without a compiler it succeeds, too: there is none then, and nothing else is missing."""
+def test_editable_installation_has_the_gate(dist: Path, tmp_path: Path) -> None:
+    """`pip install -e` builds it; without a compiler it succeeds too, and only the gate is missing."""
     folder = unpacked(dist, tmp_path)
     sh(f"{sys.executable} -m venv --without-pip {tmp_path}/venv")
     python, lib = tmp_path / "venv" / "bin" / "python", folder / "node_plugin" / "jupyter_gpu_node" / "lib"
@@ -206,8 +207,8 @@ def test_an_installation_in_place_has_the_gate(dist: Path, tmp_path: Path) -> No
     assert where(python) == [None, None]
 
 
-def test_both_extensions_are_enabled_and_ok(clean: Path) -> None:
-    """What the documentation tells a user to look at after the installation."""
+def test_both_extensions_are_enabled(clean: Path) -> None:
+    """The checks that the documentation recommends after the installation pass."""
     server = jupyter(clean, "server", "extension", "list")
     assert re.search(r"^ *jupyter_gpu enabled\n.*\n *jupyter_gpu \d\S* OK$", server, re.MULTILINE), server
     line = next(line for line in jupyter(clean, "labextension", "list").splitlines() if "jupyter-gpu v" in line)
@@ -217,14 +218,14 @@ def test_both_extensions_are_enabled_and_ok(clean: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lab(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """`jupyter lab` of the clean environment, with two simulated GPUs."""
+    """Start `jupyter lab` of the clean environment with two simulated GPUs."""
     folder = tmp_path_factory.mktemp("lab")
     options = ("--GpuExtension.simulated_gpus=2", f"--GpuExtension.state_dir={folder}/gpu")
     with running(folder, *options, command=[clean / "jupyter", "lab"], environment={"PATH": str(clean)}) as server:
         yield server
 
 
-def test_the_page_loads_the_extension(lab: Lab) -> None:
+def test_page_loads_the_extension(lab: Lab) -> None:
     """JupyterLab tells the browser where the extension is, and it is there."""
     config = json.loads(
         lab.fetch("lab").decode().split('id="jupyter-config-data" type="application/json">')[1].split("<")[0]
@@ -235,7 +236,7 @@ def test_the_page_loads_the_extension(lab: Lab) -> None:
     assert lab.json(f"{base}/package.json")["version"]
 
 
-def test_the_server_answers(lab: Lab) -> None:
+def test_server_answers(lab: Lab) -> None:
     """A request through the installed server gives GPUs."""
     view = lab.json("jupyter-gpu/api/v1/request", "PUT", {"gpus": 1})
     assert view["total"] == 2000
@@ -243,8 +244,8 @@ def test_the_server_answers(lab: Lab) -> None:
     assert view["simulated"] is True
 
 
-def test_a_share_is_served(lab: Lab) -> None:
-    """Of one GPU, too: the arbiter is a process of its own, and runs with what the server needs."""
+def test_share_is_served(lab: Lab) -> None:
+    """A share of one GPU works: the arbiter is a process of its own, and starts with what the server has."""
     assert lab.json("jupyter-gpu/api/v1/request", "PUT", {"gpus": 0.5})["amounts"]["attached"] == 500
     end = time.monotonic() + 60
     while not lab.json("jupyter-gpu/api/v1/sample").get("shares"):
@@ -254,13 +255,13 @@ def test_a_share_is_served(lab: Lab) -> None:
     assert [condition["type"] for condition in conditions] == ["Simulated"]
 
 
-def test_the_command_is_installed(clean: Path) -> None:
-    """`jupyter gpu` is found, and says what it can do."""
+def test_command_is_installed(clean: Path) -> None:
+    """`jupyter gpu` is found, and prints its help."""
     assert "resize" in jupyter(clean, "gpu", "--help")
 
 
-def test_the_command_of_the_node_is_installed(clean: Path) -> None:
-    """`jupyter-gpu-node top` needs nothing that only the node plugin does, such as the Kubernetes client."""
+def test_node_command_is_installed(clean: Path) -> None:
+    """`jupyter-gpu-node top` needs none of the node plugin's own dependencies, such as the Kubernetes client."""
     command = [str(clean / "jupyter-gpu-node"), "top", "--once", "--state", str(clean)]
     done = subprocess.run(command, env={"PATH": str(clean)}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

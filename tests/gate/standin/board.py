@@ -1,4 +1,4 @@
-"""Reads what a simulated GPU of the stand-in driver did: whose work, when, and what came while another's was there.
+"""Reads what a simulated GPU of the stand-in driver did: whose work, when, and which work overlapped another owner's.
 
 The layout is that of node_plugin/gate/standin/board.h. No lock is needed: an entry is written before it is counted.
 """
@@ -36,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Sums:
-    """All that a GPU did since its board was made."""
+    """Everything that a GPU did since its board was made."""
 
     launches: int
     overlaps: int
@@ -44,7 +44,7 @@ class Sums:
 
 
 class Board:
-    """The board of one GPU, as it is at each call."""
+    """The board of one GPU, read anew at each call."""
 
     def __init__(self, folder: Path, uuid: str) -> None:
         self._path = folder / f"{uuid}.board"
@@ -56,20 +56,20 @@ class Board:
         self.uuid = name.rstrip(b"\0").decode()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._map.close()
 
     def _entries(self) -> int:
-        """How many launches there were so far."""
+        """Return the number of launches so far."""
         return int(HEAD.unpack_from(self._map)[4])
 
     def _raw(self, index: int) -> bytes:
-        """One entry as it is in the file."""
+        """Return one entry as it is in the file."""
         at = FIRST_WORK + index % self._capacity * WORK.size
         return self._map[at : at + WORK.size]
 
     def sums(self) -> Sums:
-        """Launches, overlaps and busy time since the board was made, even where the log no longer goes back so far."""
+        """Return launches, overlaps and busy time since the board was made, even of those that the log has dropped."""
         while True:
             entries = self._entries()
             if not entries:
@@ -79,7 +79,8 @@ class Board:
                 return Sums(entries, overlaps, busy)
 
     def log(self, since: int = 0) -> list[Work]:
-        """The launches from number `since` on, oldest first; an error if the log no longer has all of them."""
+        """Return the launches from number `since` on, oldest first; raise an error if the log has dropped some of them.
+        """
         entries = self._entries()
         raw = [self._raw(index) for index in range(max(since, 0), entries)] if entries - since <= self._capacity else []
         if self._entries() > since + self._capacity or len(raw) < entries - since:
@@ -87,7 +88,9 @@ class Board:
         return [_work(one) for one in raw]
 
     def live(self) -> dict[int, int]:
-        """Device memory of each process that has the GPU open, by pid: one that lives holds a lock on one byte."""
+        """Return the device memory by pid of each living process with the GPU open: such a process holds a lock on one
+        byte.
+        """
         held: dict[int, int] = {}
         with self._path.open("rb") as file:
             for i in range(SLOTS):
@@ -99,20 +102,20 @@ class Board:
 
 
 def _work(raw: bytes) -> Work:
-    """One entry, read."""
+    """Decode an entry."""
     start, end, _, _, pid, process, flags, kernels, owner = WORK.unpack(raw)
     name = owner.rstrip(b"\0").decode()
     return Work(start, end, name, pid, process, kernels, bool(flags & OVERLAP), bool(flags & CUT))
 
 
 def busy(works: Iterable[Work], owner: str | None = None, start: int = 0, end: int = 1 << 63) -> int:
-    """Microseconds of work between two times, of one owner or of all."""
+    """Return the microseconds of work between two times, of one owner or of all."""
     mine = (work for work in works if owner is None or work.owner == owner)
     return sum(max(0, min(work.end, end) - max(work.start, start)) for work in mine)
 
 
 def outside(works: Iterable[Work], leases: Iterable[tuple[int, int]]) -> list[Work]:
-    """The pieces of work that no one lease (start, end) wholly covers; of cut ones only the start must be covered."""
+    """Return the work that no single lease (start, end) covers wholly; of cut work only the start must be covered."""
     spans = sorted(leases)
     return [
         work

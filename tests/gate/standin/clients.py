@@ -1,6 +1,6 @@
-"""Programs that nobody here wrote, each in an environment of its own, installed on first use and kept.
+"""Unmodified programs, each in an environment of its own, installed on first use and kept.
 
-`python -m tests.gate.standin.clients [name ...]` installs ahead and says what each took.
+`python -m tests.gate.standin.clients [name ...]` installs them and prints their sizes.
 """
 
 import fcntl
@@ -71,7 +71,7 @@ CXXFLAGS = ["-O0", "-g0", "-w"]
 
 
 def python_of(name: str) -> Path:
-    """The Python of a client's environment, which is made first where it is not there."""
+    """Return the Python of a client's environment, which is created if it does not exist."""
     text = "\n".join((sys.version, *CLIENTS[name], *((*PYCUDA_NEEDS, *HEADERS) if name == "pycuda" else ())))
     home = CACHE / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     with _alone(name):
@@ -88,7 +88,7 @@ def python_of(name: str) -> Path:
 
 @contextmanager
 def _alone(name: str) -> Iterator[None]:
-    """Two test runs at once install one after the other."""
+    """Hold a lock, so that two test runs install one after the other."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -96,19 +96,19 @@ def _alone(name: str) -> Iterator[None]:
 
 
 def _run(*command: str | Path) -> None:
-    """Run a command; what it said is in the error if it failed."""
+    """Run a command; include its output in the error if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout[-4000:]}")
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    """Run the pip of this environment for another one."""
+    """Run this environment's pip for another one."""
     _run(sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "--python", python, *arguments)
 
 
 def _install_pycuda(python: Path) -> None:
-    """Build it against the headers of a newer CUDA and the stand-in driver: it links what it calls."""
+    """Build it against the headers of a newer CUDA and the stand-in driver, with whose symbols it is linked."""
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder)
         _pip(python, "install", *PYCUDA_NEEDS)
@@ -128,12 +128,12 @@ def _install_pycuda(python: Path) -> None:
 
 
 def _mebibytes(folder: Path) -> float:
-    """What a folder takes."""
+    """Return the size of a folder."""
     return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file()) / (1 << 20)
 
 
 def main() -> None:
-    """Install what is named, or all."""
+    """Install the named clients, or all."""
     for name in sys.argv[1:] or CLIENTS:
         start = time.monotonic()
         home = python_of(name).parents[1]

@@ -25,7 +25,7 @@ class Machine:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What a program needs to find them; names without their prefix."""
+        """Return the environment by which programs find the GPUs; names are without their prefix."""
         own = {
             "LD_LIBRARY_PATH": str(self.library),
             "PYTHONPATH": str(ROOT),
@@ -49,13 +49,13 @@ class Machine:
         return out
 
     def board(self, uuid: str = FIRST) -> Board:
-        """What the GPU did."""
+        """Return the board of a GPU."""
         return Board(self.boards, uuid)
 
 
 @pytest.fixture(scope="session")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of libcuda.so.1."""
+    """Return the folder of libcuda.so.1."""
     folder = tmp_path_factory.mktemp("standin")
     subprocess.run([BUILD, folder], check=True)
     return folder
@@ -63,5 +63,5 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def machine(standin: Path, tmp_path: Path) -> Machine:
-    """A machine that nobody used yet."""
+    """Return a machine that nothing has used yet."""
     return Machine(standin, tmp_path / "boards")

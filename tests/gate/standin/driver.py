@@ -1,6 +1,6 @@
-"""A small program that uses the driver, for tests: run in a process of its own, by ctypes, as any client would.
+"""A small program that uses the driver, for tests: run in a process of its own, by ctypes, like any client.
 
-Calls that fail raise; `raw` returns the number instead.
+Failed calls raise an error; `raw` returns its number instead.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ library = ctypes.CDLL("libcuda.so.1")
 
 
 class Failed(Exception):
-    """A call answered with an error."""
+    """A call that returned an error."""
 
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} -> {code}")
@@ -21,7 +21,7 @@ class Failed(Exception):
 
 
 def raw(name: str, *arguments: Any) -> int:
-    """Call a function; whole numbers are 64 bits wide."""
+    """Call a function; integers are 64 bits wide."""
     wide = [ctypes.c_uint64(value & (2**64 - 1)) if isinstance(value, int) else value for value in arguments]
     return int(getattr(library, name)(*wide))
 
@@ -34,20 +34,20 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def new(name: str, *arguments: Any) -> Any:
-    """Call a function whose first argument is where its answer goes, a pointer or a number of 64 bits."""
+    """Call a function that writes its answer, a pointer or a 64-bit number, to its first argument."""
     made = ctypes.c_uint64(0)
     call(name, ctypes.byref(made), *arguments)
     return made.value
 
 
 def start(device: int = 0) -> int:
-    """Initialise, and make a context on a device."""
+    """Initialize the driver and create a context on a device."""
     call("cuInit", 0)
     return int(new("cuCtxCreate_v2", 0, device))
 
 
 def kernel(name: str) -> int:
-    """A kernel of that name."""
+    """Return a kernel of that name."""
     return int(new("cuModuleGetFunction", new("cuModuleLoadData", b"image"), name.encode()))
 
 
@@ -57,7 +57,7 @@ def launch(function: int, blocks: int = 1, stream: int = 0, form: str = "cuLaunc
 
 
 def memory() -> tuple[int, int]:
-    """Bytes free and bytes in all."""
+    """Return the free and the total bytes."""
     free, total = Size(), Size()
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value

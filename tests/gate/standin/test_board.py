@@ -4,12 +4,12 @@ from tests.gate.standin.board import Work, busy, outside
 
 
 def work(start: int, end: int, owner: str = "one", cut: bool = False) -> Work:
-    """A piece of work."""
+    """Return a piece of work."""
     return Work(start, end, owner, pid=1, process=1, kernels=1, overlapped=False, cut=cut)
 
 
-def test_busy_time() -> None:
-    """Of one owner or all, and of the part of the time that is asked for."""
+def test_busy_time_is_of_one_owner_or_all() -> None:
+    """Only the requested part of the time counts."""
     log = [work(0, 10), work(10, 15, "two"), work(20, 30)]
     assert busy(log) == 25
     assert busy(log, "one") == 20
@@ -17,8 +17,8 @@ def test_busy_time() -> None:
     assert busy(log, "three") == 0
 
 
-def test_work_outside_of_leases() -> None:
-    """A piece must lie in one lease wholly; two that touch are not one; of work that was cut only the start counts."""
+def test_work_outside_leases_is_found() -> None:
+    """Work must lie wholly in one lease; adjacent leases do not join; of cut work only the start counts."""
     leases = [(20, 30), (0, 10), (10, 20)]
     assert outside([work(0, 10), work(22, 30)], leases) == []
     late, across, none = work(25, 31), work(5, 15), work(40, 41)

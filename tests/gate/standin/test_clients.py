@@ -1,4 +1,4 @@
-"""Unmodified programs of others run on the stand-in driver."""
+"""Unmodified programs run on the stand-in driver."""
 
 from pathlib import Path
 
@@ -48,8 +48,8 @@ print(driver.cuStreamQuery(stream)[0].value)
 
 
 @pytest.mark.parametrize("name", ["bindings12", "bindings13"])
-def test_cuda_bindings(machine: Machine, name: str) -> None:
-    """Memory, three ways to launch and a recorded graph, through cuGetProcAddress alone."""
+def test_cuda_bindings_runs(machine: Machine, name: str) -> None:
+    """Memory, three kinds of launches and a captured graph work through cuGetProcAddress alone."""
     out = machine.run(BINDINGS.replace("us2000", "us500000"), python_of(name))
     assert out.splitlines() == [f"there and back {63 << 20}", "600", "0"]
     assert busy(machine.board().log()) == 4 * 500_000
@@ -84,7 +84,7 @@ print((there.copy_to_host() == numpy.arange(100.0)).all(), cuda.current_context(
 """
 
 
-def test_numba(machine: Machine) -> None:
+def test_numba_runs(machine: Machine) -> None:
     """Kernels that its compiler made take the time that their names or the settings say."""
     assert machine.run(NUMBA, python_of("numba"), US="500") == "True 64\n"
     assert sorted(work.end - work.start for work in machine.board().log()) == [500] * 5 + [2000] * 5
@@ -120,14 +120,14 @@ context.pop()
 """
 
 
-def test_pycuda(machine: Machine) -> None:
-    """It links its symbols, and launches in ways that no other program has."""
+def test_pycuda_runs(machine: Machine) -> None:
+    """It links its symbols, and launches by functions that no other program uses."""
     assert machine.run(PYCUDA, python_of("pycuda")).split() == ["True"] * 3
     assert [work.end - work.start for work in machine.board().log()] == [1000] * 4
 
 
-def test_two_programs_of_different_makers(machine: Machine) -> None:
-    """Each sees that it is alone where the other has ended, and both are on one board."""
+def test_two_programs_of_different_makers_share_a_board(machine: Machine) -> None:
+    """Each sees the whole GPU after the other has ended, and both are on one board."""
     machine.run(BINDINGS, python_of("bindings13"), OWNER="bindings")
     machine.run(NUMBA, python_of("numba"), OWNER="numba")
     board = machine.board()
@@ -135,8 +135,8 @@ def test_two_programs_of_different_makers(machine: Machine) -> None:
     assert board.sums().overlaps == 0
 
 
-def test_an_environment_is_made_once() -> None:
-    """The second time it is there already, in the folder that is kept from git."""
+def test_environment_is_created_once() -> None:
+    """The second time it is there already, in a folder that git ignores."""
     python: Path = python_of("bindings13")
     made = (python.parents[1] / "complete").stat().st_mtime_ns
     assert python_of("bindings13") == python

@@ -1,4 +1,4 @@
-"""Copies of many pieces, prefetches, decompression, and words that a stream writes: what they do, take and refuse."""
+"""Batches of copies, prefetches, decompression, and stream memory operations: what they do, take and refuse."""
 
 import pytest
 
@@ -49,13 +49,13 @@ def _said(machine: Machine, program: str, rate: int = 25000) -> list[str]:
     ],
 )  # fmt: skip
 def test_batches_copy_what_they_name(machine: Machine, call: str, first: int, rest: int) -> None:
-    """And nothing behind it."""
+    """Nothing beyond is copied."""
     (out,) = _said(machine, f"filled(a, 1); filled(b, 2); call({call})\nprint(bytes_at(a, {first + rest}).hex())")
     assert out == "02" * first + "01" * rest
 
 
-def test_a_box_has_rows_and_layers(machine: Machine) -> None:
-    """Two rows of 4 bytes of memory with rows of 8, and into an array of 4-byte elements and back."""
+def test_box_has_rows_and_layers(machine: Machine) -> None:
+    """Two rows of 4 bytes are copied from memory with rows of 8 into an array of 4-byte elements, and back."""
     program = """
 class Volume(ctypes.Structure):
     _fields_ = [("sizes", ctypes.c_size_t * 2), ("format", ctypes.c_int), ("channels", ctypes.c_uint)]
@@ -104,14 +104,14 @@ print(bytes_at(a, 9).hex())
         "'cuStreamBatchMemOp_v2', stream, 1, words(2, a, 7, 0, 0, 0), 1",
     ],
 )  # fmt: skip
-def test_what_a_driver_refuses(machine: Machine, call: str) -> None:
+def test_invalid_calls_are_refused(machine: Machine, call: str) -> None:
     """Nothing is done then."""
     program = f"filled(a, 1); filled(b, 2)\nprint(raw({call}), bytes_at(a) == bytes([1]) * SIZE)"
     assert _said(machine, program) == [str(INVALID), "True"]
 
 
-def test_the_one_that_is_wrong_is_named(machine: Machine) -> None:
-    """By the first form of a batch; without one in particular it is the largest number."""
+def test_invalid_element_is_named(machine: Machine) -> None:
+    """The first form of a batch names it; the largest number stands for the batch as a whole."""
     program = """
 which = ctypes.c_uint64(7)
 at = ctypes.byref(which)
@@ -138,13 +138,13 @@ print(which.value)
         ("'cuStreamWriteValue64', stream, a, 7, 0", 0),
     ],
 )  # fmt: skip
-def test_they_take_what_their_bytes_do(machine: Machine, call: str, took: int) -> None:
-    """100 bytes in a microsecond from the host, 8,000 on the GPU; all of a batch together."""
+def test_duration_follows_the_bytes(machine: Machine, call: str, took: int) -> None:
+    """100 bytes take a microsecond from the host, 8,000 on the GPU; those of a batch add up."""
     _said(machine, f"call({call})\ncall('cuCtxSynchronize')", rate=100)
     assert [work.end - work.start for work in machine.board().log()] == ([took] if took else [])
 
 
-def test_what_is_discarded_is_gone(machine: Machine) -> None:
+def test_discarded_memory_is_gone(machine: Machine) -> None:
     """The rest of the memory stays."""
     program = """
 filled(managed, 3)
@@ -155,7 +155,7 @@ print(bytes_at(managed, 65).hex())
 
 
 def test_blocks_are_decompressed(machine: Machine) -> None:
-    """LZ4 is supported, as the device's attribute says; the bytes made are counted, and broken input makes none."""
+    """The device's attribute lists LZ4; the bytes written are counted, and broken input writes none."""
     block, broken = packed(1000), packed(1000)[:-2]
     program = f"""
 for at, block in ((0, {block!r}), (1 << 16, {broken!r})):
@@ -183,8 +183,8 @@ print(value.value)
         ("'cuStreamBatchMemOp_v2', stream, 2, words(6, 0, 0, 0, 0, 0, 5, a, 9, 0, 0, 0), 0", "0900000000000000"),
     ],
 )
-def test_words_are_written_in_the_order_of_the_stream(machine: Machine, call: str, found: str) -> None:
-    """After the kernel that is before them."""
+def test_words_are_written_in_stream_order(machine: Machine, call: str, found: str) -> None:
+    """They are written after the kernel that precedes them."""
     program = f"""
 filled(a, 1)
 launch(kernel("work_us100000"), stream=stream)
@@ -205,8 +205,8 @@ print(before if "ptsz" not in {call!r} else "01" * 8, word.value.to_bytes(8, "li
         ("32', one, a, 0xff, 3", "0xffffff00", "0"),
     ],
 )  # fmt: skip
-def test_a_stream_waits_for_a_word(machine: Machine, wait: str, misses: str, meets: str) -> None:
-    """With what comes after it, until another stream writes one that fits; other streams go on."""
+def test_stream_waits_for_a_word(machine: Machine, wait: str, misses: str, meets: str) -> None:
+    """It waits, with what follows, until another stream writes one that fits; other streams continue."""
     program = f"""
 one, other = (new("cuStreamCreate", 1) for _ in range(2))
 width = {64 if wait.startswith("64") else 32}

@@ -1,4 +1,4 @@
-"""Which GPUs there are, and what is wrong with settings that are not understood."""
+"""Which GPUs there are, and how invalid settings are reported."""
 
 import pytest
 
@@ -18,13 +18,13 @@ for device in range(count.value):
 """
 
 
-def test_the_gpus_are_those_of_the_settings(machine: Machine) -> None:
-    """Their UUIDs and their memory, in that order."""
+def test_gpus_are_those_of_the_settings(machine: Machine) -> None:
+    """Their UUIDs and their memory come in that order."""
     assert machine.run(LIST).splitlines() == ["0 0", f"{FIRST} 64", f"{SECOND} 32"]
 
 
-def test_without_settings_there_is_one(machine: Machine) -> None:
-    """With a UUID of its own and 16 GiB."""
+def test_default_is_one_gpu(machine: Machine) -> None:
+    """It has a UUID of its own and 16 GiB."""
     lines = machine.run(f"import os\ndel os.environ['JUPYTER_GPU_STANDIN_GPUS']\n{LIST}").splitlines()
     assert lines == ["0 0", "GPU-00000000-0000-4000-8000-000000000000 16384"]
 
@@ -42,8 +42,8 @@ def test_without_settings_there_is_one(machine: Machine) -> None:
         ("-1", None),
     ],
 )
-def test_visible_devices(machine: Machine, visible: str, expected: list[str] | None) -> None:
-    """As a real driver reads it: indices or beginnings of UUIDs, up to the first that is not there."""
+def test_visible_devices_select_gpus(machine: Machine, visible: str, expected: list[str] | None) -> None:
+    """As in a real driver: indices or beginnings of UUIDs, up to the first that does not exist."""
     lines = machine.run(f"import os\nos.environ['CUDA_VISIBLE_DEVICES'] = {visible!r}\n{LIST}").splitlines()
     assert lines[0] == ("100" if expected is None else "0 0")
     assert [line.split()[0] for line in lines[1:]] == (expected or [])
@@ -62,16 +62,16 @@ def test_visible_devices(machine: Machine, visible: str, expected: list[str] | N
         ("VERSION", "13.0"),
     ],
 )
-def test_settings_that_are_not_understood(machine: Machine, name: str, value: str) -> None:
-    """No GPU rather than another than was meant, and a line that names the setting."""
+def test_invalid_settings_leave_no_gpu(machine: Machine, name: str, value: str) -> None:
+    """There is no GPU rather than a wrong one, and a line names the setting."""
     with machine.start(LIST, None, **{name: value}) as program:
         out, error = program.communicate(timeout=60)
     assert out == "999\n"
     assert f"JUPYTER_GPU_STANDIN_{name} is {value}:" in error
 
 
-def test_no_device_is_looked_for_again(machine: Machine) -> None:
-    """As a real driver does: a GPU that comes later is found by the next cuInit."""
+def test_missing_device_is_looked_for_again(machine: Machine) -> None:
+    """As in a real driver, the next cuInit finds a GPU that came later."""
     out = machine.run(
         """
 import os
@@ -86,8 +86,8 @@ print(raw("cuInit", 0))
     assert out == "100\n0\n"
 
 
-def test_contexts_of_a_thread(machine: Machine) -> None:
-    """A stack of them in each thread; a primary one in each device."""
+def test_each_thread_has_a_stack_of_contexts(machine: Machine) -> None:
+    """Each device has a primary one."""
     out = machine.run(
         """
 import ctypes, threading

@@ -1,4 +1,4 @@
-"""Graphs: built, recorded, launched, changed."""
+"""Graphs: built, captured, launched, changed."""
 
 from tests.gate.standin.conftest import Machine
 
@@ -21,8 +21,8 @@ graph = new("cuGraphCreate", 0)
 """
 
 
-def test_a_graph_is_one_piece_of_work(machine: Machine) -> None:
-    """As long as its kernels together, those of graphs in it too, each time that it is launched."""
+def test_graph_is_one_piece_of_work(machine: Machine) -> None:
+    """At each launch it takes as long as its kernels together, including those of child graphs."""
     machine.run(
         f"""{PREAMBLE}
 child = new("cuGraphCreate", 0)
@@ -40,7 +40,7 @@ for form, rest in ("cuGraphInstantiateWithFlags", (0,)), ("cuGraphInstantiate_v2
     assert [(work.end - work.start, work.kernels) for work in log] == [(350, 3)] * 4
 
 
-def test_what_else_a_graph_does(machine: Machine) -> None:
+def test_graph_does_copies_and_host_functions(machine: Machine) -> None:
     """Copies, fills and host functions happen at each launch; a graph without kernels is no work."""
     out = machine.run(
         f"""{PREAMBLE}
@@ -68,7 +68,7 @@ for _ in range(2):
 
 
 def test_kernels_of_a_graph_can_be_changed(machine: Machine) -> None:
-    """In the executable one alone, or by an update from the other one."""
+    """In the executable graph alone, or by an update from the other one."""
     machine.run(
         f"""{PREAMBLE}
 node = added(graph, "cuGraphAddKernelNode_v2", ctypes.byref(of("work_us10")))
@@ -86,7 +86,7 @@ call("cuGraphDestroy", graph)
     assert [work.end - work.start for work in machine.board().log()] == [20, 20, 30]
 
 
-def test_one_form_for_nodes_of_all_types(machine: Machine) -> None:
+def test_one_function_adds_nodes_of_all_types(machine: Machine) -> None:
     """cuGraphAddNode takes the type with the parameters, and refuses types that are not simulated."""
     out = machine.run(
         f"""{PREAMBLE}
@@ -102,7 +102,7 @@ call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", graph, 0), 0)
     assert [work.end - work.start for work in machine.board().log()] == [15]
 
 
-def test_a_recorded_stream_runs_nothing(machine: Machine) -> None:
+def test_captured_stream_runs_nothing(machine: Machine) -> None:
     """What is launched on it, and on a stream that waits for its event, is in the graph and runs with it."""
     out = machine.run(
         f"""{PREAMBLE}
@@ -127,8 +127,8 @@ call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", recorded.value, 0), one
     assert [(work.end - work.start, work.kernels) for work in machine.board().log()] == [(1, 1), (15, 2)]
 
 
-def test_a_stream_is_recorded_into_a_graph_that_is_there(machine: Machine) -> None:
-    """What is launched comes to what the graph had."""
+def test_capture_adds_to_an_existing_graph(machine: Machine) -> None:
+    """Launches are added to what the graph had."""
     machine.run(
         f"""{PREAMBLE}
 added(graph, "cuGraphAddKernelNode_v2", ctypes.byref(of("work_us10")))

@@ -26,26 +26,26 @@ def ask(name, version, flags=0):
 
 
 def symbols(library: Path, *flags: str) -> set[str]:
-    """Names in the table of a library."""
+    """Return the names in a library's symbol table."""
     out = subprocess.run(["nm", "-D", *flags, library], check=True, capture_output=True, text=True).stdout
     return {line.split()[-1] for line in out.splitlines()}
 
 
-def test_every_function_is_there(standin: Path) -> None:
-    """Each of the list is a symbol, and nothing else is."""
+def test_every_function_is_exported(standin: Path) -> None:
+    """Each listed function is a symbol, and nothing else is."""
     names = {name + suffix for name, suffix, _ in LISTED}
     assert len(names) == len(LISTED) > 600
     assert symbols(standin / "libcuda.so.1", "--defined-only") == names
 
 
-def test_it_looks_nothing_up_itself(standin: Path) -> None:
-    """It would find the functions of a gate that stands before it."""
+def test_driver_looks_nothing_up_itself(standin: Path) -> None:
+    """It would find the functions of a gate in front of it."""
     used = {name.split("@")[0] for name in symbols(standin / "libcuda.so.1", "--undefined-only")}
     assert not used & {"dlsym", "dlopen", "dlvsym", "dlmopen", "dl_iterate_phdr"}
 
 
 def test_every_function_is_found(machine: Machine) -> None:
-    """Each form by the version that it came with, its own symbol: by one way and by the other."""
+    """Each form is found by its version, with its own symbol, by both forms of the lookup."""
     out = machine.run(
         f"""{ASK}
 for name, suffix, since in {LISTED!r}:
@@ -79,16 +79,16 @@ for name, suffix, since in {LISTED!r}:
         ("cuGraphInstantiate", 12000, 0, "cuGraphInstantiateWithFlags"),
     ],
 )
-def test_the_newest_form_that_is_not_too_new(
+def test_newest_form_up_to_the_version_is_found(
     machine: Machine, name: str, version: int, flags: int, symbol: str
 ) -> None:
-    """As programs of any age ask for it, and with or without streams of threads."""
+    """Programs of any age ask for it, with or without per-thread default streams."""
     out = machine.run(f"{ASK}\nprint(ask({name!r}, {version}, {flags}) == (address({symbol!r}), 0, 0))")
     assert out == "True\n"
 
 
-def test_what_is_not_there(machine: Machine) -> None:
-    """An unknown name and one that is newer than asked for are told apart; the first form of the look-up fails."""
+def test_missing_function_is_reported(machine: Machine) -> None:
+    """An unknown name and one newer than requested are told apart; the first form of the lookup fails."""
     out = machine.run(
         f"""{ASK}
 print(ask("cuNothing", 13000), ask("cuLaunchKernelEx", 11000))
@@ -98,20 +98,20 @@ print(raw("cuGetProcAddress", b"cuNothing", ctypes.byref(Pointer()), 13000, 0))
     assert out == "(None, 0, 1) (None, 0, 2)\n500\n"
 
 
-def test_what_is_not_simulated_says_so(machine: Machine) -> None:
-    """Not supported, which is what a program hears of a real driver that lacks it."""
+def test_function_that_is_not_simulated_is_not_supported(machine: Machine) -> None:
+    """A program gets the same error from a real driver that lacks it."""
     out = machine.run(f"{ASK}\ncall('cuInit', 0); print(raw('cuTexObjectCreate', None, None, None, None))")
     assert out == "801\n"
 
 
-def test_before_it_was_initialised(machine: Machine) -> None:
-    """Nothing works before cuInit, and then it does."""
+def test_nothing_works_before_initialization(machine: Machine) -> None:
+    """Nothing works before cuInit, and everything afterwards."""
     out = machine.run(f"{ASK}\nprint(raw('cuDeviceGetCount', None)); call('cuInit', 0); print(raw('cuInit', 1))")
     assert out == "3\n1\n"
 
 
-def test_a_library_before_it_does_not_get_in(machine: Machine, tmp_path: Path) -> None:
-    """A preloaded library with the same names is called by the program, never by the driver and its look-up."""
+def test_preloaded_library_is_not_called_by_the_driver(machine: Machine, tmp_path: Path) -> None:
+    """A preloaded library with the same names is called by the program, never by the driver and its lookup."""
     source = tmp_path / "gate.c"
     source.write_text("int cuDeviceGet(void) { return 77; }\nint cuGetProcAddress_v2(void) { return 78; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "gate.so", source], check=True)

@@ -75,7 +75,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_counts(machine: Machine, kind: str) -> None:
-    """It counts while it is there, for the program and on the board, and is refused where the GPU has no more."""
+    """It counts while it exists, for the program and on the board, and is refused when the GPU is full."""
     take, give = KINDS[kind]
     out = machine.run(
         f"""{PREAMBLE}
@@ -97,7 +97,7 @@ print(taken())
 
 
 def test_mipmaps_count_with_all_their_levels(machine: Machine) -> None:
-    """Each level is half as wide and high as the one before."""
+    """Each level is half as wide and high as the previous one."""
     out = machine.run(
         f"""{PREAMBLE}
 mipmap = new("cuMipmappedArrayCreate", (ctypes.c_uint64 * 5)(1024, 1024, 0, 0x01 | 1 << 32, 0), 3)
@@ -114,7 +114,7 @@ print(taken())
 
 @pytest.mark.parametrize("allocate", ["cuMemHostAlloc", "cuMemAllocHost_v2"])
 def test_host_memory_does_not_count(machine: Machine, allocate: str) -> None:
-    """More of it than the GPU has is no matter."""
+    """It may exceed the GPU's memory."""
     flags = ", 0" if allocate == "cuMemHostAlloc" else ""
     out = machine.run(
         f"{PREAMBLE}\ngot = new({allocate!r}, 128 * MIB{flags}); print(taken()); call('cuMemFreeHost', got)"
@@ -123,7 +123,7 @@ def test_host_memory_does_not_count(machine: Machine, allocate: str) -> None:
 
 
 def test_copies_copy(machine: Machine) -> None:
-    """What goes to the device comes back, over every way that there is."""
+    """Data copied to the device comes back, by every function."""
     out = machine.run(
         f"""{PREAMBLE}
 one, two = new("cuMemAlloc_v2", 4096), new("cuMemAlloc_v2", 4096)
@@ -142,7 +142,7 @@ print(read(two, 68) == b"\\7\\7\\7" + bytes([1]) + bytes([4, 3, 2, 1]) * 15 + b"
     assert out.split() == ["True"] * 6
 
 
-def test_copies_of_boxes(machine: Machine) -> None:
+def test_boxes_are_copied(machine: Machine) -> None:
     """A part of rows goes into an array, and from there into other memory."""
     out = machine.run(
         f"""{PREAMBLE}
@@ -165,8 +165,8 @@ print(list(read(device, 24)))
     assert out.strip() == str(blank * 4 + [9, 10, 11] + blank * 13 + [17, 18, 19] + blank)
 
 
-def test_what_two_programs_take_is_one_gpu(machine: Machine) -> None:
-    """Both see what is left, and what one had is free when it has ended, however."""
+def test_two_programs_share_a_gpu_s_memory(machine: Machine) -> None:
+    """Both see what is left, and what one had is free when it has ended, however it ended."""
     hold = f"{PREAMBLE}\nnew('cuMemAlloc_v2', int(input()) * MIB); print('has it', flush=True); input()"
     holders = []
     for size in 40, 20:
@@ -188,7 +188,7 @@ def test_what_two_programs_take_is_one_gpu(machine: Machine) -> None:
 
 @pytest.mark.parametrize("end", ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2", "cuCtxDestroy_v2"])
 def test_memory_of_a_context_ends_with_it(machine: Machine, end: str) -> None:
-    """What was allocated in it is free again; what another one has stays."""
+    """Its allocations are free again; another context's stay."""
     out = machine.run(
         f"""{PREAMBLE}
 for size in 1, 2, 3:
@@ -205,7 +205,7 @@ print(taken() // MIB)
 
 
 def test_pointers_know_where_they_are(machine: Machine) -> None:
-    """The range that a pointer is in, and what kind of memory it is."""
+    """The driver reports a pointer's range and kind of memory."""
     out = machine.run(
         f"""{PREAMBLE}
 got = new("cuMemAlloc_v2", 1000)
@@ -223,8 +223,8 @@ print(raw("cuMemFree_v2", got + 1), raw("cuMemFree_v2", got), raw("cuMemFree_v2"
     assert out == ["True 1000", "2 0", "2 1", "1 0", "1 0 1 0"]
 
 
-def test_what_a_pool_keeps_is_taken(machine: Machine) -> None:
-    """Until it is trimmed, or the program waits: then what is above its threshold goes back."""
+def test_memory_kept_by_a_pool_is_taken(machine: Machine) -> None:
+    """It is taken until a trim or a wait, which releases what is above the threshold."""
     out = machine.run(
         f"""{PREAMBLE}
 pool = new("cuDeviceGetDefaultMemPool", 0)
@@ -243,8 +243,8 @@ print(taken() // MIB)
     assert out.split() == ["3", "0", "3", "2", "2", "1"]
 
 
-def test_managed_memory_goes_beyond_the_gpu(machine: Machine) -> None:
-    """Memory that does not fit is the host's, and all of it where it is advised to stay there."""
+def test_managed_memory_may_exceed_the_gpu(machine: Machine) -> None:
+    """What does not fit is the host's, and all of it if it is advised to stay there."""
     out = machine.run(
         f"""{PREAMBLE}
 first, second = (new("cuMemAllocManaged", 48 * MIB, 1) for _ in range(2))
@@ -258,8 +258,8 @@ print(taken() // MIB)
     assert out.split() == ["64", "16", "0"]
 
 
-def test_a_context_takes_what_the_environment_says(machine: Machine) -> None:
-    """While it is there."""
+def test_context_takes_what_the_environment_says(machine: Machine) -> None:
+    """It does so while it exists."""
     program = f"""{PREAMBLE}
 print(taken() // MIB)
 call("cuCtxDestroy_v2", context)
@@ -269,8 +269,8 @@ print(taken() // MIB, raw("cuCtxCreate_v2", ctypes.byref(ctypes.c_uint64()), 0, 
     assert machine.run(program, CONTEXT="40").split() == ["40", "40", "2"]
 
 
-def test_memory_of_graphs(machine: Machine) -> None:
-    """It is taken by a launch, kept for the next one, and trimmed; more than there is is refused."""
+def test_graphs_take_memory(machine: Machine) -> None:
+    """A launch takes it, it is kept for the next one and trimmed; more than there is is refused."""
     out = machine.run(
         f"""{PREAMBLE}
 class Block(ctypes.Structure):
@@ -299,8 +299,8 @@ print(taken() // MIB, reserved())
     assert out.splitlines() == ["0 0", "3 3", "3 3", "2 3", "0 0"]
 
 
-def test_a_pool_counts_what_it_gave(machine: Machine) -> None:
-    """Now and at most; the default one is there from the start."""
+def test_pool_counts_what_it_gave(machine: Machine) -> None:
+    """It reports current and peak use; the default pool exists from the start."""
     out = machine.run(
         f"""{PREAMBLE}
 pool = new("cuDeviceGetDefaultMemPool", 0)
@@ -316,7 +316,7 @@ for attribute in 7, 8:
 
 
 def test_memory_is_shared_with_another_process(machine: Machine) -> None:
-    """By a handle of an address, or by a file of mapped memory: both see the same bytes, and they count once."""
+    """By a handle of an address, or a file of mapped memory, both see the same bytes, which count once."""
     give = f"""{PREAMBLE}
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 64)]

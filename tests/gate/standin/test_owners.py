@@ -1,4 +1,4 @@
-"""Whose work a simulated GPU does: overlaps, the end of processes in the midst of it, and the log over all that."""
+"""Whose work a simulated GPU does: overlaps, processes that end in the middle of it, and the log."""
 
 import itertools
 import os
@@ -21,7 +21,7 @@ LAUNCH_WHEN_TOLD = f"{READY}\nfor line in sys.stdin:\n    launch(work)\n    prin
 
 
 def tell(program: subprocess.Popen[str]) -> None:
-    """Have a program launch, and return when it did."""
+    """Have a program launch; return when it has."""
     assert program.stdin
     assert program.stdout
     program.stdin.write("launch\n")
@@ -30,12 +30,12 @@ def tell(program: subprocess.Popen[str]) -> None:
 
 
 def end(*programs: subprocess.Popen[str]) -> None:
-    """Close what a program reads from, so that it ends."""
+    """Close a program's input, so that it ends."""
     for program in programs:
         program.communicate(timeout=60)
 
 
-def test_an_overlap_of_two_owners_is_seen(machine: Machine) -> None:
+def test_overlap_of_two_owners_is_seen(machine: Machine) -> None:
     """A launch while another owner's work is on the GPU is an overlap, and comes after that work."""
     one, two = machine.start(LAUNCH_WHEN_TOLD, OWNER="one"), machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
     tell(one)
@@ -48,7 +48,7 @@ def test_an_overlap_of_two_owners_is_seen(machine: Machine) -> None:
 
 
 def test_two_processes_of_one_owner_do_not_overlap(machine: Machine) -> None:
-    """Work of one share is one owner's, whichever of its processes it is of."""
+    """All processes of a share are one owner."""
     one, two = machine.start(LAUNCH_WHEN_TOLD, OWNER="share"), machine.start(LAUNCH_WHEN_TOLD, OWNER="share")
     tell(one)
     tell(two)
@@ -71,7 +71,7 @@ def test_owners_that_take_turns_do_not_overlap(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_work_of_a_process_that_ended_is_dropped(machine: Machine, sign: signal.Signals) -> None:
+def test_work_of_an_ended_process_is_dropped(machine: Machine, sign: signal.Signals) -> None:
     """What it had queued for a minute is cut when the next owner launches: no overlap. Zombies count as ended."""
     one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us9000000", "work_us30000000"), OWNER="one")
     two = machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
@@ -91,8 +91,8 @@ def test_work_of_a_process_that_ended_is_dropped(machine: Machine, sign: signal.
     assert machine.board().sums().busy == busy(log) < 30_000_000
 
 
-def test_work_of_a_stopped_process_goes_on(machine: Machine) -> None:
-    """As on a real GPU: what a stopped process launched still runs, and overlaps."""
+def test_work_of_a_stopped_process_continues(machine: Machine) -> None:
+    """As on a real GPU, what a stopped process launched still runs, and overlaps."""
     one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us9000000", "work_us30000000"), OWNER="one")
     two = machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
     tell(one)
@@ -104,7 +104,7 @@ def test_work_of_a_stopped_process_goes_on(machine: Machine) -> None:
 
 
 def test_processes_killed_at_any_point_leave_the_board_whole(machine: Machine) -> None:
-    """Forty programs that launch as fast as they can are killed: the log has no half entry, and its sums are right."""
+    """After forty busy programs are killed, the log has no half-written entry, and its sums are right."""
     program = f"{READY}\nprint('ready', flush=True)\nwhile True:\n    launch(work); memory()"
     for _ in range(10):
         storm = [machine.start(program.replace("work_us9000000", "work_us0"), OWNER=str(i)) for i in range(4)]
@@ -136,8 +136,8 @@ print(ctypes.CDLL(None).pthread_mutex_lock(lock), flush=True)
 """
 
 
-def test_a_process_killed_with_the_lock_holds_nobody_up(machine: Machine) -> None:
-    """The next one gets it, and leaves it whole for those after it."""
+def test_process_killed_with_the_lock_delays_no_other(machine: Machine) -> None:
+    """The next one gets the lock, and leaves it usable for those after it."""
     holder = machine.start(f"{LOCK}\nos.kill(os.getpid(), signal.SIGKILL)")
     end(holder)
     assert holder.returncode == -signal.SIGKILL
@@ -146,8 +146,8 @@ def test_a_process_killed_with_the_lock_holds_nobody_up(machine: Machine) -> Non
     assert len(machine.board().log()) == 1
 
 
-def test_a_log_that_is_full_drops_the_oldest(machine: Machine) -> None:
-    """The sums go on; who asks for more than the log still has is told."""
+def test_full_log_drops_the_oldest(machine: Machine) -> None:
+    """The sums continue; asking for more than the log still has is an error."""
     machine.run(f"{READY}\nfor _ in range(20): launch(kernel('work_us3'))", LOG="8")
     board = machine.board()
     assert (board.sums().launches, board.sums().busy) == (20, 60)
@@ -157,7 +157,7 @@ def test_a_log_that_is_full_drops_the_oldest(machine: Machine) -> None:
         board.log()
 
 
-def test_who_comes_first_makes_the_board(machine: Machine) -> None:
+def test_first_process_makes_the_board(machine: Machine) -> None:
     """Of many programs that start at once none is lost, and nothing is left beside the boards."""
     programs = [machine.start(f"{READY}\nlaunch(work)", OWNER="share") for _ in range(12)]
     end(*programs)
@@ -167,8 +167,8 @@ def test_who_comes_first_makes_the_board(machine: Machine) -> None:
     assert all(file.suffix == ".board" for file in machine.boards.iterdir())
 
 
-def test_a_file_that_is_no_board_is_refused(machine: Machine) -> None:
-    """Not used and not overwritten: the program is told that there is something wrong."""
+def test_file_that_is_no_board_is_refused(machine: Machine) -> None:
+    """It is neither used nor overwritten, and the program gets an error."""
     machine.boards.mkdir()
     Path(machine.boards / f"{FIRST}.board").write_text("not a board")
     program = machine.start("from tests.gate.standin.driver import *\nprint(raw('cuInit', 0))")
@@ -179,8 +179,8 @@ def test_a_file_that_is_no_board_is_refused(machine: Machine) -> None:
     assert (machine.boards / f"{FIRST}.board").read_text() == "not a board"
 
 
-def test_a_forked_child_cannot_go_on(machine: Machine) -> None:
-    """As with a real driver: what the parent had does not work in its child, and still does in the parent."""
+def test_forked_child_cannot_continue(machine: Machine) -> None:
+    """As with a real driver, what the parent had does not work in its child, and still does in the parent."""
     out = machine.run(
         f"""{READY}
 import os

@@ -1,4 +1,4 @@
-"""Many threads of one program, in builds that look for races and for wrong uses of memory."""
+"""Many threads of one program, in builds that detect races and invalid memory accesses."""
 
 import os
 import subprocess
@@ -14,8 +14,8 @@ THREADS, TIMES = 8, 20
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads(machine: Machine, tmp_path: Path, sanitizer: str) -> None:
-    """Launches, events, host functions, memory and recording from eight threads: nothing is found, all is done."""
+def test_threads_are_safe(machine: Machine, tmp_path: Path, sanitizer: str) -> None:
+    """Eight threads launch, capture, allocate and use events and host functions: nothing is reported, all is done."""
     program = tmp_path / "threads"
     build = ("-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=undefined")
     subprocess.run(["gcc", *build, "-o", program, *SOURCES, "-pthread"], check=True)

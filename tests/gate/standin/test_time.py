@@ -28,7 +28,7 @@ def now():
         ("work_us0", 1, 0),
     ],
 )
-def test_a_kernel_takes_what_its_name_says(machine: Machine, name: str, blocks: int, expected: int) -> None:
+def test_kernel_takes_what_its_name_says(machine: Machine, name: str, blocks: int, expected: int) -> None:
     """A number, a microsecond for each block, or the default; the last in the name counts, mangled or not."""
     machine.run(f"{PREAMBLE}\nstart(); launch(kernel({name!r}), {blocks})", US="70")
     (work,) = machine.board().log()
@@ -36,7 +36,7 @@ def test_a_kernel_takes_what_its_name_says(machine: Machine, name: str, blocks: 
 
 
 def test_launches_follow_each_other(machine: Machine) -> None:
-    """Work of several streams has the GPU one after the other, without gaps while some waits."""
+    """Work of several streams runs in sequence, without gaps while some is waiting."""
     machine.run(
         f"""{PREAMBLE}
 start()
@@ -52,7 +52,7 @@ for i in range(30):
 
 
 def test_programs_see_the_time(machine: Machine) -> None:
-    """Queries say "not ready" until the end, waiting ends after it, and events measure what lies between them."""
+    """Queries return "not ready" until the end, synchronization ends after it, and events measure what lies between."""
     out = machine.run(
         f"""{PREAMBLE}
 start()
@@ -83,8 +83,9 @@ for form, wait in ("cuLaunchKernel", "cuCtxSynchronize"), ("cuLaunchKernel_ptsz"
     assert [int(seen) >= work.end for seen, work in zip(out[7:], log[1:], strict=True)] == [True, True]
 
 
-def test_default_streams(machine: Machine) -> None:
-    """The legacy stream and the others wait for each other, but for those made not to; threads' own are others."""
+def test_default_streams_order_others(machine: Machine) -> None:
+    """The legacy stream and the others wait for each other, except for non-blocking ones; per-thread ones are others.
+    """
     out = machine.run(
         f"""{PREAMBLE}
 start()
@@ -103,8 +104,8 @@ print(*(raw("cuStreamQuery", stream) for stream in (0, 1, 2, blocking, free)), r
     assert out == ["600 600 600 600 0 600", "600 600 600 0 0 600", "0 0 0 0 600 0"]
 
 
-def test_a_stream_waits_for_an_event_of_another_gpu(machine: Machine) -> None:
-    """Work behind such an event starts when it has come, though its own GPU is idle."""
+def test_stream_waits_for_an_event_of_another_gpu(machine: Machine) -> None:
+    """Work behind such an event starts when it has completed, though its own GPU is idle."""
     machine.run(
         f"""{PREAMBLE}
 start(0)
@@ -121,8 +122,8 @@ launch(work, stream=stream)
     assert second.start >= first.end
 
 
-def test_host_functions_come_after_the_work_before_them(machine: Machine) -> None:
-    """A stream is not done before its host functions are, and they run in their order when its work has ended."""
+def test_host_functions_follow_earlier_work(machine: Machine) -> None:
+    """A stream is not done before its host functions are, and they run in order when its work has ended."""
     out = machine.run(
         f"""{PREAMBLE}
 start()
@@ -144,8 +145,8 @@ print(*(number for number, _ in seen), *(at for _, at in seen))
     assert all(int(at) >= machine.board().log()[0].end for at in out[5:])
 
 
-def test_a_queue_is_not_endless(machine: Machine) -> None:
-    """The 1025th launch waits until the first has run: a program cannot put off a GPU for ever."""
+def test_queue_is_limited(machine: Machine) -> None:
+    """The 1025th launch waits until the first has run: a program cannot queue without limit."""
     out = machine.run(
         f"""{PREAMBLE}
 start()
@@ -170,15 +171,15 @@ print(now())
         ("new('cuCtxCreate_v2', 0, 7)", 101),
     ],
 )
-def test_wrong_launches(machine: Machine, call: str, expected: int) -> None:
+def test_invalid_launches_are_refused(machine: Machine, call: str, expected: int) -> None:
     """What a driver refuses is refused, and is no work."""
     out = machine.run(f"{PREAMBLE}\nstart()\ntry:\n    {call}\nexcept Failed as error:\n    print(error.code)")
     assert int(out) == expected
     assert machine.board().log() == []
 
 
-def test_every_way_to_launch(machine: Machine) -> None:
-    """Each form of a launch is one piece of work."""
+def test_every_way_to_launch_is_one_piece_of_work(machine: Machine) -> None:
+    """Each form of a launch is."""
     machine.run(
         f"""{PREAMBLE}
 start()

@@ -1,11 +1,11 @@
-"""A program that looks for GPUs as any program on CUDA does, for ``python -c``."""
+"""A program that initializes CUDA and lists its GPUs, for ``python -c``."""
 
-LOOK = """
+LIST_GPUS = """
 import ctypes, os, subprocess, sys
 driver = ctypes.CDLL("libcuda.so.1")
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
-def look():
+def list_gpus():
     count, seen = ctypes.c_int(), []
     result = driver.cuInit(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
@@ -16,4 +16,4 @@ def look():
     value = getenv(b"CUDA_VISIBLE_DEVICES")
     print(result, *seen, "|", "-" if value is None else value.decode(), flush=True)
 """
-"""Each look says the error of cuInit, the fourth byte of each uuid, and what the variable is then."""
+"""Each call prints the result of cuInit, the fourth byte of each UUID, and the value of the variable then."""
