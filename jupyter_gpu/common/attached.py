@@ -96,7 +96,7 @@ class Hint:
         return other is None or other.instance != self.instance or self.version > other.version
 
     def to_text(self) -> str:
-        """Write the file's content: a line for each fact. The gate reads it as well (node_plugin/gate/driver/visible.c)."""
+        """Write the file's content: a line for each fact. The gate reads it too (node_plugin/gate/driver/visible.c)."""
         facts = [
             f"instance {self.instance}",
             f"version {self.version}",

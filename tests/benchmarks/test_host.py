@@ -10,8 +10,7 @@ from benchmarks._host import Calm, calmest
 
 
 def _measured(taken: Sequence[int]) -> tuple[Calm[int], int]:
-    """Measure runs of 1,000 ticks each, of which the host takes ``taken``; return what counts, and how many there were.
-    """
+    """Measure runs of 1,000 ticks each, of which the host takes ``taken``; return what counts, and their number."""
     runs = 0
     stolen = 0
 

@@ -108,8 +108,7 @@ def test_post_build_leaves_no_tools(image: Path, checkout: Path) -> None:
 
 @pytest.fixture
 def lab(image: Path, checkout: Path, tmp_path: Path) -> Iterator[Lab]:
-    """Start the server as a visitor of Binder gets it: without the right to make devices, whose numbers others may use.
-    """
+    """Start a visitor's server: without the right to make devices, whose numbers others may use."""
     command = [
         *(["setpriv", "--bounding-set=-mknod", "--inh-caps=-mknod"] if os.geteuid() == 0 else []),
         str(checkout / "binder" / "start"),

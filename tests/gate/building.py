@@ -23,8 +23,7 @@ def command(*arguments: str | Path, **env: str) -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """The paths of what was built. `sockets` is the directory that the shim was built for: a link that a test may move.
-    """
+    """The paths of what was built. `sockets` is the directory built into the shim: a link that a test may move."""
 
     folder: Path
 

@@ -158,8 +158,7 @@ class Stub:
         self._threads: list[threading.Thread] = []
 
     def accept(self) -> Connection:
-        """Accept the next process. One that meanwhile found another socket file disconnects without a message; skip it.
-        """
+        """Accept the next process. Skip one that meanwhile found another socket file: it disconnects silently."""
         while True:
             one = self._listener.accept()[0]
             one.settimeout(LONG)

@@ -1,5 +1,4 @@
-"""The only way into the driver: an entry for each of its functions, identified by address, and how calls are blocked.
-"""
+"""The only way into the driver: an entry for each function, identified by address, and how calls are blocked."""
 
 import re
 from pathlib import Path

@@ -72,8 +72,7 @@ def test_lease_for_one_launch_lets_one_thread_launch(place: Place) -> None:
 
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
 def test_few_launches_are_queued(place: Place, us: int, most: int) -> None:
-    """Of long launches one runs, one is behind it and one is being launched; of short ones as many as fit the window.
-    """
+    """Of long launches one runs, one is behind it, one is being launched; of short ones as many as fit the window."""
     with place.stub() as stub, place.run("dlsym", f"kernels:100000:{us}"):
         stub.keep_granting(600_000_000)
         looked = 0
@@ -133,8 +132,7 @@ def test_kernel_that_becomes_long_without_an_idle_time_has_a_limit(place: Place)
 
 
 def _wait_for_long_ones(place: Place) -> None:
-    """Wait until the first of them has nearly ended: by then everything is queued that can be without knowing better.
-    """
+    """Wait until the first of them has nearly ended: by then all that can be queued is queued."""
     until(lambda: any(work.end - 5000 < time.monotonic_ns() // 1000 for work in _newest(place, 2000) if _is_long(work)))
 
 

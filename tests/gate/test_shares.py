@@ -130,8 +130,7 @@ def test_server_killed_at_any_moment_causes_no_overlap(place: Place, server: Ser
 
 
 def test_limit_applies_to_all_processes_of_a_share(place: Place, server: Serving) -> None:
-    """It is kept to the byte, though each process first requests more than it uses; the memory of an ended one is free.
-    """
+    """It is kept to the byte, though processes first request more than they use; the memory of an ended one is free."""
     first = _run(
         place, server, "one", f"alloc:{100 * MIB}", "many:40:1048576", "say:full", "wait-line", "free", "wait-line"
     )

@@ -66,8 +66,7 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def jupyter(clean: Path, *words: str) -> str:
-    """Return the output of a jupyter command of the clean environment, without colours; it may list on standard error.
-    """
+    """Return the output of a jupyter command of the clean environment, without colours, with its standard error."""
     done = subprocess.run(
         [clean / "jupyter", *words], env={"PATH": str(clean), "HOME": "/nonexistent"}, capture_output=True, text=True
     )

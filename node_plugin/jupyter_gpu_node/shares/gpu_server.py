@@ -37,7 +37,8 @@ FASTEST = 0.1
 """Seconds between two updates of the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
 """Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
-or has the whole of it and goes on, at most for half of the least without having connected (``gate/launches/lease.c``: ALONE)."""
+or has the whole of it and goes on, at most for half of the least without having connected (ALONE in the gate's
+``launches/lease.c``)."""
 
 
 HEARD = 0.02

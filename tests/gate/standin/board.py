@@ -79,8 +79,7 @@ class Board:
                 return Sums(entries, overlaps, busy)
 
     def log(self, since: int = 0) -> list[Work]:
-        """Return the launches from number `since` on, oldest first; raise an error if the log has dropped some of them.
-        """
+        """Return the launches from number `since` on, oldest first; raise if the log has dropped some of them."""
         entries = self._entries()
         raw = [self._raw(index) for index in range(max(since, 0), entries)] if entries - since <= self._capacity else []
         if self._entries() > since + self._capacity or len(raw) < entries - since:

@@ -84,8 +84,7 @@ for form, wait in ("cuLaunchKernel", "cuCtxSynchronize"), ("cuLaunchKernel_ptsz"
 
 
 def test_default_streams_order_others(machine: Machine) -> None:
-    """The legacy stream and the others wait for each other, except for non-blocking ones; per-thread ones are others.
-    """
+    """The legacy stream and the others wait for each other, except non-blocking ones; per-thread ones are others."""
     out = machine.run(
         f"""{PREAMBLE}
 start()
