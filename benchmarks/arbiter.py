@@ -38,8 +38,8 @@ HOLD = 1_000
 """Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
 PATIENCE = 30.0
 """Seconds after which a client that hears nothing, or does not end, breaks the benchmark."""
-WINDOW, WINDOWS = 1.0, 40
-"""Seconds of each window, and how many: in every second one a third pod connects in a loop."""
+WINDOW, WINDOWS = 0.5, 160
+"""Seconds of each window, and how many: in half of them a third pod connects in a loop (`_looping`)."""
 GPU = "GPU-0"
 _FORM = struct.Struct("<BBHIQQQ")
 _ROOT = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[floa
 def _connects() -> Iterator[Figure]:
     """What two shares lose, and what the server spends, while a program of a third pod connects in a loop.
 
-    The loop is stopped and continued each second, so both states meet the same server, the same clients and the same
+    The loop is stopped and continued every second, so both states meet the same server, the same clients and the same
     noise. It gains by the stops: the allowance of a pod fills up again meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _server("serve", folder, 3) as pid:
@@ -112,19 +112,31 @@ def _connects() -> Iterator[Figure]:
         loop.communicate()
     leases = [lease for text in said for lease in zip(*[iter(array("q", text))] * 2, strict=True)]
     held = [sum(max(0, min(end, to) - max(begin, since)) for begin, end in leases) for since, to in windows]
-    losses = [100 - 100 * with_it / without for without, with_it in zip(held[::2], held[1::2], strict=True)]
-    more = [(with_it - without) * 100 / WINDOW for without, with_it in zip(spent[::2], spent[1::2], strict=True)]
+    losses = [100 - 100 * with_it / without for without, with_it in _pairs(held)]
+    more = [(with_it - without) * 100 / WINDOW for without, with_it in _pairs(spent)]
     beside = "beside a loop of connections in a third pod"
     name = f"arbiter: GPU time that two shares lose {beside}"
     yield Figure.of(name, "%", losses, COMMAND, goal=0.5, sure=True)
     yield Figure.of(f"arbiter: CPU of the server {beside}", "% of a core", more, COMMAND, goal=2, sure=True)
 
 
+def _looping(number: int) -> bool:
+    """Return whether the third pod connects in that window: off, on, on, off, so that a drift cancels out."""
+    return number % 4 in (1, 2)
+
+
+def _pairs(figures: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Yield the figures of neighbouring windows, without and with the loop."""
+    for number in range(0, len(figures), 2):
+        first, second = figures[number : number + 2]
+        yield (second, first) if _looping(number) else (first, second)
+
+
 def _alternate(loop: subprocess.Popen[bytes], server: int) -> tuple[list[tuple[int, int]], list[float]]:
     """Run windows without and with the loop, in turn; their times in nanoseconds, and the server's CPU seconds."""
     windows, spent = [], []
     for number in range(WINDOWS - 2):  # the clients end with the last
-        loop.send_signal(signal.SIGCONT if number % 2 else signal.SIGSTOP)
+        loop.send_signal(signal.SIGCONT if _looping(number) else signal.SIGSTOP)
         since, before = time.monotonic_ns(), _spent(server)
         time.sleep(WINDOW)
         windows.append((since, time.monotonic_ns()))
@@ -133,9 +145,9 @@ def _alternate(loop: subprocess.Popen[bytes], server: int) -> tuple[list[tuple[i
 
 
 def _spent(pid: int) -> float:
-    """Seconds of CPU of that process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the seconds of CPU that the process's threads used so far (`schedstat`: nanoseconds on a CPU come first)."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _started(*arguments: str) -> subprocess.Popen[bytes]:

@@ -116,9 +116,18 @@ make_venv() {
 install_package() {
   rm -rf .venv/share/jupyter/labextensions/jupyter-gpu
   mkdir -p jupyter_gpu/labextension
-  "$python" scripts/lib/requirements.py build | xargs -d "\n" "$python" -m pip install &&
-    SKIP_JUPYTER_BUILDER=1 "$python" -m pip install --no-build-isolation -e '.[test]' &&
-    "$python" -m pip check
+  "$python" -m pip install 'uv>=0.9' &&
+    "$python" scripts/lib/requirements.py build | uv_pip install -r - &&
+    SKIP_JUPYTER_BUILDER=1 uv_pip install --compile-bytecode --no-build-isolation -e '.[test]' &&
+    uv_pip check
+}
+
+# Three times as fast as pip, whose settings it does not read: an index that is named there holds here, too.
+uv_pip() {
+  local command=$1 index
+  shift
+  index=$("$python" -m pip config get global.index-url 2>/dev/null) || index=''
+  env ${index:+"UV_DEFAULT_INDEX=$index"} "$python" -m uv pip "$command" --python "$python" "$@"
 }
 
 setup_python() {
