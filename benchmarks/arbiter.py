@@ -145,7 +145,7 @@ def _alternate(loop: subprocess.Popen[bytes], server: int) -> tuple[list[tuple[i
 
 
 def _spent(pid: int) -> float:
-    """Return the seconds of CPU that the process's threads used so far (`schedstat`: nanoseconds on a CPU come first)."""
+    """Return the seconds of CPU that the threads of a process used so far (`schedstat` has nanoseconds)."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
