@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.rules.holdings import Holding
-from jupyter_gpu_node.agent.sharing.rules.served import TakenShare, limit, served
+from jupyter_gpu_node.agent.sharing.rules.served import TakenShare, served
+from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 
 GPUS = ("GPU-0", "GPU-1")
 PODS = ("a", "b", "c")
@@ -115,4 +116,4 @@ def test_how_much_memory_a_share_may_have(
     milli: int, asked: int | None, memory: int | None, parted: bool, expected: int | None
 ) -> None:
     """What its user asked for, and no more than its part where the administrator says so; a whole GPU is whole."""
-    assert limit(milli, asked, memory, parted=parted) == expected
+    assert memory_limit(milli, asked, memory, parted=parted) == expected

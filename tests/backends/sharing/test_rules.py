@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.backends.local.record import MAX_REVOCATIONS, Record
 from jupyter_gpu.backends.local.sharing import supervisor
 from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.claims import ShareClaim, apportion, claims, parted
+from jupyter_gpu.backends.local.sharing.rules.claims import ShareClaim, claims, parted, served
 from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from jupyter_gpu.common.rules import search_path
 from jupyter_gpu.model import strict
@@ -78,8 +78,8 @@ wanted = st.lists(
 @given(wanted, wanted)
 def test_no_gpu_is_given_away_more_than_once(first: list[ShareClaim], then: list[ShareClaim]) -> None:
     """Whatever records claim; nobody gets more than it claims, and who has a GPU keeps it as long as it claims it."""
-    before = apportion(first, {})
-    after = apportion(then, before)
+    before = served(first, {})
+    after = served(then, before)
     claimed = {(claim.gpu, claim.pod): claim.milli for claim in then}
     for gpu, pods in after.items():
         assert sum(terms.milli for terms in pods.values()) <= 1000
@@ -93,14 +93,14 @@ def test_no_gpu_is_given_away_more_than_once(first: list[ShareClaim], then: list
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=4).filter(lambda parts: sum(parts) <= 1000))
 def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
     """Together no more than the GPU."""
-    found = apportion((ShareClaim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
+    found = served((ShareClaim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
     assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}
 
 
 def test_whoever_is_left_without_is_not_served() -> None:
     """A share of nothing is none."""
     before = {GPU: {"b": Terms(1000)}}
-    assert apportion([ShareClaim("a", GPU, 500), ShareClaim("b", GPU, 1000)], before) == before
+    assert served([ShareClaim("a", GPU, 500), ShareClaim("b", GPU, 1000)], before) == before
 
 
 # --- revocations ------------------------------------------------------------------------------------------------------

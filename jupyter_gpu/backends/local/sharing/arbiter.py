@@ -22,7 +22,7 @@ from pathlib import Path
 from jupyter_gpu.backends.local import notify
 from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.process_id import namespace
-from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
+from jupyter_gpu.backends.local.sharing.rules.claims import Shares, claims, parted, served
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
@@ -254,13 +254,13 @@ class ArbiterProcess:
         self._pods = self._clients.pods = found
         taken = await self._revoker.carry_out()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))
-        self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
-        served = parted(self._shares, self._gpu_memory.known) if self._parted else self._shares
+        self._shares = served((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
+        shares = parted(self._shares, self._gpu_memory.known) if self._parted else self._shares
         try:
             await self._server.set(
                 {
                     gpu: {pod: PlacedShare(terms, self._folder / pod) for pod, terms in pods.items()}
-                    for gpu, pods in served.items()
+                    for gpu, pods in shares.items()
                 }
             )
         except (OSError, ValueError) as error:

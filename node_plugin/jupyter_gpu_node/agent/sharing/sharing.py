@@ -30,6 +30,7 @@ from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforcer import Enforcer
 from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
@@ -260,7 +261,7 @@ class Sharing:
         known = self._inventory.seen.get(gpu)
         asked = member.view.memory if member.view else None
         parted = self._settings.shares.part_memory
-        limit = served_rules.limit(milli, asked, known.memory if known else None, parted=parted)
+        limit = memory_limit(milli, asked, known.memory if known else None, parted=parted)
         return PlacedShare(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
 
     async def _update(self) -> None:

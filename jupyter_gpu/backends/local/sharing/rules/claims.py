@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.agent.sharing.rules import served
 from jupyter_gpu_node.shares import paths
+from jupyter_gpu_node.shares.rules.apportionment import RankedClaim, apportion, memory_limit
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 
 Shares = Mapping[str, Mapping[str, Terms]]
@@ -53,36 +53,35 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def apportion(wanted: Iterable[ShareClaim], before: Shares) -> dict[str, dict[str, Terms]]:
+def served(wanted: Iterable[ShareClaim], before: Shares) -> dict[str, dict[str, Terms]]:
     """Return the shares from now on; those of a GPU are together never above the whole of it.
 
     Honest records never claim more. False ones harm no pod that was there before: what is served already stays,
     and only what is left of the GPU goes to pods that are new or claim more than ``before``.
     """
-    by_gpu: dict[str, dict[str, ShareClaim]] = {}
-    for claim in wanted:
-        by_gpu.setdefault(claim.gpu, {})[claim.pod] = claim
-    return {gpu: _of_one(pods, before.get(gpu, {})) for gpu, pods in sorted(by_gpu.items())}
+    claimed = {(claim.gpu, claim.pod): claim for claim in wanted}
+    ranked = (one for claim in claimed.values() for one in _ranked(claim, before.get(claim.gpu, {}).get(claim.pod)))
+    return {
+        gpu: {pod: Terms(milli, claimed[gpu, pod].limit) for pod, milli in pods.items()}
+        for gpu, pods in apportion(ranked).items()
+    }
 
 
-def _of_one(pods: Mapping[str, ShareClaim], before: Mapping[str, Terms]) -> dict[str, Terms]:
-    kept = {pod: min(before[pod].milli, claim.milli) for pod, claim in pods.items() if pod in before}
-    room = MILLI_PER_GPU - sum(kept.values())
-    found: dict[str, Terms] = {}
-    for pod, claim in sorted(pods.items(), key=lambda item: (item[0] not in kept, item[0])):
-        has = kept.get(pod, 0)
-        more = min(claim.milli - has, room)
-        room -= more
-        if has + more:
-            found[pod] = Terms(has + more, claim.limit)
-    return found
+def _ranked(claim: ShareClaim, before: Terms | None) -> tuple[RankedClaim, ...]:
+    if before is None:
+        return (RankedClaim(claim.gpu, claim.pod, claim.milli, rank=2),)
+    kept = min(before.milli, claim.milli)
+    return (
+        RankedClaim(claim.gpu, claim.pod, kept, rank=0),
+        RankedClaim(claim.gpu, claim.pod, claim.milli - kept, rank=1),
+    )
 
 
 def parted(shares: Shares, memory: Mapping[str, int]) -> dict[str, dict[str, Terms]]:
     """Return the shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where known."""
     return {
         gpu: {
-            pod: replace(terms, limit=served.limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
+            pod: replace(terms, limit=memory_limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
             for pod, terms in pods.items()
         }
         for gpu, pods in shares.items()

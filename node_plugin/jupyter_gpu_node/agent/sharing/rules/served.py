@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.rules.holdings import Holding
+from jupyter_gpu_node.shares.rules.apportionment import RankedClaim, apportion
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 
@@ -40,35 +40,21 @@ def served(holdings: Mapping[str, Holding], taken: Collection[ShareKey] = ()) ->
     ``taken``: GPU and pod of shares that were taken away. Where more is claimed than there is (only records can do
     that, rules never), what rules allow comes first, then what is recorded, then what drains; the rest waits.
     """
-    claims: dict[str, list[tuple[int, tuple[str, str], str, int]]] = {}
-    for pod, holding in holdings.items():
-        for uuid in holding.has.keys() | holding.drains.keys():
-            if (uuid, pod) in taken:
-                continue
-            rank = 2 if uuid not in holding.has else 0 if uuid in holding.open else 1
-            milli = holding.has.get(uuid) or holding.drains[uuid]
-            claims.setdefault(uuid, []).append((rank, holding.order, pod, milli))
-    return {uuid: found for uuid, some in sorted(claims.items()) if (found := _filled(some))}
+    return apportion(
+        _claim(uuid, pod, holding)
+        for pod, holding in holdings.items()
+        for uuid in holding.has.keys() | holding.drains.keys()
+        if (uuid, pod) not in taken
+    )
 
 
-def _filled(claims: Collection[tuple[int, tuple[str, str], str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    room = MILLI_PER_GPU
-    for rank, _, pod, claimed in sorted(claims):
-        milli = min(claimed, room) if rank == 2 else claimed  # how much of what drains was meant is not always known
-        if 0 < milli <= room:
-            found[pod] = milli
-            room -= milli
-    return found
-
-
-def limit(milli: int, asked: int | None, memory: int | None, *, parted: bool) -> int | None:
-    """Return the bytes of GPU memory that a share may have; None: as much as there is.
-
-    ``asked``: what its user wants at most; ``memory``: of the GPU, None where that is not known. ``parted``: a share
-    never gets more of the memory than of the time. A whole GPU is its pod's own.
-    """
-    if milli == MILLI_PER_GPU:
-        return None
-    part = memory * milli // MILLI_PER_GPU if parted and memory else None
-    return min((bound for bound in (asked, part) if bound is not None), default=None)
+def _claim(uuid: str, pod: str, holding: Holding) -> RankedClaim:
+    drains = uuid not in holding.has
+    return RankedClaim(
+        uuid,
+        pod,
+        holding.has.get(uuid) or holding.drains[uuid],
+        rank=2 if drains else 0 if uuid in holding.open else 1,
+        order=holding.order,
+        divisible=drains,  # how much of what drains was meant is not always known
+    )

@@ -1,0 +1,52 @@
+"""How a GPU is apportioned between the pods that claim it: never more than there is of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class RankedClaim:
+    """A pod's claim on a GPU, and its place in the order in which claims are met."""
+
+    gpu: str
+    pod: str
+    milli: int
+    rank: int = 0
+    """Claims of a lower rank are met first."""
+    order: tuple[str, ...] = ()
+    """Decides between claims of one rank; between equals the pod's name does."""
+    divisible: bool = True
+    """Whether it is met in part where not all of it fits."""
+
+
+def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
+    """Return the milli that each pod gets, by GPU and pod; together at most the whole of each GPU.
+
+    Several claims of a pod on one GPU add up. A pod that gets nothing is not in the result.
+    """
+    found: dict[str, dict[str, int]] = {}
+    room: dict[str, int] = {}
+    for claim in sorted(claims, key=lambda one: (one.gpu, one.rank, one.order, one.pod)):
+        left = room.get(claim.gpu, MILLI_PER_GPU)
+        milli = min(claim.milli, left) if claim.divisible else claim.milli
+        if 0 < milli <= left:
+            shares = found.setdefault(claim.gpu, {})
+            shares[claim.pod] = shares.get(claim.pod, 0) + milli
+            room[claim.gpu] = left - milli
+    return found
+
+
+def memory_limit(milli: int, asked: int | None, memory: int | None, *, parted: bool) -> int | None:
+    """Return the bytes of GPU memory that a share may have; None: as much as there is.
+
+    ``asked``: what its user wants at most; ``memory``: that of the GPU, None where it is not known. ``parted``: a share
+    never gets more of the memory than of the time. A whole GPU is its pod's own.
+    """
+    if milli == MILLI_PER_GPU:
+        return None
+    part = memory * milli // MILLI_PER_GPU if parted and memory else None
+    return min((bound for bound in (asked, part) if bound is not None), default=None)
