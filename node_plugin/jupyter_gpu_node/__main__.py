@@ -49,7 +49,7 @@ from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.samples import Samples
 from jupyter_gpu_node.agent.self_test import SelfTest
-from jupyter_gpu_node.agent.sharing.sharing import Sharing
+from jupyter_gpu_node.agent.sharing.sharing import NodeGate, NodePods, Sharing
 from jupyter_gpu_node.agent.steps import Tools
 from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
@@ -138,15 +138,16 @@ class Plugin:
         self.asker = 0
         self.sharing = Sharing(
             settings,
-            lambda: self.agent.managed,
+            NodePods(
+                managed=lambda: self.agent.managed,
+                complete=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
+                servers=lambda: self.sockets.servers,
+            ),
+            NodeGate(self.gate, slots=lambda: self.owners.gated),
             self.inventory,
             self.publisher,
             self.metrics,
-            installed=self.gate,
-            gated=lambda: self.owners.gated,
-            heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
-            servers=lambda: self.sockets.servers,
-            reader=NvmlUsageReader(self._note_asker) if settings.simulated is None else None,
+            NvmlUsageReader(self._note_asker) if settings.simulated is None else None,
         )
         self.metrics.shares.source = self.sharing.figures
         self.tools = Tools(

@@ -135,10 +135,10 @@ def test_program_that_its_user_stopped_too_is_not_resumed(place: Place, short: P
             with _run(place, world, "b", ALWAYS) as one:
                 await until(lambda: place.board.exists() and place.launches() > 20)
                 who = frozenset({process(one.process.pid)})
-                world.enforcer._resume_guard.stop(who)
+                world.enforcer.resume_guard.stop(who)
                 await until(lambda: state(one.process.pid) == "T")
                 os.kill(one.process.pid, signal.SIGSTOP)
-                world.enforcer._resume_guard.resume(who)
+                world.enforcer.resume_guard.resume(who)
                 assert state(one.process.pid) == "T"
                 os.kill(one.process.pid, signal.SIGCONT)
                 await _goes_on(place, "b")

@@ -19,12 +19,15 @@ from typing import Any, Self
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identify
-from jupyter_gpu_node.shares.enforcer import Enforcer
+from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
+from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
+from jupyter_gpu_node.shares.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.peer import beside_us
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server import PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
 from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, TimeByPid
 from tests.gate.standin.board import Board
@@ -132,31 +135,27 @@ class EnforcingServer:
         self.watched = 0
         self.seen: list[str] = []
         self.boards = Boards(folder / "boards")
-        self.enforcer = Enforcer(
+        timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
+        rules = GpuRules(timing, None, Penalties(**({"grace": 100_000} | dict(penalties or {}))))
+        self.enforced = EnforcedShares(
+            ShareStore(folder / "state"),
             file or folder / "offences.json",
-            lambda *what: self.taken.append(what),
-            pod_of=owner,
-            spare=spare,
-            opens=opens,
-            reader=self.boards,
-            tell=self._tell,
-            penalties=lambda _: Penalties(**({"grace": 100_000} | dict(penalties or {}))),
+            NodeProcesses(beside_us, owner, spare, opens),
+            PenaltyCallbacks(lambda *what: self.taken.append(what), self._tell),
+            lambda _: rules,
+            self.boards,
             pause=0.2,
         )
-        timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
-        self.server = ArbiterServer(
-            ShareStore(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.enforcer.late
-        )
+        self.enforcer, self.server = self.enforced.enforcer, self.enforced.server
 
     async def __aenter__(self) -> Self:
-        await self.enforcer.start(self.server)
+        await self.enforced.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.enforcer.close()
-        await self.server.close()
+        await self.enforced.close()
 
     def _tell(self, *what: str) -> None:
         """It is stopped now, perhaps for a moment only: so what `watched` does is looked at here."""
@@ -169,13 +168,13 @@ class EnforcingServer:
 
     async def set(self, shares: Mapping[str, Mapping[str, int | tuple[int, int]]]) -> None:
         """By GPU and pod: milli, or milli and limit of memory."""
-        await self.server.set(
+        await self.enforced.serve(
             {
                 gpu: {pod: PlacedShare(_terms(one), self.folder / pod) for pod, one in of.items()}
                 for gpu, of in shares.items()
             }
         )
-        await self.enforcer.set({gpu: list(of) for gpu, of in shares.items()})
+        await self.enforced.enforce({gpu: list(of) for gpu, of in shares.items()})
 
     def socket(self, gpu: str, pod: str) -> Path:
         """Return the path of that share's socket."""

@@ -23,6 +23,7 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import share_socket
 from jupyter_gpu_node.shares.gpu_server import ShareOverdue
 from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
@@ -180,8 +181,7 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
     server = ArbiterServer(
         ShareStore(state),
         _check(options.get("refuse", [])),
-        timing=lambda _: Timing(**options.get("timing", {})),
-        elastic=lambda _: Elastic() if options.get("elastic") else None,
+        rules=lambda _: GpuRules(Timing(**options.get("timing", {})), Elastic() if options.get("elastic") else None),
         overdue=late.append,
         servers=lambda: parents,
         arbiter=_arbiter(options.get("order", "")),

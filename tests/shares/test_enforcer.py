@@ -18,9 +18,9 @@ from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.clocks import microseconds
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
-from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import FIRST, SECOND
@@ -439,9 +439,7 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
         await until(lambda: state(one.pid) == "T")
         async with EnforcingServer(short, penalties={"longest": 600_000_000}) as world:
             for gpu in (GPU, OTHER):
-                world.enforcer._watched(gpu).state = {
-                    "b": ViolationRecord(1.0, 0, stopped=who, since=world.enforcer._clock())
-                }
+                world.enforcer.watched(gpu).state = {"b": ViolationRecord(1.0, 0, stopped=who, since=microseconds())}
             await world.enforcer.set({GPU: ["a", "b"], OTHER: ["a"]})
             assert state(one.pid) == "T"
             await world.enforcer.set({GPU: ["a"], OTHER: ["a"]})

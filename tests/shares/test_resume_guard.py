@@ -96,10 +96,10 @@ def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, d
             await world.set({GPU: TWO})
             one = running.start(HOG, world.socket(GPU, "b"))
             assert await line(one) == "has it\n"
-            assert world.enforcer._resume_guard.cleanup_process.pid is None
+            assert world.enforcer.resume_guard.cleanup_process.pid is None
             running.start(HOG, world.socket(GPU, "a"))
             await until(lambda: state(one.pid) == "T")
-            pid = world.enforcer._resume_guard.cleanup_process.pid
+            pid = world.enforcer.resume_guard.cleanup_process.pid
             assert pid is not None
             assert pid in children(os.getpid())
             if deaf:

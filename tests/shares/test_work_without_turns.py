@@ -1,7 +1,6 @@
 """Work that waits for no turn (small copies, words) is told by programs and charged to their share."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hypothesis import given
@@ -12,7 +11,7 @@ from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.use_scans import UseScanner
+from jupyter_gpu_node.shares.use_scans import turns_so_far
 from tests.shares.enforcing import EnforcingServer, until
 
 MS = 1000
@@ -108,9 +107,7 @@ def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_
             _, writer = await asyncio.open_unix_connection(world.socket("GPU-1", "a"))
             writer.write(encode(Done(None, MOST)))
             await until(lambda: world.server.usage("GPU-1", "a").account.beside > 0)
-            with ThreadPoolExecutor(1) as thread:
-                looks = UseScanner(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
-                assert looks.turns("GPU-1", ["a", "b"]) == {"a": 0, "b": 0}
+            assert turns_so_far(world.server, "GPU-1", ["a", "b"]) == {"a": 0, "b": 0}
             writer.close()
 
     asyncio.run(check())

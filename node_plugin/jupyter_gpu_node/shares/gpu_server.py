@@ -29,6 +29,7 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import (
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from .alarm import Alarm
+from .clocks import microseconds
 from .multi_gpu import MultiGpuCoordinator
 from .peer import Peer
 from .share_socket import Connection
@@ -69,12 +70,11 @@ class GpuServer:
         timing: Timing,
         rules: Elastic | None,
         arbiter: Callable[[Timing, int], Arbiter],
-        clock: Callable[[], int],
         write: Callable[[GpuServer, Collection[str], Collection[str]], None],
         overdue: Callable[[ShareOverdue], None],
         coordinator: MultiGpuCoordinator,
     ) -> None:
-        now = clock()
+        now = microseconds()
         self.gpu = gpu
         self.timing = timing
         self.manager = LeaseManager(arbiter(timing, now), now)
@@ -82,7 +82,6 @@ class GpuServer:
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
         self._rested = False
-        self._clock = clock
         self._write = write
         self._overdue = overdue
         self._coordinator = coordinator
@@ -107,20 +106,20 @@ class GpuServer:
 
     def usage(self, pod: str) -> ShareFigures:
         """Return the figures of one share; `KeyError` if there is none."""
-        return self._books.usage(self.manager, pod, self._clock())
+        return self._books.usage(self.manager, pod, microseconds())
 
     def share(self, pod: str) -> ShareUse:
         """Return what one share's user sees of it; `KeyError` if there is none."""
-        return self._books.share(self.manager, self.gpu, pod, self._clock())
+        return self._books.share(self.manager, self.gpu, pod, microseconds())
 
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
         """Return the contents of the share's file, its deposits, and the present time by their clock."""
-        now = self._clock()
+        now = microseconds()
         return self._books.file(self.manager, self.gpu, pod, now, wall), self.manager.deposits(pod), now
 
     def debts(self) -> dict[str, tuple[int, int]]:
         """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
-        now = self._clock()
+        now = microseconds()
         return {
             pod: (debt.left(now), debt.milli)
             for pod, debt in self.manager.closed(now).items()
@@ -136,7 +135,7 @@ class GpuServer:
     ) -> None:
         """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
         self._books.reset()
-        now = self._clock()
+        now = microseconds()
         orders = self.manager.set(terms, now, deposits, owes)
         if effective := self._books.resume(self.manager, left):
             orders += self.manager.adjust(effective, now)
@@ -144,7 +143,7 @@ class GpuServer:
 
     def apply_rule(self, rule: Rule) -> None:
         """Apply the rule that programs on several GPUs impose on the order here."""
-        self._act(self.manager.apply_rule(rule, self._clock()))
+        self._act(self.manager.apply_rule(rule, microseconds()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
         """Write their files again, although nothing changed."""
@@ -168,7 +167,7 @@ class GpuServer:
         """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
         if not self._rested:
             least, most = SETTLE
-            self.manager.rest(self._clock() + _LONG)
+            self.manager.rest(microseconds() + _LONG)
             self._then(min(max(self.timing.grace, least), most) / 1e6, self._hear)
 
     def _then(self, delay: float, act: Callable[[], None]) -> None:
@@ -181,13 +180,13 @@ class GpuServer:
 
     def _open(self) -> None:
         self._rested = True
-        now = self._clock()
+        now = microseconds()
         self.manager.rest(now)
         self._act(self.manager.tick(now))
 
     def came(self, connection: Connection) -> None:
         """Add a process that connected to the socket of its share."""
-        client, out = self.manager.join(connection.share_socket.pod, self._clock())
+        client, out = self.manager.join(connection.share_socket.pod, microseconds())
         self._connections[client] = connection
         self._clients[connection] = client
         self._coordinator.came(self.gpu, connection.share_socket.pod, connection.peer)
@@ -198,7 +197,7 @@ class GpuServer:
         client = self._clients.get(connection)
         if client is None:
             return
-        now = self._clock()
+        now = microseconds()
         out: list[Action] = []
         reason = ""
         try:
@@ -216,7 +215,7 @@ class GpuServer:
         if client is not None:
             del self._connections[client]
             self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
-            self._act(self.manager.leave(client, self._clock()))
+            self._act(self.manager.leave(client, microseconds()))
 
     def _act(self, outs: Iterable[Action]) -> None:
         """Send everything. A client that cannot be sent to is removed, and what follows from that is sent as well."""
@@ -227,7 +226,7 @@ class GpuServer:
                     connection = self._connections.get(client)
                     if connection is not None and not connection.send(message):
                         self._close(client)
-                        queue.extend(self.manager.leave(client, self._clock()))
+                        queue.extend(self.manager.leave(client, microseconds()))
                 case Close(client):
                     self._close(client)
                 case LeaseOverdue(pod, since, clients):
@@ -280,11 +279,11 @@ class GpuServer:
         wake = self.manager.wake
         if wake is not None and (self._rings is None or wake < self._rings):
             self._rings = wake
-            self._alarm.set(wake - self._clock())
+            self._alarm.set(wake - microseconds())
 
     def _ring(self) -> None:
         self._rings = None
-        wake, now = self.manager.wake, self._clock()
+        wake, now = self.manager.wake, microseconds()
         if wake is not None and wake <= now:
             self._act(self.manager.tick(now))
         else:
@@ -303,7 +302,7 @@ class GpuServer:
     def _update_books(self) -> None:
         """Adjust shares to their use, once a period, and have changed files written."""
         rested, self._rests, self._books_timer = self._rests, False, None
-        now, holder = self._clock(), self.manager.holder
+        now, holder = microseconds(), self.manager.holder
         effective = self._books.end_period(self.manager, now)
         if any(self.manager.shares[pod].effective != milli for pod, milli in effective.items()):
             self._act(self.manager.adjust(effective, now))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.measured_memory import MIB
+from jupyter_gpu_node.shares.rules.violations.events import Event, MemoryScanned
 
+from .node_processes import NodeProcesses
 from .server import ArbiterServer
+from .share_processes import attributed, connected_processes
 from .usage_by_process import UsageReader
-from .use_scans import attributed, connected_processes
 from .watched import WatchedGpu
+from .worker_thread import WorkerThread
 
 UNKNOWN = (
     "The driver does not say how much memory each process has on GPU %s%s. So limits of memory hold there by what "
@@ -24,21 +25,41 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryComparison:
-    """Compares the driver's figures on one node. ``thread`` runs what blocks, such as ``pod_of``: the pod of a pid."""
+    """Compares the driver's figures with those of the shares on one node's ``gpus``.
+
+    ``see`` is called with what was seen; ``worker`` runs what blocks.
+    """
 
     def __init__(
         self,
         server: ArbiterServer,
+        gpus: Mapping[str, WatchedGpu],
         reader: UsageReader,
-        thread: ThreadPoolExecutor,
-        pod_of: Callable[[int], str | None],
+        processes: NodeProcesses,
+        worker: WorkerThread,
+        see: Callable[[str, Event], None],
     ) -> None:
         self._server = server
+        self._gpus = gpus
         self._reader = reader
-        self._thread = thread
-        self._pod_of = pod_of
+        self._processes = processes
+        self._worker = worker
+        self._see = see
         self._unknown: set[str] = set()
         """GPUs of which it was said that the driver does not tell."""
+
+    async def run(self, pause: float) -> None:
+        """Compare the memory of the GPUs for ever, one after the other, at most once in each pause."""
+        while True:
+            await asyncio.sleep(pause)
+            for gpu, watched in list(self._gpus.items()):
+                try:
+                    untold = await self.compare(gpu, watched)
+                except Exception:  # such as a reader that fails: the next comparison may succeed
+                    _log.exception("The memory of programs on %s could not be compared", gpu)
+                    continue
+                if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
+                    self._see(gpu, MemoryScanned(untold))
 
     async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
         """Charge what processes hold, and return, by share, the bytes above its limit that were never granted.
@@ -56,8 +77,7 @@ class MemoryComparison:
         by_share: Mapping[str, Mapping[ProcessId, int | None]] = {}
         if by_pid:
             known = {process: pod for pod, process in connected_processes(self._server, gpu)}
-            work = functools.partial(attributed, watched.pods, by_pid, known, self._pod_of)
-            by_share = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            by_share = await self._worker.run(attributed, watched.pods, by_pid, known, self._processes.pod_of)
         if by_pid is None or any(size is None for some in by_share.values() for size in some.values()):
             self._say_unknown(gpu)
         untold = {}

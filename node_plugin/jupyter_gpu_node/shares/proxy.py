@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
-    MOST,
     SIZE,
     Ask,
     Done,
@@ -28,36 +26,10 @@ from jupyter_gpu_node.shares.rules.protocol import (
     from_server,
 )
 
+from .clocks import microseconds
 from .peer import Peer
-from .server import ArbiterServer, microseconds
+from .server import ArbiterServer
 from .share_socket import Connection
-
-
-def holders(server: ArbiterServer, gpu: str, pod: str) -> ProcessIds:
-    """Return the processes of the share that have the GPU."""
-    gpu_server = server.gpu_server(gpu)
-    found = gpu_server.processes.items() if gpu_server else ()
-    return ProcessIds(
-        ProcessId(connection.peer.pid, connection.peer.start)
-        for client, connection in found
-        if client.holds and client.share.name == pod
-    )
-
-
-def give_back(
-    server: ArbiterServer, gpu: str, pod: str, processes: Collection[ProcessId], *, shut: bool = False
-) -> None:
-    """Give the GPU back for those of ``processes`` that have it: all the time that they had it counts as use.
-
-    ``shut``: only for those that can launch nothing more under that lease, whenever they run again.
-    """
-    gpu_server = server.gpu_server(gpu)
-    for client, connection in list(gpu_server.processes.items()) if gpu_server else ():
-        process = ProcessId(connection.peer.pid, connection.peer.start)
-        if shut and gpu_server and not gpu_server.manager.shut(client, microseconds()):
-            continue
-        if gpu_server and client.share.name == pod and client.holds and process in processes:
-            gpu_server.received(connection, [Done(None, MOST, client.number)])
 
 
 class Proxy:

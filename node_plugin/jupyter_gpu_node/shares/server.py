@@ -8,36 +8,32 @@ from __future__ import annotations
 import asyncio
 import functools
 import resource
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.share_file import Savings, ShareKey
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
-from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from . import paths
+from .clocks import microseconds, milliseconds
 from .gpu_server import GpuServer, ShareOverdue
 from .multi_gpu import MultiGpuCoordinator, ServerProcess
 from .peer import Check, Peer
 from .share_socket import ShareSocket
 from .store import ShareEntry, ShareStore
+from .worker_thread import WorkerThread
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +53,12 @@ class ConnectedProcess:
     process: Peer
 
 
-def microseconds() -> int:
-    """Return the time by which GPUs are shared, which never goes back, whatever happens to the time of day."""
-    return time.monotonic_ns() // 1000
-
-
-def milliseconds() -> int:
-    """Return the time of day."""
-    return time.time_ns() // 1_000_000
-
-
 class ArbiterServer:
     """The arbiter's server of one node.
 
     ``check`` says which processes may use a socket; ``overdue`` is called when a share does not give a GPU back.
-    ``timing`` and ``elastic`` are asked once for each GPU; without ``elastic``, shares keep what they were given.
-    ``servers``: the Jupyter servers, whose children are programs of their own. ``arbiter``: makes the arbiters;
-    another one is for comparisons.
+    ``rules`` is asked once for each GPU. ``servers``: the Jupyter servers, whose children are programs of their own.
+    ``arbiter``: makes the arbiters; another one is for comparisons.
     """
 
     def __init__(
@@ -81,31 +66,24 @@ class ArbiterServer:
         store: ShareStore,
         check: Check,
         *,
-        timing: Callable[[str], Timing] = lambda _: Timing(),
-        elastic: Callable[[str], Elastic | None] = lambda _: None,
+        rules: Callable[[str], GpuRules] = lambda _: GpuRules(elastic=None),
         overdue: Callable[[ShareOverdue], None] = lambda _: None,
         servers: Callable[[], Iterable[ServerProcess]] = lambda: (),
         arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
-        clock: Callable[[], int] = microseconds,
-        wall: Callable[[], int] = milliseconds,
     ) -> None:
         self._store = store
         self._check = check
-        self._timing = timing
-        self._elastic = elastic
+        self._rules = rules
         self._overdue = overdue
         self._arbiter = arbiter
-        self._clock = clock
-        self._wall = wall
         self._gpu_servers: dict[str, GpuServer] = {}
-        self._coordinator = MultiGpuCoordinator(self._gpu_servers, clock, servers)
+        self._coordinator = MultiGpuCoordinator(self._gpu_servers, microseconds, servers)
         self._shares: dict[ShareKey, PlacedShare] = {}
         self._share_sockets: dict[ShareKey, ShareSocket] = {}
         self._paces: dict[str, Pace] = {}
         """By pod, also of one that has no share now and connected lately."""
-        self._most = 1
         self._one = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
+        self._worker = WorkerThread("shares")
         self._loop = asyncio.get_running_loop()
         self._left: dict[ShareKey, Savings] | None = None
         """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
@@ -122,11 +100,11 @@ class ArbiterServer:
         after = {(gpu, pod): placed for gpu, shares in wanted.items() for pod, placed in shares.items()}
         async with self._one:
             if self._left is None:
-                self._left = await self._in_thread(self._store.begin, list(after))
+                self._left = await self._worker.run(self._store.begin, list(after))
             left = {key: self._left.pop(key) for key in after if key in self._left}
-            banks = {key: share_file.restored(one, self._clock(), self._wall()) for key, one in left.items()}
+            banks = {key: share_file.restored(one, microseconds(), milliseconds()) for key, one in left.items()}
             stood = {key: one.left for key, one in left.items() if one.left}
-            owed = {key: share_file.owed(one, self._wall()) for key, one in left.items()}
+            owed = {key: share_file.owed(one, milliseconds()) for key, one in left.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
@@ -186,16 +164,18 @@ class ArbiterServer:
             self._coordinator.stop()
             for gpu_server in self._gpu_servers.values():
                 gpu_server.stop()
-            await self._in_thread(self._store.write, entries)
+            await self._worker.run(self._store.write, entries)
             self._share_sockets, self._shares, self._gpu_servers = {}, {}, {}
-            self._thread.shutdown(wait=False)
+            self._worker.close()
 
     # --- shares come and go -------------------------------------------------------------------------------------------
 
     def _gpu_server_of(self, gpu: str) -> GpuServer:
         if gpu not in self._gpu_servers:
-            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._coordinator)
-            self._gpu_servers[gpu] = GpuServer(gpu, timing, rules, self._arbiter, self._clock, *act)
+            rules = self._rules(gpu)
+            self._gpu_servers[gpu] = GpuServer(
+                gpu, rules.timing, rules.elastic, self._arbiter, self._save, self._overdue, self._coordinator
+            )
         return self._gpu_servers[gpu]
 
     def _shut(self, before: Mapping[ShareKey, PlacedShare]) -> list[asyncio.Future[None]]:
@@ -211,14 +191,14 @@ class ArbiterServer:
                         for connection in list(share_socket.connections):
                             share_socket.lost(connection, "its share is in another directory now")
                 if (key[0], placed.directory) not in new:  # else what is there is another pod's by now
-                    gone.append(self._in_thread(self._store.withdraw, *key, placed.directory))
+                    gone.append(self._worker.run(self._store.withdraw, *key, placed.directory))
         return gone
 
     def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
         """Keep nothing of a share that is gone but what it owes."""
         if debt := self._gpu_servers[gpu].debts().get(pod):
-            return self._in_thread(self._store.owe, gpu, pod, *debt, self._wall())
-        return self._in_thread(self._store.forget, gpu, pod)
+            return self._worker.run(self._store.owe, gpu, pod, *debt, milliseconds())
+        return self._worker.run(self._store.forget, gpu, pod)
 
     def _open(self) -> OSError | None:
         """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
@@ -260,7 +240,7 @@ class ArbiterServer:
         for pod in {*kept}.difference(pods):
             self._close_books(gpu_server.gpu, pod)
         entries = [replace(self._entry(gpu_server, pod), public=pod in shown, own=pod in kept) for pod in pods]
-        written = self._in_thread(self._store.write, entries)
+        written = self._worker.run(self._store.write, entries)
         written.add_done_callback(functools.partial(self._saved, gpu_server, pods))
 
     def _saved(self, gpu_server: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
@@ -268,12 +248,8 @@ class ArbiterServer:
             gpu_server.forget_written(pods)
 
     def _entry(self, gpu_server: GpuServer, pod: str) -> ShareEntry:
-        file, deposits, now = gpu_server.file(pod, self._wall())
+        file, deposits, now = gpu_server.file(pod, milliseconds())
         return ShareEntry(gpu_server.gpu, pod, self._shares[gpu_server.gpu, pod].directory, file, deposits, now)
-
-    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """Run work in the thread, in the order of the calls."""
-        return self._loop.run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
 
 
 def _validate(wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:

@@ -25,9 +25,11 @@ from jupyter_gpu.backends.local.process_id import namespace
 from jupyter_gpu.backends.local.sharing.rules.claims import Shares, claims, parted, served
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares.enforcer import Enforcer
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
+from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
+from jupyter_gpu_node.shares.node_processes import NodeProcesses
+from jupyter_gpu_node.shares.server import PlacedShare
+from jupyter_gpu_node.shares.share_processes import connected_for
 from jupyter_gpu_node.shares.store import ShareStore
 from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
 
@@ -112,21 +114,17 @@ class ArbiterProcess:
         self._gpu_memory = GpuMemory(DRIVER.exists())
         self._untidy = True
         self._users = GpuUsers(NvmlUsageReader()) if DRIVER.exists() else None
-        self._enforcer = Enforcer(
-            self._own / stopped_elsewhere.OFFENCES,
-            self._take_away,
-            pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
-            spare=lambda: frozenset(self._clients.servers()),
-            reader=self._users,
-            penalties=lambda gpu: rules.of(gpu).penalties,
-        )
-        self._server = ArbiterServer(
+        self._enforced = EnforcedShares(
             ShareStore(self._own),
-            self._clients.check,
-            timing=lambda gpu: rules.of(gpu).timing,
-            elastic=lambda gpu: rules.of(gpu).elastic,
-            overdue=self._enforcer.late,
-            servers=self._clients.servers,
+            self._own / stopped_elsewhere.OFFENCES,
+            NodeProcesses(
+                self._clients.check,
+                functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
+                self._clients.servers,
+            ),
+            PenaltyCallbacks(self._take_away),
+            rules.of,
+            self._users,
         )
         self.over = False
         """Whether it was told to end."""
@@ -134,7 +132,7 @@ class ArbiterProcess:
     async def run(self) -> bool:
         """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
-        await self._enforcer.start(self._server)
+        await self._enforced.start()
         try:
             found = await self._find_pods()
             if found is not None:
@@ -142,8 +140,7 @@ class ArbiterProcess:
                 await self._serve(found)
                 await self._follow()
         finally:
-            await self._enforcer.close()  # stopped processes run again
-            await self._server.close()
+            await self._enforced.close()  # stopped processes run again
             self._clients.close()
         return self._outdated and not self.over
 
@@ -191,7 +188,7 @@ class ArbiterProcess:
                 return
             files.beat(self._own)
             await self._serve(found)
-            if self._server.connected() or any(pod.held for pod in found.values() if not pod.dead):
+            if self._enforced.server.connected() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
@@ -257,7 +254,7 @@ class ArbiterProcess:
         self._shares = served((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
         shares = parted(self._shares, self._gpu_memory.known) if self._parted else self._shares
         try:
-            await self._server.set(
+            await self._enforced.serve(
                 {
                     gpu: {pod: PlacedShare(terms, self._folder / pod) for pod, terms in pods.items()}
                     for gpu, pods in shares.items()
@@ -265,15 +262,11 @@ class ArbiterProcess:
             )
         except (OSError, ValueError) as error:
             _log.warning("Not every share can be served; it is tried again: %s", error)
-        await self._enforcer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
+        await self._enforced.enforce({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """Request a revocation, with the processes that used the GPU for the share: they cannot be found later."""
-        members = frozenset(
-            ProcessId(one.process.pid, one.process.start)
-            for one in self._server.connected()
-            if (one.gpu, one.pod) == (gpu, pod)
-        )
+        members = connected_for(self._enforced.server, gpu, pod)
         pids = self._users.pids(gpu) if self._users else frozenset[int]()
         self._revoker.request(RevocationRequest(gpu, pod, reason, members, pids))
 

@@ -12,9 +12,9 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.metrics import Metrics
@@ -27,14 +27,17 @@ from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
-from jupyter_gpu_node.shares.enforcer import Enforcer
+from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
+from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
+from jupyter_gpu_node.shares.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
 from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server import PlacedShare
 from jupyter_gpu_node.shares.usage_by_process import UsageReader
+from jupyter_gpu_node.shares.worker_thread import WorkerThread
 
 from . import served_shares
 from .share_metrics import ShareSample
@@ -46,7 +49,6 @@ RETRY = 1.0
 """Seconds until what failed is tried again."""
 
 P = ParamSpec("P")
-T = TypeVar("T")
 Shown = tuple[tuple[str, ...], frozenset[str]]
 """Slots of a pod, and the GPUs whose shares they show."""
 Shares = Mapping[str, Mapping[str, PlacedShare]]
@@ -54,35 +56,47 @@ Shares = Mapping[str, Mapping[str, PlacedShare]]
 _log = logging.getLogger(__name__)
 
 
-class Sharing:
-    """The time shares of one node. ``members`` returns its pods; ``servers`` the Jupyter servers; ``reader`` GPU use.
+@dataclass(frozen=True, slots=True)
+class NodePods:
+    """The pods of this node, as far as the agent knows them."""
 
-    ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has reported all pods.
-    """
+    managed: Callable[[], Mapping[str, ManagedPod]]
+    """Returns the pods by uid."""
+    complete: Callable[[], bool]
+    """Tells whether the API server has reported all of them."""
+    servers: Callable[[], Collection[ProcessId]]
+    """Returns their Jupyter servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGate:
+    """The gate on this node."""
+
+    installed: Gate
+    slots: Callable[[], Collection[str]]
+    """Returns the slots whose containers have it."""
+
+
+class Sharing:
+    """The time shares of one node. ``reader`` reads GPU use."""
 
     def __init__(
         self,
         settings: Settings,
-        members: Callable[[], Mapping[str, ManagedPod]],
+        pods: NodePods,
+        gate: NodeGate,
         inventory: Inventory,
         publisher: Publisher,
         metrics: Metrics,
-        *,
-        installed: Gate,
-        gated: Callable[[], Collection[str]],
-        heard: Callable[[], bool],
-        servers: Callable[[], Collection[ProcessId]],
         reader: UsageReader | None = None,
     ) -> None:
         self._settings = settings
-        self._members = members
+        self._pods = pods
+        self._gate = gate
         self._inventory = inventory
-        self._installed = installed
-        self._gated = gated
-        self._heard = heard
         self._boot = proc.boot_id()
         self._served = served_shares.load(settings.served, self._boot)
-        self.taken = TakenShares(members, publisher.about_pod, metrics)
+        self.taken = TakenShares(pods.managed, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, Shown] = {}
         self._problems: dict[str, str] = {}
@@ -90,26 +104,16 @@ class Sharing:
         self._begun = asyncio.Event()
         self._again = asyncio.Event()
         self._one = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
-        rules = functools.partial(gpu_settings.of, settings.shares, settings.node)
-        self._enforcer = Enforcer(
-            settings.offences,
-            self._take_away,
-            pod_of=self._pod_of,
-            spare=servers,
-            opens=self._opens,
-            reader=reader,
-            tell=self.taken.stopped,
-            penalties=lambda gpu: rules(gpu).penalties,
-        )
-        self.server = ArbiterServer(
+        self._worker = WorkerThread("sharing")
+        self._enforced = EnforcedShares(
             slot_shares.PodStore(settings.state, self._others),
-            in_its_pod,
-            timing=lambda gpu: rules(gpu).timing,
-            elastic=lambda gpu: rules(gpu).elastic,
-            overdue=self._enforcer.late,
-            servers=servers,
+            settings.offences,
+            NodeProcesses(in_its_pod, self._pod_of, pods.servers, self._opens),
+            PenaltyCallbacks(self._take_away, self.taken.stopped),
+            functools.partial(gpu_settings.of, settings.shares, settings.node),
+            reader,
         )
+        self.server = self._enforced.server
 
     # -- start, run and end --------------------------------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class Sharing:
         """
         if not self._begun.is_set():
             self.taken.restoring = True
-            await self._enforcer.start(self.server)
+            await self._enforced.start()
             self.taken.restoring = False
             self._begun.set()
         self.changed()
@@ -152,10 +156,8 @@ class Sharing:
 
     async def close(self) -> None:
         """End: stopped processes run again, and what banks hold is written down."""
-        if self._begun.is_set():
-            await self._enforcer.close()
-        await self.server.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        await self._enforced.close()
+        self._worker.close(cancel=True)
 
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
@@ -212,7 +214,7 @@ class Sharing:
         """Yield the figures of all shares that are served, whole GPUs too."""
         for gpu, pods in self._wanted().items():
             for uid in pods:
-                member = self._members().get(uid)
+                member = self._pods.managed().get(uid)
                 if member and member.view:
                     try:
                         share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
@@ -221,14 +223,14 @@ class Sharing:
                     yield ShareSample(member.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
-        return any(slot in self._gated() for slot in self._slots.get(uid, ()))
+        return any(slot in self._gate.slots() for slot in self._slots.get(uid, ()))
 
     def _why_not(self) -> str:
         """Return why shares are not enforced. Blocks."""
         if not self._settings.shares.enforce:
             return "the administrator of the cluster has switched it off"
-        if self._installed.problem:
-            return self._installed.problem
+        if self._gate.installed.problem:
+            return self._gate.installed.problem
         if not driver_files.find(self._settings):
             simulated = self._settings.simulated is not None
             return "simulated GPUs have no driver" if simulated else "no NVIDIA driver was found on this node"
@@ -237,9 +239,9 @@ class Sharing:
     # -- the shares ----------------------------------------------------------------------------------------------------
 
     def _wanted(self) -> Shares:
-        if not self._heard():
+        if not self._pods.complete():
             return self._as_before()
-        members = self._members()
+        members = self._pods.managed()
         holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
         return {
             gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
@@ -284,16 +286,16 @@ class Sharing:
                 if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
                     self._shown[uid] = (names, gpus)
             if forgiven := self.taken.known - in_force:  # their violations are forgotten with them
-                await self._enforcer.set(_pods(wanted, (), forgiven))
+                await self._enforced.enforce(_watched(wanted, (), forgiven))
                 self.taken.forgive(forgiven)
-            await self._enforcer.set(_pods(wanted, in_force, ()))
+            await self._enforced.enforce(_watched(wanted, in_force, ()))
             self._problems = problems
             if not problems:
                 self._done = (wanted, in_force, frozenset(), slots)
 
     async def _serve(self, wanted: Shares, problems: dict[str, str]) -> None:
         try:
-            await self.server.set(wanted)
+            await self._enforced.serve(wanted)
         except OSError as error:  # all else is so
             for gpu, pods in wanted.items():
                 for uid in pods:
@@ -304,20 +306,19 @@ class Sharing:
         await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})
 
     async def _keep(self, served: served_shares.Served) -> None:
-        if served != self._served and self._heard():
-            save = functools.partial(served_shares.save, self._settings.served, served, self._boot)
+        if served != self._served and self._pods.complete():
             try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, save)
+                await self._worker.run(served_shares.save, self._settings.served, served, self._boot)
                 self._served = served
             except OSError as error:
                 _log.warning("Which shares are served cannot be kept for the next start: %s", error)
 
     async def _try(
-        self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **_: P.kwargs
+        self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
     ) -> bool:
         """Do work for that pod, and tell whether it could be done."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args))
+            await self._worker.run(work, *args, **kwargs)
         except OSError as error:
             problems[uid] = f"What its containers see of its shares cannot be changed: {error}."
             return False
@@ -365,7 +366,7 @@ def _heard(done: asyncio.Future[None]) -> None:
         done.exception()
 
 
-def _pods(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
+def _watched(wanted: Shares, more: Iterable[ShareKey], less: Collection[ShareKey]) -> Mapping[str, set[str]]:
     """Return, by GPU, the pods that the enforcer watches."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
