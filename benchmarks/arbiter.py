@@ -26,7 +26,7 @@ from pathlib import Path
 
 from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.protocol import DONE, GRANT, Ask, Done, Grant, encode
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
 

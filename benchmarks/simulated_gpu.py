@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnGrant, TurnOrder, TurnRevoke
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnRevoke
 
 
 @dataclass(frozen=True, slots=True)

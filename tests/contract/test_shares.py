@@ -20,7 +20,7 @@ from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.share import MAX_SHARES, ShareUse
 from jupyter_gpu.model.view import Sample
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
 

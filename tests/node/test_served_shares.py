@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.agent.sharing import served_shares
 from jupyter_gpu_node.agent.sharing.served_shares import Served
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 
 BOOT = "6c4ba5e0"
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True)

@@ -12,17 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.actions import Action, Close, LeaseOverdue, Send
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs, groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import (
-    Action,
-    Close,
-    LeaseManager,
-    LeaseOverdue,
-    Send,
-    ShareClient,
-    Terms,
-)
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
+from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()

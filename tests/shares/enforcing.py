@@ -24,7 +24,7 @@ from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
 from jupyter_gpu_node.shares.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.server import PlacedShare

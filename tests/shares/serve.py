@@ -26,7 +26,7 @@ from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore

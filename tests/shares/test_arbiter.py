@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, TurnGrant, TurnOrder, TurnOverdue, TurnRevoke
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnOverdue, TurnRevoke
 
 TIMING = Timing()
 MS = 1_000

@@ -8,7 +8,9 @@ from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
 from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, ShareClient, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 PERIOD = Timing().period

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done
 from jupyter_gpu_node.shares.rules.share_file import SMALL, Savings, decode_savings, encode_debt, owed
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.store import ShareStore
 from tests.shares.client import now

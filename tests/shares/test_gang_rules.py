@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
+from jupyter_gpu_node.shares.rules.turns.demand import Demand
 from jupyter_gpu_node.shares.rules.turns.gangs import LOOK, PATIENCE, PAUSE, SAVED, Gangs
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
 
 MS = 1_000
 LEASE = 20 * MS

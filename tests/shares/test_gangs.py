@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.rules.protocol import Ask
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.demand import Demand
 from jupyter_gpu_node.shares.rules.turns.gangs import groups
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Demand, Terms
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from tests.shares.collective import TIMING, Kind, Machine
 
 MS = 1_000

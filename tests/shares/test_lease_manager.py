@@ -17,18 +17,13 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Need,
     Revoke,
 )
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.actions import Action, Close, LeaseOverdue, Send
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.rules.turns.lease_manager import (
-    REST,
-    Action,
-    Close,
-    LeaseManager,
-    LeaseOverdue,
-    Send,
-    ShareClient,
-    Terms,
-)
+from jupyter_gpu_node.shares.rules.turns.lease_manager import REST, LeaseManager
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
+from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()

@@ -19,16 +19,11 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Need,
     Revoke,
 )
+from jupyter_gpu_node.shares.rules.turns.actions import Action, Close, LeaseOverdue, Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import (
-    Action,
-    Close,
-    LeaseManager,
-    LeaseOverdue,
-    Send,
-    ShareClient,
-    Terms,
-)
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()

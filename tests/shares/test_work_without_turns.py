@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.rules.protocol import MOST, Ask, Done, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
-from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager, Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.use_scans import turns_so_far
 from tests.shares.enforcing import EnforcingServer, until

@@ -12,20 +12,16 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import measured_memory, share_file
 from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.actions import Action, Close, LeaseOverdue, Send
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.rules.turns.books import GpuBooks, ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.lease_manager import (
-    Action,
-    Close,
-    LeaseManager,
-    LeaseOverdue,
-    Send,
-    ShareClient,
-    Terms,
-)
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
+from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from .alarm import Alarm

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.rules.turns import programs
-from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
 from jupyter_gpu_node.shares.rules.turns.gangs import Gangs
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
 
 from .peer import Peer
 

@@ -20,7 +20,7 @@ from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.share_file import Savings, ShareKey
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from . import paths

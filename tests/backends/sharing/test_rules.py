@@ -17,7 +17,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 
 UID = "0" * 32
 SERVER = ProcessId(1, 2)

@@ -34,7 +34,7 @@ from jupyter_gpu_node.shares.peer import in_its_pod
 from jupyter_gpu_node.shares.rules import gpu_settings
 from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
-from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server import PlacedShare
 from jupyter_gpu_node.shares.usage_by_process import UsageReader
 from jupyter_gpu_node.shares.worker_thread import WorkerThread

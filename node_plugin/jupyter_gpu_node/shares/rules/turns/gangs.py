@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from .arbiter import Rule
-from .lease_manager import Demand
+from .demand import Demand
+from .rule import Rule
 
 PATIENCE = 200_000
 """Microseconds for which one waits until it comes first on all its GPUs at the same moment."""

@@ -1,152 +1,31 @@
 """Leases of one GPU: joins its arbiter, which knows shares, with their clients, which are processes. Pure.
 
-Each event returns what is to be sent. All processes of a share run in the lease of their share, also beside each other:
-it asks while any of them has work, a grant goes to all that asked, and it gives back when the last one has. At most one
-share has clients with a lease at any moment, whatever clients send, omit or repeat.
+Each event returns what is to be sent. A share asks while any of its clients has work, and gives back when the last one
+has. At most one share has clients with a lease at any moment, whatever clients send, omit or repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.rules.protocol import (
-    FOREVER,
-    MOST,
-    NO_LIMIT,
-    Ask,
-    Done,
-    FromClient,
-    FromServer,
-    Grant,
-    Malformed,
-    Memory,
-    Revoke,
-)
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, Malformed
 
-from . import arbiter
-from .arbiter import Arbiter, Rule
+from .actions import Action, Close, Send
+from .arbiter import LONG_KERNEL, Arbiter
 from .bank import Deposit
+from .closed_debts import ClosedDebts
+from .demand import Demand
+from .lease import Lease
 from .ledger import Debt, TimeAccount
 from .memory import MeasuredMemory, Pool
+from .rule import Rule
+from .served_share import ServedShare, ShareClient
+from .terms import Terms
+from .turn_orders import TurnGrant, TurnOrder, TurnRevoke
 
 REST = 10_000_000
 """Microseconds between two ticks of a GPU that one share has for itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms of one share."""
-
-    milli: int
-    limit: int | None = None
-    """Bytes of memory; None: as much as there is."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.milli <= MILLI_PER_GPU:
-            raise ValueError(f"A share of one GPU is 1 to {MILLI_PER_GPU} thousandths of it, not {self.milli}.")
-        if self.limit is not None and not 0 <= self.limit < NO_LIMIT:
-            raise ValueError(f"The memory limit of a share is a number of bytes, not {self.limit}.")
-
-
-@dataclass(slots=True, eq=False)
-class ShareClient:
-    """One connection of a process that uses the share."""
-
-    share: ServedShare
-    want: int | None = None
-    """Microseconds, 0 for not known; None: no demand."""
-    number: int = 0
-    """Number of the last lease that it was given."""
-    holds: bool = False
-    """Whether it has not given that lease back."""
-    old: bool = False
-    """Whether its gate does not know a lease for one launch: it would reject that as no message."""
-    ahead: bool = False
-    """Whether its gate knows a lease in which it may be far ahead of the GPU."""
-    whole: bool = False
-    """Whether that lease was for ever at any time."""
-
-
-@dataclass(slots=True, eq=False)
-class ServedShare:
-    """One share of the GPU and its clients."""
-
-    name: str
-    key: str
-    """Name with the arbiter: another one for a share that comes again while the old one drains."""
-    terms: Terms
-    effective: int
-    pool: Pool
-    clients: dict[ShareClient, None] = field(default_factory=dict)
-    holding: int = 0
-    """Number of clients that have the lease."""
-    revoked: bool = False
-    patient: int | None = None
-    """Time since when it has said that its work takes longer."""
-    gone: bool = False
-    told: int | None = None
-    """The demand that the arbiter knows."""
-    work: int | None = 0
-    """Microseconds that its clients measured in this turn; None if one left without a report: then all of it counts."""
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether it has the GPU for itself: its programs run as they like."""
-        return self.terms.milli == MILLI_PER_GPU
-
-    @property
-    def steps(self) -> bool:
-        """Whether all its clients know a lease for one launch."""
-        return not any(one.old for one in self.clients)
-
-    def total_want(self) -> int | None:
-        """Return the demand of all clients together: they may run one after the other."""
-        wants = [one.want for one in self.clients if one.want is not None]
-        if not wants:
-            return None
-        return 0 if 0 in wants else sum(wants)
-
-
-class Demand(NamedTuple):
-    """The state of one pod on one GPU that it shares."""
-
-    wants: bool
-    """Whether it waits."""
-    holds: bool
-    asked: bool
-    """Whether it was asked to give the GPU back."""
-    once: bool
-    """Whether it has the GPU for one launch."""
-    milli: int
-    steps: bool = True
-    """Whether all its clients can be given it for one launch."""
-
-
-class Send(NamedTuple):
-    """A message for that client."""
-
-    client: ShareClient
-    message: FromServer
-
-
-class Close(NamedTuple):
-    """The end of messages for that client; it has left already."""
-
-    client: ShareClient
-
-
-class LeaseOverdue(NamedTuple):
-    """Notice that these clients were asked for the GPU at ``since``, and the grace is over."""
-
-    share: str
-    since: int
-    clients: tuple[ShareClient, ...]
-
-
-Action = Send | Close | LeaseOverdue
 
 
 class LeaseManager:
@@ -156,17 +35,12 @@ class LeaseManager:
         self.arbiter = arbiter
         self._shares: dict[str, ServedShare] = {}
         self._keys: dict[str, ServedShare] = {}
-        self._holder: ServedShare | None = None
-        self._until = 0
+        self._lease = Lease(self._keys)
         self._rule: Rule | None = None
         """The rule by pods."""
-        self._once = False
-        """Whether the present lease is for one launch."""
         self._looked = now
         self._made = 0
-        self._debts: dict[str, Debt] = {}
-        """Debts of closed shares: of one that is opened again, its own."""
-        self._out: list[Action] = []
+        self._debts = ClosedDebts()
 
     @property
     def shares(self) -> Mapping[str, ServedShare]:
@@ -176,13 +50,13 @@ class LeaseManager:
     @property
     def holder(self) -> ServedShare | None:
         """The share whose clients have the GPU."""
-        return self._holder
+        return self._lease.holder
 
     @property
     def wake(self) -> int | None:
         """Time to call `tick` if nothing else happens; None: never."""
-        time = self.arbiter.wake
-        if time is not None and self._holder is not None and self._holder.exclusive and not self._holder.revoked:
+        time, holder = self.arbiter.wake, self._lease.holder
+        if time is not None and holder is not None and holder.exclusive and not holder.revoked:
             return self._looked + REST
         return time
 
@@ -196,20 +70,16 @@ class LeaseManager:
 
     def owes(self, name: str, now: int) -> Debt:
         """Return what the share of that name owes, which may be closed and have the GPU still."""
-        share, holder = self._shares.get(name), self._holder
+        share, holder = self._shares.get(name), self._lease.holder
         debts = [self.arbiter.owes(share.key, now)] if share else []
         if holder is not None and holder is not share and holder.name == name:
             debts.append(self.arbiter.owes(holder.key, now))
-        if name in self._debts:
-            debts.append(self._debts[name])
-        if len(debts) == 1:
-            return debts[0]
-        return Debt(sum(one.left(now) for one in debts), now, debts[0].milli if debts else 0)
+        return self._debts.total(name, debts, now)
 
     def closed(self, now: int) -> dict[str, Debt]:
         """Return what closed shares owe."""
-        self._debts = {name: debt for name, debt in self._debts.items() if debt.left(now)}
-        names = {*self._debts, *([self._holder.name] if self._holder else [])} - self._shares.keys()
+        holder = self._lease.holder
+        names = {*self._debts.names(now), *([holder.name] if holder else [])} - self._shares.keys()
         return {name: debt for name in names if (debt := self.owes(name, now)).left(now)}
 
     # --- shares -------------------------------------------------------------------------------------------------------
@@ -236,10 +106,9 @@ class LeaseManager:
         owing, heirs = {}, {}
         for name in [name for name in terms if name not in self._shares]:
             share = self._add(name, terms[name])
-            debt = self._debts.pop(name, None)
-            owing[share.key] = (owes or {}).get(name, 0) + (debt.left(now) if debt else 0)
-            if self._holder and self._holder.name == name:
-                heirs[share.key] = self._holder.key
+            owing[share.key] = (owes or {}).get(name, 0) + self._debts.take(name, now)
+            if self._lease.holder and self._lease.holder.name == name:
+                heirs[share.key] = self._lease.holder.key
         saved = {self._shares[name].key: some for name, some in (deposits or {}).items() if name in self._shares}
         for name, share in self._shares.items():
             share.terms, share.effective = terms[name], terms[name].milli
@@ -250,7 +119,7 @@ class LeaseManager:
             self._apply_rule(self._rule, now)
         for name, (old, whole) in before.items():
             self._change(self._shares[name], old, whole, now)
-        return self._sent()
+        return self._lease.sent()
 
     def adjust(self, effective: Mapping[str, int], now: int) -> list[Action]:
         """Lend between shares by what each earns; its bank stays that of its own milli. Raises `ValueError`."""
@@ -261,7 +130,7 @@ class LeaseManager:
         for share, milli in known.items():
             share.effective = milli
         self._follow(orders, now)
-        return self._sent()
+        return self._lease.sent()
 
     def _add(self, name: str, terms: Terms) -> ServedShare:
         self._made += 1
@@ -278,16 +147,13 @@ class LeaseManager:
         for client in list(share.clients):
             if not client.holds:
                 self._dismiss(client)
-        if self._holder is not share:
+        if self._lease.holder is not share:
             self._keys.pop(share.key, None)
 
     def _keep_debt(self, share: ServedShare, now: int) -> None:
         """Keep what a closed share owes for the one of its name that comes after it."""
-        debt, before = self.arbiter.take_debts().get(share.key), self._debts.get(share.name)
-        if debt and before:
-            debt = Debt(debt.left(now) + before.left(now), now, before.milli)
-        if debt:
-            self._debts[share.name] = debt
+        if debt := self.arbiter.take_debts().get(share.key):
+            self._debts.add(share.name, debt, now)
 
     def _change(self, share: ServedShare, old: Terms, whole: bool, now: int) -> None:
         """Apply new terms to the clients of a share."""
@@ -297,13 +163,13 @@ class LeaseManager:
         if share.exclusive and not whole:
             for client in share.clients:
                 client.want = client.want or 0
-            if self._holder is share and not share.revoked:
-                self._extend(share, now)
-            elif self._holder is not share:
+            if self._lease.holder is share and not share.revoked:
+                self._lease.extend(share, now)
+            elif self._lease.holder is not share:
                 self._tell(share, now)
-        elif whole and not share.exclusive and self._holder is share:
+        elif whole and not share.exclusive and self._lease.holder is share:
             self.arbiter.drains()
-            self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
+            self._lease.revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
 
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 
@@ -314,10 +180,10 @@ class LeaseManager:
 
     def demand(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it has nothing, or all of it."""
-        share, holder = self._shares.get(pod), self._holder
+        share, holder = self._shares.get(pod), self._lease.holder
         if holder is not None and holder.name == pod and not holder.exclusive:
             asked = holder.revoked or holder.gone
-            return Demand(False, True, asked, self._once, holder.terms.milli, holder.steps)
+            return Demand(False, True, asked, self._lease.once, holder.terms.milli, holder.steps)
         if share is None or share.exclusive:
             return None
         return Demand(share.told is not None, False, False, False, share.terms.milli, share.steps)
@@ -326,7 +192,7 @@ class LeaseManager:
         """Apply ``rule``, by pods, from now on."""
         self._rule = rule
         self._apply_rule(rule, now)
-        return self._sent()
+        return self._lease.sent()
 
     def _apply_rule(self, rule: Rule, now: int) -> None:
         keys = {name: share.key for name, share in self._shares.items()}
@@ -352,16 +218,16 @@ class LeaseManager:
     def join(self, name: str, now: int) -> tuple[ShareClient, list[Action]]:
         """Add a process that connected to that share; `KeyError` if there is none."""
         share = self._shares[name]
-        holder = self._holder if self._holder is not share else None
-        far = holder and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
+        holder = self._lease.holder if self._lease.holder is not share else None
+        far = holder and any(one.holds and self._lease.may_be_ahead(one) for one in holder.clients)
         client = ShareClient(share)
         share.clients[client] = None
         if holder and far and not holder.revoked:
-            self._extend(holder, now)  # from now on another share would wait for what is queued
+            self._lease.extend(holder, now)  # from now on another share would wait for what is queued
         if share.exclusive:
             client.want = 0
             self._wanted(client, now)
-        return client, self._sent()
+        return client, self._lease.sent()
 
     def leave(self, client: ShareClient, now: int) -> list[Action]:
         """Remove a client whose connection ended, at either end: it gives everything back. Again: nothing."""
@@ -369,7 +235,7 @@ class LeaseManager:
         if client in share.clients:
             self._forget(client)
             self._settle(share, now)
-        return self._sent()
+        return self._lease.sent()
 
     def receive(self, client: ShareClient, message: FromClient, now: int) -> list[Action]:
         """Handle a client's message. Raises `Malformed` if impossible: the caller removes it then."""
@@ -378,12 +244,12 @@ class LeaseManager:
         if isinstance(message, Ask):
             client.want = message.want
             if message.keeps and client.holds and client.share.revoked:
-                self.arbiter.drains(arbiter.LONG_KERNEL)
+                self.arbiter.drains(LONG_KERNEL)
                 client.share.patient = client.share.patient or now
             elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
             if message.stuck:
-                self._step(client, now)
+                self._lease.step(client, now, self.arbiter.timing.lease)
             self._wanted(client, now)
         elif isinstance(message, Done):
             self._done(client, message, now)
@@ -392,20 +258,24 @@ class LeaseManager:
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
-        return self._sent()
+        return self._lease.sent()
 
     def measured(self, name: str, held: Mapping[ShareClient, MeasuredMemory], outside: int) -> list[Action]:
         """Record what, according to the driver, the clients of that share hold, and its other processes."""
         share = self._shares[name]
         if share.pool.measured(held, outside):
             self._say_memory(share)
-        return self._sent()
+        return self._lease.sent()
+
+    def shut(self, client: ShareClient, now: int) -> bool:
+        """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
+        return self._lease.shut(client, now)
 
     def tick(self, now: int) -> list[Action]:
         """Handle the passing of time alone."""
         self._looked = now
         self._follow(self.arbiter.tick(now), now)
-        return self._sent()
+        return self._lease.sent()
 
     def _kept(self, client: ShareClient, now: int) -> None:
         """Continue the turn of a client that has the GPU from the previous server: all of it, or unfinished work.
@@ -413,29 +283,19 @@ class LeaseManager:
         If it has a share now, all of that drains first. Only one share can have it: others that claim it just want it.
         """
         share = client.share
-        if self._holder is None:
+        if self._lease.holder is None:
             self._follow(self.arbiter.hold(share.key, now), now)
-            if self._holder is share and not share.exclusive:
-                self._revoke(share)
-        elif self._holder is share and share.revoked and not client.holds:
-            self._give(client, 1)
-            self._out.append(Send(client, Revoke(client.number)))
-
-    def _step(self, client: ShareClient, now: int) -> None:
-        """Give one more launch to a client whose work waits for that: no other share gets the GPU before.
-
-        A client whose lease was given back on its behalf has none, and asks for a new one.
-        """
-        if client.holds and not client.share.gone:
-            self._until = max(self._until, now + self.lease)
-            self._out.append(Send(client, Grant(self.lease, client.number, once=True)))
+            if self._lease.holder is share and not share.exclusive:
+                self._lease.revoke(share)
+        elif self._lease.holder is share and share.revoked and not client.holds:
+            self._lease.give_on(client)
 
     def _wanted(self, client: ShareClient, now: int) -> None:
         share = client.share
-        if self._holder is not share:
+        if self._lease.holder is not share:
             self._tell(share, now)
         elif not share.revoked:
-            self._hand(client, now)
+            self._lease.hand(client, now)
 
     def _done(self, client: ShareClient, message: Done, now: int) -> None:
         if message.number > client.number:
@@ -451,12 +311,12 @@ class LeaseManager:
         if share.gone and not client.holds:
             self._dismiss(client)
         self._settle(share, now)
-        if client.want is not None and self._holder is share and not share.revoked:
-            self._hand(client, now)
+        if client.want is not None and self._lease.holder is share and not share.revoked:
+            self._lease.hand(client, now)
 
     def _settle(self, share: ServedShare, now: int) -> None:
         """Settle a change in what some client of ``share`` wants or has."""
-        if self._holder is not share:
+        if self._lease.holder is not share:
             self._tell(share, now)
         elif not share.holding:
             self._give_back(share, now)
@@ -471,7 +331,7 @@ class LeaseManager:
         self._follow(told, now)
 
     def _give_back(self, share: ServedShare, now: int) -> None:
-        self._holder, share.revoked, share.patient = None, False, None
+        self._lease.holder, share.revoked, share.patient = None, False, None
         share.told = None if share.gone else share.total_want()
         if share.gone:
             del self._keys[share.key]
@@ -490,71 +350,19 @@ class LeaseManager:
 
     def _dismiss(self, client: ShareClient) -> None:
         self._forget(client)
-        self._out.append(Close(client))
+        self._lease.out.append(Close(client))
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, orders: Iterable[arbiter.TurnOrder], now: int) -> None:
+    def _follow(self, orders: Iterable[TurnOrder], now: int) -> None:
         for order in orders:
             share = self._keys[order.share]
-            if isinstance(order, arbiter.TurnGrant):
-                self._granted(share, order, now)
-            elif isinstance(order, arbiter.TurnRevoke):
-                self._revoke(share)
+            if isinstance(order, TurnGrant):
+                self._lease.grant(share, order, now)
+            elif isinstance(order, TurnRevoke):
+                self._lease.revoke(share)
             else:
-                self._out.append(
-                    LeaseOverdue(share.name, order.since, tuple(one for one in share.clients if one.holds))
-                )
-
-    def _granted(self, share: ServedShare, order: arbiter.TurnGrant, now: int) -> None:
-        fresh = self._holder is not share
-        self._holder, self._until, self._once = share, order.until, order.once
-        share.work = 0 if fresh else share.work
-        if fresh or not (share.exclusive or share.revoked):
-            self._extend(share, now)
-
-    def _extend(self, share: ServedShare, now: int) -> None:
-        """Tell the lease's clients how long it lasts now, and give it to all others with work."""
-        time = self._time(share, now)
-        for client in share.clients:
-            if client.holds:
-                client.whole |= share.exclusive
-                self._out.append(Send(client, Grant(max(time, 1), client.number, ahead=self._may_be_ahead(client))))
-            else:
-                self._hand(client, now)
-
-    def _hand(self, client: ShareClient, now: int) -> None:
-        """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
-        time = self._time(client.share, now)
-        if client.want is not None and not client.holds and time > 0 and not (self._once and client.old):
-            self._give(client, time)
-
-    def _give(self, client: ShareClient, time: int) -> None:
-        client.holds = True
-        client.whole = time == FOREVER
-        client.number += 1
-        client.share.holding += 1
-        once = self._once and not client.old
-        self._out.append(Send(client, Grant(time, client.number, once, not once and self._may_be_ahead(client))))
-
-    def _may_be_ahead(self, client: ShareClient) -> bool:
-        """Tell whether no client of another share is there: then what is queued costs others no time."""
-        share = client.share
-        if not client.ahead or share.exclusive:
-            return False
-        return not any(one.clients for one in self._keys.values() if one is not share)
-
-    def _time(self, share: ServedShare, now: int) -> int:
-        return FOREVER if share.exclusive else self._until - now
-
-    def _revoke(self, share: ServedShare) -> None:
-        if not share.revoked:
-            share.revoked = True
-            self._out += [Send(one, Revoke(one.number)) for one in share.clients if one.holds]
-
-    def shut(self, client: ShareClient, now: int) -> bool:
-        """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
-        return self._holder is client.share and not client.whole and now >= self._until
+                self._lease.overdue(share, order.since)
 
     def _say_memory(self, share: ServedShare) -> None:
         for client in share.clients:
@@ -562,10 +370,4 @@ class LeaseManager:
                 self._memory(client)
 
     def _memory(self, client: ShareClient) -> None:
-        pool = client.share.pool
-        limit = NO_LIMIT if pool.limit is None else pool.limit
-        self._out.append(Send(client, Memory(pool.size(client), limit, min(pool.used, MOST))))
-
-    def _sent(self) -> list[Action]:
-        out, self._out = self._out, []
-        return out
+        self._lease.out.append(Send(client, client.share.pool.message(client)))

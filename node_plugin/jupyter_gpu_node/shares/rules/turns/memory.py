@@ -15,6 +15,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jupyter_gpu_node.shares.rules.protocol import MOST, NO_LIMIT, Memory
+
 
 class MeasuredMemory(NamedTuple):
     """The memory that a process holds according to the driver, beyond what its contexts may take."""
@@ -77,6 +79,10 @@ class Pool:
         else:
             self.used, known.most = used, max(known.most, size)
         return known.told
+
+    def message(self, process: Hashable) -> Memory:
+        """Return the message that says what ``process`` may have."""
+        return Memory(self.size(process), NO_LIMIT if self.limit is None else self.limit, min(self.used, MOST))
 
     def leave(self, process: Hashable) -> None:
         """Free what a process had, as it or its connection ended."""

@@ -1,0 +1,59 @@
+"""The state that an `Arbiter` keeps of each share, and of the present turn. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .ledger import Debt, Ledger
+
+
+@dataclass(slots=True, eq=False)
+class TurnShare:
+    """One share: its books, and what it wants now."""
+
+    name: str
+    ledger: Ledger
+    want: int | None = None
+    """Microseconds that it asked for, 0 for as many as it gets; None: no demand."""
+    since: int = 0
+    """Time since when it waits."""
+    had: int = 0
+    """GPU time since its demand began."""
+    ended: int = 0
+    """Time when its demand ended."""
+    shown: float | None = None
+    """The recent mean cost of its changes of hands as its programs report it; None: they have reported none."""
+    credit: float = 0
+    """The sum that may be refunded of its turns."""
+    counted: int = 0
+    """Time up to which its use is charged: the end of its last turn, and what it told of since."""
+    closed: int | None = None
+    """Time when it was removed."""
+    heir: TurnShare | None = None
+    """The share that owes what this one does, which was removed and has the GPU still."""
+
+    def left_debt(self) -> Debt:
+        """Return what it owes since it was removed."""
+        return Debt(max(0, -self.ledger.quantum), self.closed or 0, self.ledger.milli)
+
+
+@dataclass(slots=True)
+class Turn:
+    """The turn of the share that has the GPU."""
+
+    share: TurnShare
+    number: int
+    began: int
+    until: int = 0
+    extend: int = 0
+    """Time to extend ``until`` if no other share wants the GPU: before the end, so that the program does not notice."""
+    asked: int | None = None
+    """Time when it was asked to give the GPU back."""
+    told: bool = False
+    """Whether its being overdue was reported."""
+    grace: int = 0
+    """Grace beyond the usual: what it has on the GPU was not limited when it was put there."""
+    once: bool = False
+    """Whether it is for one launch."""
+    left: bool = False
+    """Whether a long burst left this turn to the share."""
