@@ -34,7 +34,7 @@ FIRST = (
     INSTALLED,
     "tests/deploy/test_install.py",
     "tests/kubelet/test_real.py",
-    "tests/shares/test_gangs.py",
+    "tests/shares/turns/test_gangs.py",
     "tests/binder/test_binder.py",
     "tests/packaging/test_wheel.py",
 )

@@ -12,7 +12,7 @@ from jupyter_gpu_node.shares.rules.turns.demand import Demand
 from jupyter_gpu_node.shares.rules.turns.gangs import groups
 from jupyter_gpu_node.shares.rules.turns.rule import Rule
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
-from tests.shares.collective import TIMING, Kind, Machine
+from tests.shares.turns.collective import TIMING, Kind, Machine
 
 MS = 1_000
 SECOND = 1_000_000

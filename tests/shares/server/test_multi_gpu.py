@@ -33,7 +33,7 @@ def collective(server: Serving, folder: Path, pod: str, *gpus: str, name: str = 
     """A process that launches on each of these GPUs, in that order, what ends only when it runs on all of them."""
     log = folder / f"{name or pod}.rounds"
     log.touch()
-    command = [sys.executable, "-m", "tests.shares.test_multi_gpu", str(log)]
+    command = [sys.executable, "-m", "tests.shares.server.test_multi_gpu", str(log)]
     command += [str(server.socket(gpu, pod)) for gpu in gpus]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"})
     try:

@@ -1,7 +1,7 @@
 """Memory that programs did not ask for, above the limit of their share: when it is an offence."""
 
 from jupyter_gpu_node.shares.rules.violations.events import MemoryScanned, Stop, TakeAway, TurnBegan
-from tests.shares.test_violations import HOG, SECOND, World
+from tests.shares.violations.test_violations import HOG, SECOND, World
 
 MIB = 2**20
 TOLERATED = MemoryScanned({"a": 256 * MIB})

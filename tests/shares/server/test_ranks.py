@@ -16,7 +16,7 @@ import pytest
 
 from tests.shares.client import now, overlaps, uses
 from tests.shares.serve import ROOT, Serving
-from tests.shares.test_multi_gpu import GPUS, Side
+from tests.shares.server.test_multi_gpu import GPUS, Side
 from tests.shares.world import connect, grows, stands, until
 
 NUMBER = Struct("q")
@@ -58,7 +58,14 @@ class Job:
         """Its process for that GPU, until it is connected."""
         number = self.gpus.index(gpu)
         self.log(gpu).touch()
-        rank = [sys.executable, "-m", "tests.shares.test_ranks", str(self.log(gpu)), str(self.board), str(number)]
+        rank = [
+            sys.executable,
+            "-m",
+            "tests.shares.server.test_ranks",
+            str(self.log(gpu)),
+            str(self.board),
+            str(number),
+        ]
         rank.append(str(self.paths[gpu]))
         if self.tied:
             parent = self.processes[0].stdin
