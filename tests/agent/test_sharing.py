@@ -112,7 +112,7 @@ def test_a_share_becomes_a_whole_gpu_and_back(scene: Scene) -> None:
     assert scene.board(gpu).sums().overlaps == 0
 
 
-def test_a_killed_plugin_frees_nobody(scene: Scene) -> None:
+def test_killed_plugin_frees_no_program(scene: Scene) -> None:
     """Programs wait, go on with the next one, and what was saved is not lost; no two of them run at once."""
     gpu, first, second = two(scene)
     until(lambda: (first.use(gpu) or second.use(gpu)) is not None, PATIENCE, "the files")
@@ -299,8 +299,8 @@ def test_every_container_of_a_pod_finds_the_share(scene: Scene) -> None:
     until(lambda: not any(list(folder.iterdir()) for folder in folders), PATIENCE, "the share to be gone")
 
 
-def test_who_drains_keeps_its_turns_until_it_has_ended(scene: Scene) -> None:
-    """A program that has the GPU open when it is taken away can end in order; the GPU is given to nobody meanwhile."""
+def test_draining_program_keeps_its_turns_until_it_has_ended(scene: Scene) -> None:
+    """A program that has a taken GPU open can end in order; no other pod is given the GPU meanwhile."""
     gpu, leaving, _ = two(scene)
     program = leaving.busy(gpu, device=scene.node.nodes[0])
     runs_on(program)

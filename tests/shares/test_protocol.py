@@ -142,8 +142,8 @@ def test_garbage_is_refused_with_a_reason(data: bytes) -> None:
         ((1, 3, 0, 0, 0, 0, 1), "not 0"),
     ],
 )
-def test_what_is_wrong_is_named(fields: tuple[int, ...], reason: str) -> None:
-    """For the log of the node; a message of the server is none from a client."""
+def test_refusal_names_the_error(fields: tuple[int, ...], reason: str) -> None:
+    """It is for the log of the node; a message of the server is none from a client."""
     with pytest.raises(Malformed, match=reason):
         from_client().feed(struct.pack("<BBHIQQQ", *fields))
 
@@ -155,7 +155,7 @@ def test_leases_are_counted_from_one(kind: int, a: int, b: int) -> None:
         from_server().feed(struct.pack("<BBHIQQQ", 1, kind, 0, 0, a, b, 0))
 
 
-def test_what_does_not_fit_is_not_written() -> None:
+def test_number_that_does_not_fit_is_not_written() -> None:
     """A programming error shows at once."""
     for message in (Ask(-1), Need(2**64), Done(MOST)):
         with pytest.raises(struct.error):

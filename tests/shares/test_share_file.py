@@ -61,7 +61,7 @@ files = st.builds(
 
 
 @given(files)
-def test_what_is_written_is_read(file: ShareFile) -> None:
+def test_written_file_is_read(file: ShareFile) -> None:
     """The node's copy has everything, the pod's all but the deposits and what is owed."""
     assert decode(encode(file, public=False)) == file
     assert decode(encode(file, public=True)) == replace(file, deposits=None, owes=(0, 0))

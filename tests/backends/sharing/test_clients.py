@@ -59,7 +59,7 @@ def answer(clients: Clients, who: Peer, pod: str = UID) -> str:
     return found[0]
 
 
-def test_who_has_the_mark_of_the_pod_may(clients: Clients, program: subprocess.Popen[bytes]) -> None:
+def test_process_with_the_mark_of_the_pod_is_accepted(clients: Clients, program: subprocess.Popen[bytes]) -> None:
     """A process of the pod's user has the share as long as it runs, in a pod that is known."""
     who = peer(program)
     assert answer(clients, who) == ""
@@ -77,10 +77,8 @@ def test_a_mark_of_another_pod_is_none(clients: Clients) -> None:
         assert f"was not started by pod {UID}" in answer(clients, peer(found))
 
 
-def test_who_may_have_been_started_without_the_gate_is_no_offender(
-    clients: Clients, program: subprocess.Popen[bytes]
-) -> None:
-    """By its start; nobody is one while shares are not enforced."""
+def test_process_older_than_enforcement_is_no_offender(clients: Clients, program: subprocess.Popen[bytes]) -> None:
+    """Its start tells; no process is one while shares are not enforced."""
     who = peer(program)
     assert clients.offender(who.pid, since=who.start) == UID
     assert clients.offender(who.pid, since=who.start + 1) is None
@@ -141,7 +139,7 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
     one.close()
 
 
-def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
+def test_unfetched_answers_are_forgotten(slow: Slow) -> None:
     """As many as were asked for are never kept; while none has ended, nothing more is begun."""
     one = ProcessChecks()
     for number in range(process_checks.MOST + 5):

@@ -125,7 +125,7 @@ def test_the_programs_of_a_dead_server_are_served_until_they_end(machine: Machin
     program.send(signal.SIGKILL)
 
 
-def test_an_arbiter_ends_when_nobody_has_a_gpu(machine: Machine) -> None:
+def test_arbiter_ends_when_no_server_has_a_gpu(machine: Machine) -> None:
     """Its server lives on, and gets another one with the next GPU."""
     server = share(machine, 500)
     pid = machine.arbiter()
@@ -146,7 +146,7 @@ def test_an_arbiter_ends_when_all_servers_are_killed(machine: Machine) -> None:
     machine.until(lambda: not machine.arbiters(), "the arbiter's end")
 
 
-def test_who_gives_back_at_once_needs_no_arbiter(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_of_a_moment_starts_no_arbiter(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is started for a moment's GPU, nor after the end of the server."""
     monkeypatch.setattr(supervisor, "NOT_YET", 3600.0)
     kept = supervisor.Supervisor(short_tmp, lambda _: None, lambda: None)
@@ -191,7 +191,7 @@ def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machin
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
 
-def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
+def test_lock_that_another_process_keeps_is_reported(machine: Machine) -> None:
     """A process that holds the lock and serves no share: the other servers say so."""
     server = machine.server()
     lock = files.open_lock(machine.state)
@@ -294,7 +294,7 @@ def test_a_program_that_outlives_its_server_finds_its_sockets(machine: Machine) 
     machine.until(lambda: not link.is_symlink(), "the link to go")
 
 
-def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) -> None:
+def test_process_that_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) -> None:
     """The server that started it lets them run again, as the next one may belong to another user."""
     share(machine, 500)
     program = machine.run(machine.actors[0], "sleep:600000000")
@@ -347,8 +347,8 @@ time.sleep(600)
 """An offender that outlives its arbiter."""
 
 
-def test_whoever_is_stopped_runs_again_though_nobody_is_left(machine: Machine) -> None:
-    """The arbiter and all servers are killed at once while a program is stopped: no server starts another arbiter."""
+def test_stopped_process_runs_again_when_arbiter_and_servers_are_killed(machine: Machine) -> None:
+    """They are killed at once while a program is stopped: no server starts another arbiter."""
     bad, good = share(machine, 500), share(machine, 500)
     path = str(machine.socket(bad))
     guilty = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
@@ -434,7 +434,7 @@ def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes)
     assert server.ask("view")["phase"] == "Ready"
 
 
-def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
+def test_damaged_record_costs_no_turn(machine: Machine) -> None:
     """The arbiter goes on with what it knew, and the server writes it again."""
     server = share(machine, 500)
     machine.run(server, *HOG)
@@ -462,8 +462,8 @@ def _changes(sign: Path, seen: set[int]) -> bool:
     return sign.stat().st_mtime_ns not in seen
 
 
-def test_what_dead_pods_leave_is_removed(machine: Machine) -> None:
-    """Folders and links of servers that were killed."""
+def test_files_of_dead_pods_are_removed(machine: Machine) -> None:
+    """Folders and links of servers that were killed go."""
     dead, server = share(machine, 250), share(machine, 500)
     link = machine.socket(dead).parent
     assert link.is_symlink()

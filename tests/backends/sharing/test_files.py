@@ -38,8 +38,8 @@ def serving(state: Path, user: int = ME) -> Iterator[None]:
         yield
 
 
-def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
-    """Made once, and the same for all; not the same after it was removed."""
+def test_lock_file_cannot_be_written(state: Path) -> None:
+    """It is made once, and the same for all; not the same after it was removed."""
     first, second = files.open_lock(state), files.open_lock(state)
     try:
         assert os.path.samestat(os.fstat(first), os.fstat(second))
@@ -56,7 +56,7 @@ def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
+def test_only_a_regular_file_is_a_lock(state: Path, kind: str) -> None:
     """The first user here may have made anything."""
     path = state / files.LOCK
     if kind == "link":
@@ -125,7 +125,7 @@ def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
 
 
 @pytest.mark.root
-def test_nobody_speaks_for_another_user(state: Path) -> None:
+def test_folder_of_an_arbiter_belongs_to_its_user(state: Path) -> None:
     """A folder must belong to the user whose number it has, wholly."""
     os.chown(state, 4321, -1)
     with serving(state, 4321):
@@ -136,7 +136,7 @@ def test_nobody_speaks_for_another_user(state: Path) -> None:
         assert trust.arbiter_user(state) is None
 
 
-def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
+def test_sign_of_life_is_by_the_monotonic_clock(state: Path) -> None:
     """The wall clock does not count."""
     own = files.home(state) / files.OWN
     with serving(state):
@@ -192,7 +192,7 @@ def test_a_link_leads_where_it_should(state: Path) -> None:
     assert sorted(path.name for path in state.iterdir()) == ["folder", "plain"]
 
 
-def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
+def test_files_of_unknown_pods_are_removed(state: Path) -> None:
     """Known ones keep theirs, and other files are not touched."""
     files.make_home(state)
     home, gates = files.home(state), state / files.GATES
@@ -221,8 +221,8 @@ def test_nothing_is_removed_through_a_link(state: Path) -> None:
     assert len(list(elsewhere.iterdir())) == 2
 
 
-def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
-    """And no other files, nor those that are served."""
+def test_sockets_of_unserved_shares_are_removed(state: Path) -> None:
+    """No other files are removed, nor sockets of shares that are served."""
     files.make_home(state)
     shares = files.sockets(state, ME, UID)
     shares.mkdir(parents=True)
@@ -232,7 +232,7 @@ def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
     assert {path.name for path in shares.iterdir()} == {"GPU-1.sock", "GPU-2.json"}
 
 
-def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
+def test_stopped_processes_are_read_from_their_own_arbiter(state: Path) -> None:
     """Processes of this boot count, from files that can be read and belong to the user that they name."""
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES

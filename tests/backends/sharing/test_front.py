@@ -42,8 +42,8 @@ def test_it_leads_to_the_gate_and_to_the_driver(standin: Path, cache: Path) -> N
     assert made(standin) == folder
 
 
-def test_a_permissive_mask_opens_it_to_nobody(standin: Path, cache: Path) -> None:
-    """Users with a group of their own often have one."""
+def test_permissive_umask_opens_the_folder_to_no_other_user(standin: Path, cache: Path) -> None:
+    """Users with a group of their own often have such a umask."""
     before = os.umask(0)
     try:
         folder = made(standin)
@@ -86,7 +86,7 @@ def test_there_is_none_where_programs_find_no_driver(cache: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_what_others_can_change_is_not_used(standin: Path, cache: Path, tmp_path: Path, mode: int) -> None:
+def test_folder_that_others_can_change_is_not_used(standin: Path, cache: Path, tmp_path: Path, mode: int) -> None:
     """A user that could put a library there would run code in all programs of this user."""
     cache.mkdir(parents=True)
     cache.chmod(mode)

@@ -74,7 +74,7 @@ def test_a_program_of_a_kernel_opens_the_gate_for_the_driver(
     await_(lambda: server.rest("GET", "jupyter-gpu/api/v1/sample").get("shares"))
 
 
-def test_what_the_user_searches_stays_behind_the_gate(kernel: tuple[Server, Kernel], standin: Path) -> None:
+def test_search_path_of_the_user_stays_behind_the_gate(kernel: tuple[Server, Kernel], standin: Path) -> None:
     """Kernels add one folder to it, and preload nothing."""
     found = kernel[1].run("import os; print(os.environ['LD_LIBRARY_PATH'], os.environ.get('LD_PRELOAD'))").split()
     assert found[0].partition(":")[2] == f"/nowhere:{standin}"

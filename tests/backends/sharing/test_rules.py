@@ -76,8 +76,8 @@ wanted = st.lists(
 
 
 @given(wanted, wanted)
-def test_no_gpu_is_given_away_more_than_once(first: list[ShareClaim], then: list[ShareClaim]) -> None:
-    """Whatever records claim; nobody gets more than it claims, and who has a GPU keeps it as long as it claims it."""
+def test_gpu_is_never_apportioned_more_than_once(first: list[ShareClaim], then: list[ShareClaim]) -> None:
+    """No pod gets more than it claims, and one that has a GPU keeps it as long as it claims it."""
     before = served(first, {})
     after = served(then, before)
     claimed = {(claim.gpu, claim.pod): claim.milli for claim in then}
@@ -97,7 +97,7 @@ def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
     assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}
 
 
-def test_whoever_is_left_without_is_not_served() -> None:
+def test_claim_that_gets_nothing_is_not_served() -> None:
     """A share of nothing is none."""
     before = {GPU: {"b": Terms(1000)}}
     assert served([ShareClaim("a", GPU, 500), ShareClaim("b", GPU, 1000)], before) == before
@@ -122,7 +122,7 @@ def test_a_revocation_is_read_as_it_was_written() -> None:
      b'{"verdicts": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
      b" " * (revocation.MAX_BYTES + 1)],
 )  # fmt: skip
-def test_what_is_no_revocation_is_refused(text: bytes) -> None:
+def test_malformed_revocation_is_refused(text: bytes) -> None:
     """Another user's arbiter may have written it."""
     with pytest.raises(FieldError):
         revocation.decode(text)
@@ -184,8 +184,8 @@ def test_a_folder_comes_before_those_of_the_user(before: str | None, after: str)
 @pytest.mark.parametrize(
     ("now", "left"), [("/gate", None), ("/gate:/a", "/a"), ("/a;/b", "/a:/b"), (None, None), ("", None)]
 )
-def test_what_the_user_searches_stays(now: str | None, left: str | None) -> None:
-    """When ours is taken out again."""
+def test_search_path_of_the_user_stays(now: str | None, left: str | None) -> None:
+    """It is as before when our folder is taken out again."""
     assert search_path.without("/gate", now) == left
 
 
@@ -221,8 +221,8 @@ def test_pauses_grow_and_end() -> None:
     assert [supervisor.pause(n, "why") for n in (1, 2, 99)] == [0.1, 0.2, supervisor.LAST_PAUSE]
 
 
-def test_no_share_has_a_larger_part_of_the_memory_than_of_the_time() -> None:
-    """Where the GPU's memory is known; who asked for less has that, and who has all of a GPU has no limit."""
+def test_share_has_no_larger_part_of_memory_than_of_time() -> None:
+    """Where the GPU's memory is known, a share gets the less of its part and its wish; a whole GPU has no limit."""
     shares = {
         "a": {"x": Terms(250, 900), "y": Terms(500), "z": Terms(250, 100)},
         "b": {"x": Terms(1000)},

@@ -121,10 +121,10 @@ def belongs_to_another(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("where", [f"state/{NAME}", pytest.param("machine.json", marks=pytest.mark.root)])
-def test_what_others_may_have_written_does_not_count(
+def test_file_of_another_user_does_not_count(
     rules: MachineRules, tmp_path: Path, make: Any, words: str, where: str
 ) -> None:
-    """Nobody sets the rules by which all share, but who owns the machine or the state directory."""
+    """Only the owner of the machine or of the state directory sets the rules by which all share."""
     make(tmp_path / where)
     assert not rules.reload()
     assert words in rules.problem
@@ -156,8 +156,8 @@ def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: Machin
         ({"timing": {"lease": 200_000}}, "f: 'shares.timing': least, lease and period"),
     ],
 )
-def test_what_cannot_be_is_refused(value: Any, words: str) -> None:
-    """With the place, as in a cluster."""
+def test_impossible_rules_are_refused(value: Any, words: str) -> None:
+    """The reason names the place, as in a cluster."""
     with pytest.raises(FieldError, match=words):
         parse(json.dumps(value).encode(), "f")
 
@@ -238,7 +238,7 @@ def test_a_copy_that_cannot_be_used_means_the_defaults(tmp_path: Path, own: Path
     assert found.problem.endswith("The defaults hold until it is corrected: then it is read by itself.")
 
 
-def test_who_is_killed_while_it_keeps_them_leaves_the_old_ones(tmp_path: Path, own: Path) -> None:
+def test_arbiter_killed_while_it_keeps_rules_leaves_the_old_ones(tmp_path: Path, own: Path) -> None:
     """Half a draft is beside them, which the next one replaces."""
     path = write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
     restarted(tmp_path, own)
@@ -263,8 +263,8 @@ def test_where_they_cannot_be_kept_they_hold_all_the_same(
 
 
 @pytest.mark.root
-def test_what_others_kept_counts_if_they_may_decide_about_us(tmp_path: Path, own: Path) -> None:
-    """The newest of root's, the owner's of the state directory, and ours; not what some other user says."""
+def test_kept_rules_of_trusted_arbiters_count(tmp_path: Path, own: Path) -> None:
+    """The newest counts of root's, the owner's of the state directory, and ours; not what some other user says."""
     state = tmp_path / "state"
     write(state / NAME, {"timing": {"savings": 7}})
     restarted(tmp_path, own)
@@ -350,8 +350,8 @@ def test_rules_are_changed_while_programs_run(machine: Machine) -> None:
     assert machine.log().count("have changed") == 2
 
 
-def test_who_has_the_whole_gpu_goes_on_when_rules_change(machine: Machine) -> None:
-    """As when an arbiter is killed: with all of its work, and under the new one afterwards."""
+def test_program_with_a_whole_gpu_goes_on_when_rules_change(machine: Machine) -> None:
+    """It goes on with all of its work, as when an arbiter is killed, and under the new one afterwards."""
     server = share(machine, 1000)
     program = machine.run(server, "kernels:3000:1000", "sync")
     machine.more(100)
@@ -385,8 +385,8 @@ def test_penalties_are_set_as_well(machine: Machine) -> None:
     machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the revocation")
 
 
-def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
-    """In the panel, and once in the logs of the arbiter and of the servers; programs do not even pause."""
+def test_bad_file_changes_nothing_and_is_reported(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    """It is in the panel, and once in the logs of the arbiter and of the servers; programs do not even pause."""
     server = share(machine, 500)
     program = machine.run(server, *HOG)
     machine.more(50)

@@ -59,8 +59,8 @@ def test_two_shares_get_their_parts_and_never_overlap(machine: Machine, mode: st
     assert not names & {b"LD_PRELOAD", b"JUPYTER_GPU_GATE", MARK.encode()}
 
 
-def test_what_nobody_has_is_used_by_both(machine: Machine) -> None:
-    """A quarter and a half: each gets at least what it was given, and the GPU does not rest."""
+def test_ungranted_time_is_used_by_both_shares(machine: Machine) -> None:
+    """With a quarter and a half, each gets at least what it was given, and the GPU does not rest."""
     quarter, half = share(machine, 250), share(machine, 500)
     machine.run(quarter, *HOG)
     machine.run(half, *HOG)
@@ -103,7 +103,7 @@ def shows(server: Remote, share: bool) -> bool:
     return bool(server.ask("sample").get("shares")) == share
 
 
-def test_who_has_the_whole_gpu_is_served_too(machine: Machine) -> None:
+def test_whole_gpu_is_served_too(machine: Machine) -> None:
     """A gate without a server would wait: so there is one for whole GPUs as well."""
     server = machine.server()
     server.ask("request", milli=1000)

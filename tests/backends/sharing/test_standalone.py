@@ -66,7 +66,7 @@ def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
     roots.until(lambda: trust.serving(roots.state) == {OTHER}, "the next one")
 
 
-def test_one_that_all_believe_is_left_alone(roots: Machine) -> None:
+def test_arbiter_of_root_is_left_alone(roots: Machine) -> None:
     """A server of root has begun: it waits until that one ends, however it ends."""
     server = share(roots, 0, 500)
     program = roots.run(server, *HOG)
@@ -90,16 +90,16 @@ def test_one_that_all_believe_is_left_alone(roots: Machine) -> None:
         (["/dev/null/nowhere"], "can't be used"),
     ],
 )  # fmt: skip
-def test_what_it_cannot_serve_it_says(arguments: list[str], words: str) -> None:
-    """Instead of a trace of where it failed."""
+def test_unusable_state_directory_is_reported(arguments: list[str], words: str) -> None:
+    """It says why, instead of a trace of where it failed."""
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode in (1, 2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(roots: Machine) -> None:
-    """As it would only keep the better ones from their work."""
+def test_ordinary_user_is_refused(roots: Machine) -> None:
+    """Nobody would rely on its arbiter, which would only keep the better ones from their work."""
     actor = roots.actor()
     actor.ask("become", user=ONE, reads=True)
     roots.state.parent.chmod(0o777)  # where it writes what it says

@@ -80,8 +80,8 @@ users = st.sets(st.integers(0, 9))
 
 
 @given(users, st.lists(st.integers(0, 9)), users)
-def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], serving: Collection[int]) -> None:
-    """Only those above all others, in their order, and after them who has the lock."""
+def test_user_number_alone_gains_no_trust(listens: set[int], above: list[int], serving: Collection[int]) -> None:
+    """Only those above all others are trusted, in their order, and after them the holder of the lock."""
     found = trust.choose(listens, above, serving)
     heard = [user for user in above if user in listens]
     if heard:
@@ -278,8 +278,8 @@ def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
     assert not reads(state)
 
 
-def test_what_was_read_is_what_was_written(state: Path) -> None:
-    """And what is missing is nothing."""
+def test_written_file_is_read(state: Path) -> None:
+    """A missing file is empty."""
     assert stopped_elsewhere.stopped(state) == frozenset()
     assert trust.silence(state, ME) == float("inf")
     for name, text, _ in FILES.values():

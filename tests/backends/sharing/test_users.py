@@ -46,7 +46,7 @@ def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
     assert machine.sums().overlaps == 0
 
 
-def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
+def test_strict_umask_keeps_no_user_out(machine: Machine) -> None:
     """The first user's files would be its own alone: its arbiter serves the other all the same, without trouble."""
     first = share(machine, ONE, 500, mask=0o077)
     subprocess.run(["chmod", "-R", "a+rX", str(machine.state / "simulated")], check=True)
@@ -96,8 +96,8 @@ def test_roots_pod_is_served_by_a_users_arbiter(machine: Machine) -> None:
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
 
-def test_what_others_made_first_is_not_used(machine: Machine) -> None:
-    """A folder with a user's number that is not that user's: the user is told, and another user's arbiter serves."""
+def test_folder_made_by_another_user_is_not_used(machine: Machine) -> None:
+    """A folder with a user's number is not that user's: the user is told, and another user's arbiter serves."""
     user = machine.actor()
     user.ask("become", user=ONE, reads=True)
     server = machine.server(user)
@@ -115,7 +115,7 @@ def test_what_others_made_first_is_not_used(machine: Machine) -> None:
 # --- whose arbiter is believed ----------------------------------------------------------------------------------------
 
 
-def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None:
+def test_pretended_arbiter_serves_no_program(roots: Machine) -> None:
     """A user with a lower number listens as arbiters do: all programs go on, and find the one that has the lock."""
     first, second = share(roots, ONE, 500), share(roots, OTHER, 500)
     programs = [roots.run(server, *HOG) for server in (first, second)]
@@ -132,8 +132,8 @@ def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None
     assert roots.sums().overlaps == 0
 
 
-def test_an_ordinary_users_arbiter_serves_others_who_are_told(roots: Machine) -> None:
-    """There may be no better one; its own user is told nothing, nor is who believes the owner of the directory."""
+def test_arbiter_of_an_ordinary_user_serves_others_with_a_warning(roots: Machine) -> None:
+    """There may be no better one; its own user is not warned, nor is one that trusts the owner of the directory."""
     first, second = share(roots, ONE, 250), share(roots, OTHER, 250)
     told = roots.until(lambda: roots.conditions(second).get("ShareNotice"), "the notice")
     assert f"by a process of user {ONE}" in told
@@ -173,8 +173,8 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
     roots.until(lambda: words not in roots.conditions(server).get("ShareNotice", ""), "its end")
 
 
-def test_where_nobody_is_believed_it_is_told_who_pretends(roots: Machine) -> None:
-    """Somebody has the lock of arbiters, and nobody serves; another one says to."""
+def test_user_reads_which_untrusted_arbiters_there_are(roots: Machine) -> None:
+    """One holds the lock of arbiters and serves no share; another one listens."""
     lock = files.open_lock(roots.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with listening(roots.state, LOW):

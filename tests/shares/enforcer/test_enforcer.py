@@ -105,7 +105,7 @@ def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
     asyncio.run(check())
 
 
-def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
+def test_process_with_a_reused_pid_is_left_alone(running: Running) -> None:
     """The process that was meant has ended, or never was."""
 
     async def check() -> None:
@@ -126,8 +126,8 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_kept_is_found(short: Path) -> None:
-    """And what was stopped before the machine started anew is not: others have its pids."""
+def test_saved_violations_are_loaded(short: Path) -> None:
+    """Processes stopped before the machine started anew are not among them: others have their pids."""
     path = short / "deep" / "offences.json"
     assert stopped_processes.load(path) == {}
     kept = {
@@ -183,7 +183,7 @@ def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, runni
 
 
 @pytest.mark.root
-def test_whom_a_cpu_limit_stops_is_not_late(short: Path, running: Running) -> None:
+def test_program_that_a_cpu_limit_stops_is_not_late(short: Path, running: Running) -> None:
     """It keeps the GPU while it cannot run, for most of each second, and gives it back as soon as it can."""
 
     async def check() -> None:
@@ -288,8 +288,8 @@ def kept(folder: Path) -> object:
     return json.loads((folder / "offences.json").read_text())["gpus"]
 
 
-def test_of_a_share_that_is_gone_nothing_is_remembered(short: Path, running: Running) -> None:
-    """Though its program has the GPU and keeps it: it is stopped, so that others go on, and that is all."""
+def test_removed_share_is_forgotten(short: Path, running: Running) -> None:
+    """Its program has the GPU and keeps it: it is stopped, so that others go on, and that is all."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"longest": 1_000_000}) as world:
@@ -320,8 +320,8 @@ with Client(Path(sys.argv[1])) as client:
 """
 
 
-def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
-    """Such as the Jupyter server: it loses its share, without having been stopped."""
+def test_spared_process_is_not_stopped(short: Path, running: Running) -> None:
+    """A process such as the Jupyter server loses its share, without having been stopped."""
 
     async def check() -> None:
         spared: list[ProcessId] = []
@@ -337,8 +337,8 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
 
 
 @pytest.mark.parametrize("opens", ["yes", "not known"])
-def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running: Running, opens: str) -> None:
-    """A Jupyter server too, and one that cannot be looked into; only a look at the process itself spares it."""
+def test_spared_process_with_a_gpu_open_is_stopped(short: Path, running: Running, opens: str) -> None:
+    """So is a Jupyter server, and one that cannot be inspected; only a look at the process itself spares it."""
     spared: list[ProcessId] = []
 
     def look(pid: int) -> bool:
@@ -360,8 +360,8 @@ def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running:
     asyncio.run(check())
 
 
-def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running) -> None:
-    """The file cannot be written."""
+def test_process_is_not_stopped_without_a_record(short: Path, running: Running) -> None:
+    """No process is stopped while the file cannot be written."""
 
     async def check() -> None:
         (short / "file").touch()
@@ -381,8 +381,8 @@ def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running)
 
 
 @pytest.mark.parametrize("end", ["close", "share"])
-def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
-    """The end of the enforcer, or of the share."""
+def test_stopped_process_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
+    """It does at the end of the enforcer, and of the share."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:
@@ -404,7 +404,7 @@ async def hog_waiting(running: Running, world: EnforcingServer) -> subprocess.Po
     return running.start(HOG, world.socket(GPU, "a"))
 
 
-def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, running: Running) -> None:
+def test_next_enforcer_continues_processes_of_a_killed_one(short: Path, running: Running) -> None:
     """Its whole process group was killed, with its cleanup process, as a container is."""
 
     async def check() -> None:
@@ -428,7 +428,7 @@ def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, runni
     asyncio.run(check())
 
 
-def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Running) -> None:
+def test_process_stopped_for_two_gpus_waits_for_both(short: Path, running: Running) -> None:
     """The end of one stop is not that of the other."""
 
     async def check() -> None:
@@ -541,7 +541,7 @@ def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Run
     asyncio.run(check())
 
 
-def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
+def test_program_without_a_gate_is_let_be_while_no_other_wants_the_gpu(
     short: Path, running: Running, driver: Path
 ) -> None:
     """It does no harm."""
@@ -575,8 +575,8 @@ with Client(Path(sys.argv[1])) as client:
 """One that says that its work takes longer, and has none."""
 
 
-def test_what_says_that_it_works_and_does_not_loses_the_gpu_after_two_looks(short: Path, running: Running) -> None:
-    """And not after the ten seconds that a long kernel has. It is no offence: a stream can wait for its program."""
+def test_idle_holder_loses_the_gpu_after_two_scans(short: Path, running: Running) -> None:
+    """It does not have the ten seconds of a long kernel. It is no offence: a stream can wait for its program."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -94,8 +94,8 @@ def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, thr
     asyncio.run(check())
 
 
-def test_who_holds_memory_without_the_gate_is_stopped(place: Place) -> None:
-    """Though it never used the GPU; beside a program that is connected, so that a comparison is made."""
+def test_program_that_holds_memory_without_the_gate_is_stopped(place: Place) -> None:
+    """It is stopped although it never used the GPU; a connected program beside it makes for a comparison."""
 
     async def check() -> None:
         async with EnforcingServer(place.folder, penalties=QUICK) as world:
@@ -147,8 +147,8 @@ def test_a_new_server_charges_the_same(place: Place) -> None:
     asyncio.run(check())
 
 
-def test_what_the_driver_does_not_tell_charges_nobody(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """It is said once."""
+def test_unknown_memory_charges_no_share(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """That the driver does not tell is logged once."""
 
     async def check() -> None:
         async with EnforcingServer(place.folder, penalties=QUICK) as world:
@@ -168,8 +168,8 @@ def test_what_the_driver_does_not_tell_charges_nobody(place: Place, caplog: pyte
     ]
 
 
-def test_nobody_looks_where_nothing_is_to_be_seen(place: Place) -> None:
-    """While no program is connected, and where one share without a limit has the GPU alone."""
+def test_memory_is_not_compared_without_need(place: Place) -> None:
+    """No comparison is made while no program is connected, and where one share without a limit has the GPU alone."""
 
     async def check() -> None:
         async with EnforcingServer(place.folder, penalties=QUICK) as world:

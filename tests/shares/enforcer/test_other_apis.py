@@ -23,7 +23,7 @@ def test_each_is_named_once() -> None:
 
 
 @given(st.sets(st.sampled_from([name + ".1" for name, _ in LIBRARIES])))
-def test_who_has_cuda_and_never_asks_has_no_excuse(files: set[str]) -> None:
+def test_process_with_cuda_has_no_excuse(files: set[str]) -> None:
     """It could ask: it goes around the gate, whatever it opens beside it."""
     assert named({*files, "libcuda.so.580.159"}, asks=False) == ""
 

@@ -69,7 +69,7 @@ def kinds(pid: int) -> list[str]:
 # --- the enforcer is killed -------------------------------------------------------------------------------------------
 
 
-def test_whoever_was_stopped_runs_again_though_no_other_enforcer_comes(short: Path, running: Running) -> None:
+def test_stopped_process_runs_again_without_another_enforcer(short: Path, running: Running) -> None:
     """The whole process group of the enforcer is killed."""
 
     async def check() -> None:
@@ -132,8 +132,8 @@ def test_it_holds_nothing_of_its_enforcer(running: Running, short: Path, resume_
     asyncio.run(check())
 
 
-def test_what_a_later_enforcer_stopped_stays_so(running: Running, resume_guard: ResumeGuard) -> None:
-    """As does what this one continued itself: only what it holds runs again when it is gone."""
+def test_process_that_a_later_enforcer_stopped_stays_stopped(running: Running, resume_guard: ResumeGuard) -> None:
+    """So does one that this one continued itself: only what it holds runs again when it is gone."""
 
     async def check() -> None:
         ours, earlier, theirs = [await spinning(running) for _ in range(3)]
@@ -149,8 +149,8 @@ def test_what_a_later_enforcer_stopped_stays_so(running: Running, resume_guard: 
     asyncio.run(check())
 
 
-def test_whoever_has_the_pid_of_another_is_left_stopped(running: Running, resume_guard: ResumeGuard) -> None:
-    """And costs the others nothing, as do those that have ended."""
+def test_process_with_a_reused_pid_is_left_stopped(running: Running, resume_guard: ResumeGuard) -> None:
+    """It costs the others nothing, as do those that have ended."""
 
     async def check() -> None:
         ours, other, gone = [await spinning(running) for _ in range(3)]
@@ -189,8 +189,8 @@ def test_half_a_message_is_none(running: Running, resume_guard: ResumeGuard, sig
     asyncio.run(check())
 
 
-def test_what_its_user_stopped_too_is_left_so(running: Running, resume_guard: ResumeGuard) -> None:
-    """Also if this process ends: Ctrl-Z is not undone."""
+def test_process_that_its_user_stopped_too_is_left_stopped(running: Running, resume_guard: ResumeGuard) -> None:
+    """It is also left so if this process ends: Ctrl-Z is not undone."""
 
     async def check() -> None:
         ours, other = [await spinning(running) for _ in range(2)]
@@ -232,10 +232,8 @@ def test_another_one_is_started_at_the_next_stop(running: Running, resume_guard:
     asyncio.run(check())
 
 
-def test_whoever_offends_is_stopped_though_there_can_be_no_resume_guard(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Else he would only have to use up all processes of his user; it is said once."""
+def test_offender_is_stopped_without_a_resume_guard(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """Else it would only have to use up all processes of its user; it is logged once."""
 
     async def check() -> None:
         resume_guard = ResumeGuard("/nowhere/python")

@@ -51,15 +51,15 @@ def nvmlDeviceGetGraphicsRunningProcesses(gpu):
 # --- in turns of others -----------------------------------------------------------------------------------------------
 
 
-def test_who_asks_is_measured_by_the_turns_of_its_share() -> None:
-    """To the microsecond; below zero where it used less, and never more than others had."""
+def test_process_that_asks_is_measured_by_the_turns_of_its_share() -> None:
+    """Its use is exact to the microsecond, below zero where it used less, and never more than others had."""
     assert foreign({"a": {MEMBER: 500}}, {"a": 500, "b": 500}, {MEMBER}) == {}
     assert beyond({"a": {MEMBER: 500}}, {"a": 500, "b": 500}, {MEMBER}) == {"a": 0, "b": -500}
     assert beyond({"a": {MEMBER: 500}}, {"a": 400, "b": 90}, {MEMBER}) == {"a": 90, "b": -90}
 
 
-def test_who_never_asks_is_to_blame_for_all_that_others_can_have_missed() -> None:
-    """Whatever its share has turns for: it launches in all of them."""
+def test_process_that_never_asks_is_charged_for_the_turns_of_others() -> None:
+    """It is, whatever turns its share has: it launches in all of them."""
     uses = {"a": {MEMBER: 500, ESCAPER: 300}, "b": {OTHER: 10}}
     assert foreign(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 300}}
     assert foreign(uses, {"a": 600, "b": 200}, {MEMBER, OTHER}) == {"a": {ESCAPER: 200}}
@@ -67,8 +67,8 @@ def test_who_never_asks_is_to_blame_for_all_that_others_can_have_missed() -> Non
     assert beyond(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": -100, "b": -490}
 
 
-def test_nobody_is_hurt_while_others_have_no_turns() -> None:
-    """And at most as much as they had."""
+def test_foreign_use_is_none_while_others_have_no_turns() -> None:
+    """It is at most as much as they had."""
     assert foreign({"a": {ESCAPER: 900}}, {"a": 0, "b": 0}, set()) == {}
     assert foreign({"a": {ESCAPER: 900}}, {"a": 0, "b": 100}, set()) == {"a": {ESCAPER: 100}}
 
@@ -104,8 +104,8 @@ def played(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
 
 
-def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
-    """The mean of its samples that are new; an idle GPU was used by no process."""
+def test_driver_reports_use_by_process(played: dict[str, str]) -> None:
+    """The use is the mean of its samples that are new; an idle GPU was used by no process."""
 
     async def check() -> None:
         left: list[int] = []

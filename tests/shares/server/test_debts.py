@@ -147,7 +147,7 @@ def test_no_copy_of_a_debt_is_removed_for_its_age(tmp_path: Path) -> None:
     assert store.begin([]).keys() == {(GPU, "small")}
 
 
-def test_what_is_read_of_a_debt() -> None:
+def test_saved_debt_becomes_less_with_time() -> None:
     """It becomes less by what the share would have paid; a wall clock that went back forgives nothing."""
     found = decode_savings(encode_debt(8_900_000, 100, 50_000))
     assert found == Savings(50_000, (), None, (8_900_000, 100))
@@ -201,7 +201,7 @@ def test_two_that_were_closed_owe_together() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 150 * MS)), min_size=1, max_size=12), st.integers(0, 99 * MS))
-def test_who_closes_and_opens_has_no_more_than_who_stays(steps: list[tuple[bool, int]], began: int) -> None:
+def test_closed_share_gains_nothing_when_it_opens_again(steps: list[tuple[bool, int]], began: int) -> None:
     """However it runs, and whenever it is closed for a while: never a microsecond more than if it had stayed open."""
     stays, goes = a_manager(), a_manager()
     for manager in (stays, goes):

@@ -63,8 +63,8 @@ def test_two_programs_that_need_both_gpus(both: Serving, tmp_path: Path) -> None
     assert not both.overdue()
 
 
-def test_whoever_is_killed(both: Serving, tmp_path: Path) -> None:
-    """At any moment, while it has both, one, or none: the other goes on, and the next of that pod too."""
+def test_killed_program_stops_no_other(both: Serving, tmp_path: Path) -> None:
+    """It is killed at any moment, while it has both, one, or none: the other goes on, and the next of that pod too."""
     with collective(both, tmp_path, "b", *reversed(GPUS)) as (_, b):
         grows(b, 5)
         for number in range(12):
@@ -122,8 +122,8 @@ def test_a_program_is_known_before_it_asks(both: Serving) -> None:
         assert other.granted().number == 1
 
 
-def test_who_uses_one_gpu_is_not_barred(both: Serving) -> None:
-    """Also of a pod that has several: two processes, each on its own, are no program that needs both."""
+def test_process_on_one_gpu_is_not_barred(both: Serving) -> None:
+    """Two processes of a pod, each on its own GPU, are no program that needs both."""
     with (
         connect(both, "a", GPUS[0]) as a,
         connect(both, "b", GPUS[1]) as b,

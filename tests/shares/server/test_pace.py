@@ -136,7 +136,7 @@ def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, int, fl
     st.lists(st.tuples(st.integers(0, RESERVE), st.floats(0, 20)), min_size=1, max_size=10),
     st.lists(st.tuples(st.integers(1, USERS - 1), st.integers(1, 2 * RESERVE)), min_size=1, max_size=10),
 )
-def test_nobody_is_closed_for_what_others_do(own: list[tuple[int, float]], others: list[tuple[int, int]]) -> None:
+def test_user_within_the_pace_is_never_refused(own: list[tuple[int, float]], others: list[tuple[int, int]]) -> None:
     """A user that keeps to the pace gets each connection, even if others flood the pod, up to the users told apart."""
     pace, time, left = Pace(), 0.0, float(RESERVE)
     for number, (wanted, pause) in enumerate(own):

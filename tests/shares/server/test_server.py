@@ -172,8 +172,8 @@ def test_a_long_rest_costs_no_savings(tmp_path: Path) -> None:
         assert server.usage(GPU, "a")["account"]["balance"] >= full * 0.9 > 0
 
 
-def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:
-    """With co-adjustment; the file tells why."""
+def test_unused_milli_are_lent(tmp_path: Path) -> None:
+    """They are with co-adjustment; the file tells why."""
     with Serving(tmp_path, elastic=True, period=20_000) as server:
         server.set({GPU: {"a": 500, "b": 500}})
         with programs(server, tmp_path, "a"):
@@ -184,7 +184,7 @@ def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:
             until(lambda: sum(server.usage(GPU, pod)["effective"] for pod in "ab") <= 1000)
 
 
-def test_what_was_lent_survives_a_server_that_is_killed(tmp_path: Path) -> None:
+def test_loans_survive_a_killed_server(tmp_path: Path) -> None:
     """The next one begins where that stood, and goes on from there; a share of another size begins with its own."""
     with Serving(tmp_path, elastic=True, period=20_000) as server:
         server.set({GPU: {"a": 500, "b": 500}})
@@ -271,7 +271,7 @@ def test_a_connection_is_of_the_process_that_made_it(server: Serving) -> None:
         assert (member["pod"], member["gpu"], member["process"]["pid"]) == ("a", GPU, os.getpid())
 
 
-def test_who_has_ended_is_nobody() -> None:
+def test_ended_process_has_no_identity() -> None:
     """A connection that outlives the process that made it proves nothing."""
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -64,8 +64,8 @@ def test_a_message_in_pieces(server: Serving) -> None:
         assert a.granted() == Grant(7, 1)
 
 
-def test_who_sends_without_end_is_heard_a_little_at_a_time(server: Serving) -> None:
-    """All of it, in the end; another share has its turns meanwhile."""
+def test_endless_sender_is_read_a_little_at_a_time(server: Serving) -> None:
+    """All of it is read, in the end; another share has its turns meanwhile."""
     with contextlib.ExitStack() as stack:
         flood = [stack.enter_context(connect(server, "a")) for _ in range(4)]
         begin = now()

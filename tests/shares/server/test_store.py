@@ -63,7 +63,7 @@ def test_only_the_copies_that_are_wanted(tmp_path: Path) -> None:
     assert json.loads(seen(tmp_path).read_bytes())["written"] == 1000
 
 
-def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Path) -> None:
+def test_changed_copy_of_the_pod_has_no_effect(tmp_path: Path) -> None:
     """The own copy counts, and the next writing puts the other right."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
@@ -98,8 +98,8 @@ def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptu
         lambda change: encode(OWES, public=False)[: change[0]] + change[1] + encode(OWES, public=False)[change[0] :]
     )
 )
-def test_whatever_stands_in_an_own_copy_is_read(text: bytes) -> None:
-    """Without an error, by each way; and what was read is taken over as it is read alone."""
+def test_any_own_copy_is_read_without_an_error(text: bytes) -> None:
+    """It is by each way; and what was read is taken over as it is read alone."""
     with TemporaryDirectory() as folder:
         store = ShareStore(Path(folder) / "state")
         store.write([entry(Path(folder))])
@@ -130,8 +130,8 @@ def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "pipe"])
-def test_what_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
-    """Nor waited for, nor followed."""
+def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
+    """Others are neither waited for, nor followed."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     path = own(tmp_path)
@@ -191,8 +191,8 @@ def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> No
     assert store.load(GPU, "other") is not None
 
 
-def test_what_an_earlier_server_left(tmp_path: Path) -> None:
-    """All own copies, but of no known share those that are so old that nothing in them can be spent: they go."""
+def test_copies_of_an_earlier_server_are_found(tmp_path: Path) -> None:
+    """All own copies are, but of no known share those that are so old that nothing in them can be spent: they go."""
     store = ShareStore(tmp_path / "state")
     for gpu, pod in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a")):
         store.write([entry(tmp_path, gpu=gpu, pod=pod)])

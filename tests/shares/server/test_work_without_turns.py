@@ -53,8 +53,8 @@ def test_no_more_than_the_time_that_passed(words: list[tuple[int, int]], contest
 
 
 @given(st.lists(st.integers(1, 9 * MS), min_size=1, max_size=40))
-def test_what_is_told_late_is_paid_all_the_same(works: list[int]) -> None:
-    """Words that the server reads at one moment: all of their time has passed."""
+def test_late_reports_are_paid(works: list[int]) -> None:
+    """The server reads several at one moment: all of their time has passed."""
     manager = _manager()
     a, _ = manager.join("a", 0)
     now = 2 * TIMING.period
@@ -99,7 +99,7 @@ def test_a_demand_stays() -> None:
     assert manager.holder is manager.shares["a"]
 
 
-def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_path: Path) -> None:
+def test_reported_work_excuses_no_use_beyond_turns(tmp_path: Path) -> None:
     """A program around its gate could say that all of its kernels were small copies: these are no turns."""
 
     async def check() -> None:

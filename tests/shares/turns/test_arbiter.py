@@ -64,14 +64,14 @@ def passes(arbiter: Arbiter, moment: int) -> None:
         arbiter.tick(arbiter.wake)
 
 
-def test_nobody_wants_the_gpu() -> None:
-    """Then nothing has to wake up, for however long."""
+def test_gpu_without_demand_never_wakes() -> None:
+    """A GPU that no share wants needs no tick, for however long."""
     arbiter = an_arbiter(a=500)
     assert (arbiter.wake, arbiter.holder, arbiter.tick(10**12)) == (None, None, ())
 
 
-def test_alone_the_turn_is_extended() -> None:
-    """Before it ends, so that the program does not notice, and without costing more than the quantum."""
+def test_turn_of_a_share_alone_is_extended() -> None:
+    """A turn is extended before it ends, so that the program does not notice, and costs no more than the quantum."""
     arbiter = an_arbiter(a=100, b=100)
     assert arbiter.ask("a", 0) == (granted("a", 20 * MS),)
     assert arbiter.wake == 15 * MS
@@ -82,8 +82,8 @@ def test_alone_the_turn_is_extended() -> None:
     assert (found.guaranteed, found.idle, found.borrowed) == (10 * MS, 30 * MS, 0)
 
 
-def test_a_gpu_that_rests_is_given_to_nobody() -> None:
-    """Shares that ask wait until then, and it wakes up for them."""
+def test_resting_gpu_is_not_granted() -> None:
+    """Shares that ask for a resting GPU wait until the rest is over, and it wakes up for them."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.rest(200 * MS)
     assert (arbiter.rests(199 * MS), arbiter.rests(200 * MS), arbiter.wake) == (True, False, None)
@@ -95,7 +95,7 @@ def test_a_gpu_that_rests_is_given_to_nobody() -> None:
     assert arbiter.tick(201 * MS) == (granted("a", 221 * MS),)
 
 
-def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
+def test_share_that_holds_a_resting_gpu_begins_its_turn() -> None:
     """It is charged from then on, and the next one waits until it has given back and the rest is over."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.rest(200 * MS)
@@ -111,7 +111,7 @@ def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
     assert arbiter.hold("a", 210 * MS) == (), "the rest is over: nobody has it of whom nothing is known"
 
 
-def test_who_may_drain_for_long_is_not_overdue() -> None:
+def test_share_that_may_drain_is_not_overdue() -> None:
     """The queue of a whole GPU's program was not limited; the next turn has the usual grace again."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.drains()
@@ -172,7 +172,7 @@ def test_idle_time_goes_round() -> None:
     assert turns[:4] == ["a", "b", "a", "b"]
 
 
-def test_who_has_saved_time_comes_first() -> None:
+def test_share_with_savings_comes_first() -> None:
     """A hog leaves after the shortest turn, and what it loses stays its own."""
     arbiter = an_arbiter(hog=500)
     saved(arbiter, "notebook", 100, 15 * MS)
@@ -188,8 +188,8 @@ def test_who_has_saved_time_comes_first() -> None:
     assert arbiter.release("notebook", 28 * MS, want=0) == (granted("hog", 48 * MS),)
 
 
-def test_of_savers_who_begins_comes_first() -> None:
-    """A burst before a hog that has savings; two that have had much take turns of a lease."""
+def test_new_burst_comes_before_other_savers() -> None:
+    """A burst comes before a hog that has savings; two that have had much take turns of a lease."""
     arbiter = an_arbiter()
     for name in ("hog", "other", "notebook"):
         saved(arbiter, name, 300, 500 * MS)
@@ -220,8 +220,8 @@ def test_a_short_pause_begins_no_burst() -> None:
         assert arbiter.ask("other", (200 + pause) * MS) == order
 
 
-def test_who_gives_up_waiting_has_demand_until_then() -> None:
-    """To ask and give up and ask again begins no burst either."""
+def test_withdrawn_demand_begins_no_burst() -> None:
+    """A share that asks, gives up and asks again begins no new burst."""
     arbiter = an_arbiter()
     for name in ("hog", "other"):
         saved(arbiter, name, 300, 500 * MS)
@@ -253,8 +253,8 @@ def test_a_short_wish_is_a_short_turn() -> None:
     assert arbiter.tick(3 * MS) == (revoked("a"),)
 
 
-def test_who_does_not_give_back_is_overdue_and_pays() -> None:
-    """Said once, after the grace; the others are not served before it is over, and get their part back later."""
+def test_overdue_share_is_reported_once_and_pays() -> None:
+    """It is reported after the grace; the others are not served before it is over, and get their part back later."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
@@ -281,8 +281,8 @@ def test_a_share_that_is_taken_away_while_it_runs() -> None:
     assert arbiter.remove("nobody", 3 * MS) == ()
 
 
-def test_who_wants_no_more_while_it_waits_is_not_served() -> None:
-    """It may be gone."""
+def test_share_that_withdraws_while_it_waits_is_not_served() -> None:
+    """A waiting share that wants no more gets no turn: its program may be gone."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
@@ -315,7 +315,7 @@ def test_resized_while_it_runs() -> None:
     assert arbiter.deposits("a") == (Deposit(10 * MS, 1_100 * MS),)
 
 
-def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
+def test_reported_work_is_believed_in_a_small_part() -> None:
     """A liar that says that the GPU did nothing in its turns gains an eighth of them at most."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
@@ -328,8 +328,8 @@ def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
     assert [arbiter.account(share, 100 * MS).switching for share in ("a", "b")] == [750, 750]
 
 
-def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
-    """The lower one in the middle of several; a share that reports nothing gets nothing back."""
+def test_refund_of_a_switch_follows_the_neighbours() -> None:
+    """The lower one in the middle of several counts; a share that reports nothing gets nothing back."""
     arbiter, now = an_arbiter(a=250, b=250, c=250, d=250), 0
     for share in "abcd":
         arbiter.ask(share, 0)
@@ -415,9 +415,8 @@ def charged(arbiter: Arbiter, share: str, now: int) -> int:
 
 
 @given(EVENTS)
-def test_whatever_happens(events: list[tuple[str, str, int, int]]) -> None:
-    """One holder at most; all that passed is charged, once; no bank above its cap; never more than one GPU; and while
-    any share wants it, one has it."""
+def test_invariants_hold_after_every_event(events: list[tuple[str, str, int, int]]) -> None:
+    """There is one holder at most, all time is charged once, and the GPU is used while any share wants it."""
     arbiter = Arbiter(TIMING, 0)
     world, milli = Checked(arbiter), dict[str, int]()
     for what, name, pause, number in events:

@@ -72,8 +72,8 @@ def test_a_bank_of_nothing() -> None:
         st.tuples(st.sampled_from(["save", "spend", "cap"]), st.integers(0, 400), st.integers(0, 500)), max_size=40
     )
 )
-def test_what_was_saved_was_spent_is_lost_or_is_there(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever happens: no microsecond appears or vanishes, none expired is spent, and the cap holds."""
+def test_deposits_are_spent_lost_or_kept(steps: list[tuple[str, int, int]]) -> None:
+    """No microsecond appears or vanishes, none expired is spent, and the cap holds, whatever happens."""
     bank, now, saved, spent = a_bank(cap=600), 0, 0, 0
     for what, amount, pause in steps:
         now += pause

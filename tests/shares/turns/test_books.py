@@ -49,7 +49,7 @@ def test_use_is_of_what_a_share_earns() -> None:
     assert books.end_period(manager, 79 * PERIOD) == {}, "no time passed"
 
 
-def test_what_one_does_not_use_another_is_lent_and_told() -> None:
+def test_unused_milli_are_lent_and_shown() -> None:
     """The sum stays; with new shares all have their own again."""
     manager, books = a_manager(a=500, b=500), GpuBooks(Elastic(), 0)
     hog(manager, "a")
@@ -73,8 +73,8 @@ def test_a_whole_gpu_lends_nothing() -> None:
     assert books.usage(manager, "a", PERIOD).use > 0
 
 
-def test_what_a_file_says() -> None:
-    """Times are from the moment of writing."""
+def test_share_file_has_times_relative_to_its_writing() -> None:
+    """Times in a share's file count from the moment of writing."""
     manager, books = a_manager(a=500, b=300), GpuBooks(None, 0)
     client, _ = manager.join("a", 0)
     manager.receive(client, Need(70), 0)

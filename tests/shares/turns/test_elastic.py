@@ -71,14 +71,14 @@ def test_one_grows_while_another_gives() -> None:
     assert reasons(outcome) == {"a": "Grew by what others do not use.", "b": "Gave what it did not use."}
 
 
-def test_what_is_free_comes_before_what_others_have() -> None:
-    """No share gives while none has to."""
+def test_free_milli_are_taken_before_those_of_others() -> None:
+    """No share gives while something is free."""
     before = {"a": rested(300, peak=300), "b": rested(500, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
     assert outcome.effective == {"a": 350, "b": 500}
 
 
-def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
+def test_donors_give_in_proportion_to_their_unused_milli() -> None:
     """They keep as much as makes their use the threshold."""
     before = {"a": rested(400, peak=400), "b": rested(300, peak=100), "c": rested(300, peak=50)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 50}), Elastic(step=30, shrink=0))
@@ -87,8 +87,8 @@ def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
     assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded for the share that gives a part more
 
 
-def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
-    """Its part is less than a thousandth of the GPU, and it is told nothing."""
+def test_donor_of_less_than_a_thousandth_gives_nothing() -> None:
+    """Its part is less than a thousandth of the GPU, and its user reads no reason."""
     before = {"a": rested(400, peak=400), "b": rested(500, peak=100), "c": rested(100, peak=49)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 49}), RULES)
     assert outcome.effective == {"a": 450, "b": 450, "c": 100}
@@ -108,7 +108,7 @@ def test_several_grow_alike() -> None:
     assert outcome.effective == {"a": 207, "b": 207, "c": 586}
 
 
-def test_who_came_first_does_not_keep_all() -> None:
+def test_equal_shares_become_level() -> None:
     """Two with the same right to the GPU end with the same part of what a third does not use."""
     states = {"a": rested(250), "b": rested(250), "c": rested(500)}
     alone = steady(states, {"a": 1000, "b": 0, "c": 0}, 200)
@@ -144,8 +144,8 @@ def test_to_be_level_needs_no_demand_for_more() -> None:
     assert steady(before, {"a": 525, "b": 1000}, 200).effective == {"a": 500, "b": 500}
 
 
-def test_who_has_the_whole_gpu_wants_no_more() -> None:
-    """And is not told that nothing is free."""
+def test_share_of_the_whole_gpu_does_not_grow() -> None:
+    """A share that has all of the GPU is not told that nothing is free."""
     assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).states["a"].reason.startswith("Grew by")
 
 
@@ -171,8 +171,8 @@ def test_nothing_is_free() -> None:
     assert over.states["a"].reason == ""
 
 
-def test_that_nothing_is_free_does_not_hide_what_was_done() -> None:
-    """A share that gave back and wants more is told both: the first explains what it has."""
+def test_reasons_are_joined() -> None:
+    """A share that gave back and wants more reads both reasons: the first explains what it has."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
     states = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES).states
     for _ in range(4):
@@ -199,8 +199,8 @@ def test_growing_and_giving_need_patience(periods: int) -> None:
 # --- shrinking --------------------------------------------------------------------------------------------------------
 
 
-def test_who_uses_hardly_anything_shrinks_alone() -> None:
-    """Towards its use, and not below the floor."""
+def test_idle_share_shrinks_towards_its_use() -> None:
+    """It shrinks although no other wants more, and not below the floor."""
     states = {"a": rested(250), "b": rested(250, peak=150)}
     outcome = adjust(states, served(states, {"a": 0, "b": 150}), RULES)
     assert reasons(outcome) == {"a": "Shrank: it uses little of it."}
@@ -219,7 +219,7 @@ def test_a_small_share_keeps_something(floor: float, kept: int) -> None:
     assert steady({"a": rested(5)}, {"a": 0}, 200, Elastic(floor=floor)).effective == {"a": kept}
 
 
-def test_who_waits_does_not_give() -> None:
+def test_waiting_share_does_not_give() -> None:
     """Little use is no proof of little demand."""
     before = {"a": rested(500, peak=500), "b": rested(500)}
     seen = {"a": PeriodUse(500, 500, short=True), "b": PeriodUse(500, 0, short=True)}
@@ -248,8 +248,8 @@ def test_use_on_average_brings_its_own_back_too() -> None:
     assert adjust(before, {"a": PeriodUse(500, 80)}, RULES).effective == {"a": 500}
 
 
-def test_what_is_lent_is_taken_in_proportion() -> None:
-    """Only as much as is missing."""
+def test_loans_are_recalled_in_proportion() -> None:
+    """Only as much as is missing is taken back."""
     before = {"a": rested(200, 500, peak=500), "b": rested(200, 300, peak=300), "c": rested(300, 100, peak=50)}
     outcome = adjust(before, {"a": PeriodUse(200, 500), "b": PeriodUse(200, 300), "c": PeriodUse(300, 100)}, RULES)
     assert outcome.effective == {"a": 425, "b": 275, "c": 300}
@@ -258,8 +258,8 @@ def test_what_is_lent_is_taken_in_proportion() -> None:
 LENT = "Gave back what was only lent."
 
 
-def test_who_gave_back_does_not_grow_in_that_pass() -> None:
-    """Though it wants more, and another could give."""
+def test_share_that_gave_back_does_not_grow_in_that_pass() -> None:
+    """It does not grow although it wants more, and another could give."""
     before = {"a": rested(200, 500, peak=500), "b": rested(300, 200), "c": rested(300, peak=100)}
     outcome = adjust(before, {"a": PeriodUse(200, 500), "b": PeriodUse(300, 300), "c": PeriodUse(300, 100)}, RULES)
     assert outcome.effective == {"a": 400, "b": 300, "c": 300}
@@ -267,15 +267,15 @@ def test_who_gave_back_does_not_grow_in_that_pass() -> None:
 
 
 @pytest.mark.parametrize("use", [600, 100])
-def test_who_gave_back_does_not_give_more_in_that_pass(use: int) -> None:
-    """Though another wants more: neither as a donor nor to be level with it."""
+def test_share_that_gave_back_does_not_give_more_in_that_pass(use: int) -> None:
+    """Another that wants more gets nothing of it: neither from a donor nor to become level."""
     before = {"a": rested(100, 600, peak=use), "b": rested(200, 100), "c": rested(300, peak=300)}
     outcome = adjust(before, {"a": PeriodUse(100, use), "b": PeriodUse(200, 100), "c": PeriodUse(300, 300)}, RULES)
     assert outcome.effective == {"a": 500, "b": 200, "c": 300}
     assert reasons(outcome)["a"] == LENT
 
 
-def test_who_was_asked_for_its_own_is_left_alone_for_a_while() -> None:
+def test_share_that_recalled_its_own_gives_nothing_for_a_while() -> None:
     """A short burst is followed by others more often than not."""
     before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
     back = adjust(before, {"a": PeriodUse(500, 900), "b": PeriodUse(500, 100)}, RULES)
@@ -307,8 +307,8 @@ def test_a_share_that_is_gone_is_forgotten() -> None:
     assert outcome.effective == {"a": 350}
 
 
-def test_after_a_restart_nobody_is_taken_for_idle() -> None:
-    """A file says what a share had, and not what it does."""
+def test_share_is_not_idle_after_a_restart() -> None:
+    """A file says how much a share had, and not how much it uses."""
     kept = {"a": ElasticState.first(500, 700), "b": ElasticState.first(500, 300)}
     outcome = adjust(kept, {"a": PeriodUse(500, 0), "b": PeriodUse(500, 0)}, RULES)
     assert outcome.effective == {"a": 700, "b": 300}
@@ -317,8 +317,8 @@ def test_after_a_restart_nobody_is_taken_for_idle() -> None:
 
 
 @pytest.mark.parametrize("effective", [-5, 0, 5_000])
-def test_a_file_says_nonsense(effective: int) -> None:
-    """The sum holds all the same."""
+def test_impossible_file_breaks_no_sum(effective: int) -> None:
+    """The shares stay within the GPU, whatever an earlier file says."""
     kept = {"a": ElasticState.first(500, effective), "b": ElasticState.first(500, 900)}
     assert 1 <= kept["a"].effective <= MILLI_PER_GPU
     after = adjust(kept, {"a": PeriodUse(500, 0), "b": PeriodUse(500, 0)}, RULES).effective
@@ -336,8 +336,8 @@ def test_more_than_the_gpu_is_allocated() -> None:
 
 
 @pytest.mark.parametrize(("allocated", "used"), [(0, 0), (-1, 0), (1001, 0), (500, -1)])
-def test_what_no_share_can_do(allocated: int, used: int) -> None:
-    """It is told apart from what is only unusual."""
+def test_impossible_use_is_refused(allocated: int, used: int) -> None:
+    """It is told apart from use that is only unusual."""
     with pytest.raises(ValueError, match="A share has 1 to 1000 milli"):
         PeriodUse(allocated, used)
 
@@ -370,7 +370,7 @@ def an_account(used: int, throttled: int) -> TimeAccount:
     return replace(opened, guaranteed=used, borrowed=used, idle=used, overrun=used, switching=used, throttled=throttled)
 
 
-def test_what_was_seen_between_two_accounts() -> None:
+def test_period_use_is_the_difference_of_two_accounts() -> None:
     """All that it used counts, out of every account; and whether it waited with nothing left."""
     before = an_account(1_000, 70)
     assert PeriodUse.between(250, before, an_account(5_000, 70), 100_000) == PeriodUse(250, 200)
@@ -495,7 +495,7 @@ def test_nothing_oscillates(
 
 @pytest.mark.uncounted
 @given(allocations(), demands())
-def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
+def test_unused_milli_reach_shares_with_demand(allocated: dict[str, int], wanted: list[int]) -> None:
     """In the end no share is short of time while others have twice what they use, or while something is free."""
     states = {name: ElasticState.first(amount) for name, amount in allocated.items()}
     demand = dict(zip(NAMES, wanted, strict=True))
@@ -522,7 +522,7 @@ def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int,
     assert len(found) == 1
 
 
-def test_use_is_of_what_a_share_has_now() -> None:
-    """Above 1 where it also used time of others."""
+def test_use_is_relative_to_the_effective_milli() -> None:
+    """It is above 1 for a share that also used time of others."""
     assert ElasticState(200, 400, 400, mean=300).use == 0.75
     assert ElasticState(200, 100, 200, mean=150).use == 1.5

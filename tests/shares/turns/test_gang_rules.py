@@ -75,7 +75,7 @@ def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:
     assert node.gangs.wake == LATER + LOOK
 
 
-def test_who_is_alone_has_no_others() -> None:
+def test_single_pod_bars_no_other() -> None:
     """No pod is barred, and nothing is to be updated later."""
     node = two(b=NOTHING)
     del node.places["y"].demands["b"]
@@ -154,15 +154,15 @@ def test_it_gives_way_after_a_lease_to_one_that_had_less() -> None:
     assert open_for(node.after(2 * MS)) == {None}
 
 
-def test_one_that_cannot_begin_is_given_way_to_by_nobody() -> None:
-    """However long the other one goes on."""
+def test_pod_does_not_give_way_to_one_that_cannot_begin() -> None:
+    """The other goes on, however long it waits."""
     node = two()
     node.places["x"].behind = node.places["x"].without = "b"
     node.after()
     assert open_for(node.after(10 * LEASE, a=HOLDS)) == {"a"}
 
 
-def test_who_has_more_of_its_gpus_has_more_turns() -> None:
+def test_turns_are_in_proportion_to_milli() -> None:
     """The time of each counts in proportion to its milli, the least on any GPU."""
     node = Node(x=Place(a=WANTS, b=WANTS), y=Place(a=WANTS, b=WANTS))
     few, many = 200, 800
@@ -210,7 +210,7 @@ def test_groups_that_become_one() -> None:
     assert open_for(node.after(MS, b=NOTHING)) == {"c"}
 
 
-def test_who_is_no_member_any_more() -> None:
+def test_pod_that_left_the_gang_is_under_no_rule() -> None:
     """Its program ended: it is under no rule, and delays no other pod."""
     node = two()
     node.after()
@@ -227,16 +227,16 @@ def test_one_that_is_new_pays_nothing_for_the_time_before() -> None:
     assert open_for(node.after(MS, a=WANTS)) == {"a"}
 
 
-def test_what_it_has_while_it_drains_is_its_own() -> None:
-    """`b` would have come second again."""
+def test_draining_pod_pays_for_its_time() -> None:
+    """Else `b` would have come second again."""
     node = two(a=HOLDS)
     node.after()
     assert open_for(node.after(MS)) == {None}
     assert open_for(node.after(MS, a=WANTS)) == {"b"}
 
 
-def test_who_comes_back_from_rest_is_ahead_by_a_little() -> None:
-    """Not by all the time in which it wanted nothing."""
+def test_pod_that_rested_is_ahead_by_a_little() -> None:
+    """It is not ahead by all the time in which it wanted nothing."""
     node = two(b=NOTHING)
     node.after()
     node.after(1_000 * MS, a=HOLDS)
@@ -249,7 +249,7 @@ def test_who_comes_back_from_rest_is_ahead_by_a_little() -> None:
     assert turns == SAVED // (2 * LEASE) + 1  # each is of a half of the GPUs
 
 
-def test_who_rests_for_a_moment_owes_what_it_had() -> None:
+def test_pod_that_rests_for_a_moment_owes_its_time() -> None:
     """Else it would come first again and again."""
     node = two(b=NOTHING)
     node.after()
@@ -280,8 +280,8 @@ def test_a_turn_is_paid_from_its_beginning() -> None:
     assert open_for(node.after(LEASE)) == {"b"}
 
 
-def test_what_waits_elsewhere_gets_one_launch() -> None:
-    """Where nothing was given back for a while, and it wants what it gave back."""
+def test_program_that_waits_elsewhere_gets_one_launch() -> None:
+    """It gets one where nothing was given back for a while, and it wants what it gave back."""
     node = two()
     node.after()
     node.after(MS, a=HOLDS)
@@ -300,8 +300,8 @@ def test_what_waits_elsewhere_gets_one_launch() -> None:
     assert node.after(MS)["x"] == ends  # nothing waits for it
 
 
-def test_who_has_nothing_waits_for_nothing() -> None:
-    """It gets no single launches."""
+def test_pod_without_gpus_gets_no_single_launch() -> None:
+    """A pod that holds nothing waits for no launch elsewhere."""
     node = two(a=HOLDS)
     node.after()
     assert node.after(PAUSE, a=WANTS, b=NOTHING)["x"] == Rule("a", barred=frozenset("b"))

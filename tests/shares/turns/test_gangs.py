@@ -110,14 +110,14 @@ def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
         assert part(one, pod, gpu) == pytest.approx(milli / 1000, abs=0.015)
 
 
-def test_who_asks_for_one_gpu_first_takes_no_other_from_who_has_a_right_to_it() -> None:
+def test_program_that_asks_for_one_gpu_first_takes_no_other() -> None:
     """One thread that waits for its first GPU has not asked for the second one yet."""
     one = machine({"0": {"a": 250}, "3": {"a": 250, "x": 250}}, {"a": Kind((30_000,)), "x": Kind((500,))})
     one.run(3 * SECOND)
     assert part(one, "x", "3") > 0.235
 
 
-def test_what_a_group_does_not_use_is_used() -> None:
+def test_gpu_that_a_gang_does_not_use_is_used() -> None:
     """Its members work on the first GPU only: a share of the second one has nearly all of that."""
     one = machine(BESIDE, {"x": ALONE, "y": ALONE})
     for pod in "ab":
@@ -163,8 +163,8 @@ EXAMPLES = settings(max_examples=6, derandomize=True)
 
 @EXAMPLES
 @given(st.sampled_from([MEETS, FREE, TRAINS]), st.integers(0, 3_000), st.sampled_from("ab"), st.booleans())
-def test_whoever_is_killed(kind: Kind, when: int, pod: str, three: bool) -> None:
-    """At any moment, also while it has turns: the others go on."""
+def test_killed_program_stops_no_other(kind: Kind, when: int, pod: str, three: bool) -> None:
+    """It is killed at any moment, also while it has turns: the others go on."""
     one = machine(RING if three else TWO, dict.fromkeys("abc" if three else "ab", kind))
     one.run(when * 100)
     one.kill(pod)
@@ -185,8 +185,8 @@ PROGRAMS = st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.int
 @pytest.mark.uncounted
 @EXAMPLES
 @given(st.lists(PROGRAMS, min_size=2, max_size=5))
-def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
-    """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and every program goes on."""
+def test_no_program_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
+    """Two of a group never run at once, and every program goes on, whatever they launch, wherever and whenever."""
     shares = {
         gpu: {str(number): 1000 // len(programs) for number, (gpus, _, _) in enumerate(programs) if gpu in gpus}
         for gpu in "0123"
@@ -236,8 +236,8 @@ def test_one_that_comes_later_is_not_charged_for_the_time_before() -> None:
 
 
 @pytest.mark.parametrize("entitled", [True, False])
-def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
-    """From its quantum, then its savings, and then it owes; for nothing only if the member could not have it."""
+def test_share_pays_for_a_gpu_that_a_member_waits_for(entitled: bool) -> None:
+    """It pays from quantum and savings, then it owes; it pays nothing only if the member could not have the GPU."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500, "x": 500}, 0)
     arbiter.apply_rule(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)

@@ -63,8 +63,8 @@ def test_ask_grant_revoke_done() -> None:
     assert sent(manager.receive(b, Done(None, 0, 1), 24 * MS)) == [(a, Grant(20 * MS, 2))]
 
 
-def test_who_waits_for_itself_gets_one_launch_more() -> None:
-    """In the turn that is asked back, however often; another share gets the GPU only when it is given back."""
+def test_client_that_waits_for_itself_gets_one_more_launch() -> None:
+    """It gets it in the turn that is asked back, as often as needed; others get the GPU only after the return."""
     manager = a_manager(a=500, b=500)
     a, other, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
     manager.receive(a, Ask(), 0)
@@ -80,7 +80,7 @@ def test_who_waits_for_itself_gets_one_launch_more() -> None:
     assert manager.receive(a, Ask(0, True, True), 43 * MS) == []
 
 
-def test_whose_lease_was_given_back_in_its_name_has_a_wish() -> None:
+def test_client_whose_lease_was_given_back_for_it_has_demand() -> None:
     """Its work stands still without another launch: that waits for its next turn, and is a new lease."""
     manager = a_manager(a=500, b=500)
     a, b = joined(manager, "a"), joined(manager, "b")
@@ -101,8 +101,8 @@ def test_a_share_that_is_removed_launches_nothing_more() -> None:
     assert manager.receive(a, Ask(0, True, True), 2 * MS) == []
 
 
-def test_who_has_the_whole_gpu_still_goes_on() -> None:
-    """The server is new, and has no client wait: not that process, and not another one of its share."""
+def test_client_that_keeps_a_whole_gpu_goes_on() -> None:
+    """A new server makes no client of that share wait: not that process, and not another one."""
     manager = a_manager(a=1000)
     manager.rest(200 * MS)
     a, out = manager.join("a", MS)
@@ -113,8 +113,8 @@ def test_who_has_the_whole_gpu_still_goes_on() -> None:
     assert manager.receive(other, Ask(0, True), 3 * MS) == []
 
 
-def test_who_has_the_whole_gpu_still_and_may_not_drains_first() -> None:
-    """All processes of it; the others wait for the last of them, and for the end of the rest."""
+def test_client_that_keeps_a_lost_whole_gpu_drains_first() -> None:
+    """All of its processes drain; the others wait for the last of them, and for the end of the rest."""
     manager = a_manager(a=500, b=500)
     manager.rest(200 * MS)
     b, one, two = (joined(manager, name) for name in "baa")
@@ -127,8 +127,8 @@ def test_who_has_the_whole_gpu_still_and_may_not_drains_first() -> None:
     assert sent(manager.receive(two, Done(None, 0, 1), 310 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
-def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
-    """Also for seconds, after the share of its program became less and when the server is another one: no offence."""
+def test_queue_of_a_whole_gpu_is_waited_for() -> None:
+    """It may take seconds, after the share became less and when the server is another one: it is no violation."""
     manager = a_manager(a=1000)
     a, out = manager.join("a", 0)
     assert sent(out) == [(a, Grant(FOREVER, 1))]
@@ -147,7 +147,7 @@ def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
         assert sent(one.receive(client, Done(None, 0, 1), now)) == [(b, Grant(20 * MS, 1))]
 
 
-def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
+def test_client_with_longer_work_has_time_for_it() -> None:
     """A kernel cannot be interrupted. To say so without having been asked, or without a lease, gains nothing."""
     manager = a_manager(a=500, b=500)
     a, b = joined(manager, "a"), joined(manager, "b")
@@ -163,8 +163,8 @@ def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
     assert manager.tick(10_020 * MS) == [LeaseOverdue("a", 20 * MS, (a,))]
 
 
-def test_who_says_so_later_has_nothing_of_it() -> None:
-    """When the rest is over it is a wish."""
+def test_keeping_after_the_rest_is_plain_demand() -> None:
+    """A client that says it keeps the GPU when the rest is over only waits for it."""
     manager = a_manager(a=500, b=500)
     manager.rest(200 * MS)
     a, b = joined(manager, "a"), joined(manager, "b")
@@ -227,8 +227,8 @@ def test_the_change_of_hands_is_not_charged_where_programs_measured() -> None:
     assert manager.account("a", 16 * MS).guaranteed == before + 8 * MS
 
 
-def test_who_leaves_in_a_lease_gives_back_at_once() -> None:
-    """And a client that leaves again, or while it waits, changes nothing."""
+def test_client_that_leaves_gives_back_at_once() -> None:
+    """A client that leaves again, or while it waits, changes nothing."""
     manager = a_manager(a=500, b=500)
     a, b, c = joined(manager, "a"), joined(manager, "b"), joined(manager, "b")
     for one in (a, b, c):
@@ -241,8 +241,8 @@ def test_who_leaves_in_a_lease_gives_back_at_once() -> None:
     assert manager.holder is None
 
 
-def test_who_does_not_give_back_is_told_of_once() -> None:
-    """With the processes that have the lease."""
+def test_overdue_lease_is_reported_once() -> None:
+    """It is reported with the processes that have the lease."""
     manager = a_manager(a=500, b=500)
     a, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
     manager.receive(a, Ask(), 0)
@@ -273,8 +273,8 @@ def test_processes_of_one_share_run_beside_each_other() -> None:
     assert sent(manager.receive(b, Done(None, 0, 1), 42 * MS)) == [(first, Grant(20 * MS, 2))]
 
 
-def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
-    """Also if the lease would have lasted: else it would never end."""
+def test_client_that_comes_after_the_revoke_waits() -> None:
+    """It waits although the lease would have lasted: else it would never end."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
     first, second, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
@@ -285,8 +285,8 @@ def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
     assert sent(manager.receive(first, Done(None, 0, 1), 4 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
-def test_a_grant_goes_to_all_who_asked() -> None:
-    """And to no other client; what they want is added up."""
+def test_grant_goes_to_all_clients_that_asked() -> None:
+    """No other client gets it; what they want is added up."""
     manager = a_manager(a=500, b=500)
     one, two, idle, b = joined(manager, "a"), joined(manager, "a"), joined(manager, "a"), joined(manager, "b")
     manager.receive(b, Ask(), 0)
@@ -297,8 +297,8 @@ def test_a_grant_goes_to_all_who_asked() -> None:
     assert not idle.holds
 
 
-def test_who_is_done_early_and_wants_more_goes_on() -> None:
-    """While the share has the GPU and no other asked for it."""
+def test_client_that_is_done_early_goes_on() -> None:
+    """It goes on while the share has the GPU and no other asked for it."""
     manager = a_manager(a=500)
     one, two = joined(manager, "a"), joined(manager, "a")
     manager.receive(one, Ask(), 0)
@@ -312,8 +312,8 @@ def test_who_is_done_early_and_wants_more_goes_on() -> None:
 # --- a whole GPU ------------------------------------------------------------------------------------------------------
 
 
-def test_a_whole_gpu_is_granted_for_ever_to_whoever_connects() -> None:
-    """Nothing is asked, nothing is extended; the books are looked at now and then."""
+def test_whole_gpu_is_granted_for_ever_to_each_client() -> None:
+    """Nothing is asked, nothing is extended; the books are updated now and then."""
     manager = a_manager(a=1000)
     one, out = manager.join("a", 0)
     assert sent(out) == [(one, Grant(FOREVER, 1))]
@@ -355,7 +355,7 @@ def test_a_share_that_becomes_whole_while_it_runs() -> None:
     assert sent(manager.set({"a": Terms(1000)}, MS)) == [(a, Grant(FOREVER, 1)), (idle, Grant(FOREVER, 1))]
 
 
-def test_a_share_that_becomes_whole_while_nobody_runs() -> None:
+def test_share_that_becomes_whole_while_idle() -> None:
     """All connected clients get it."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
@@ -371,8 +371,8 @@ def test_whole_again_before_it_was_drained() -> None:
     assert sent(manager.receive(a, Done(0, 0, 1), 3 * MS)) == [(a, Grant(FOREVER, 2))]
 
 
-def test_who_keeps_a_whole_gpu_that_is_a_share_now_is_overdue() -> None:
-    """As soon as another share wants it."""
+def test_share_that_keeps_its_former_whole_gpu_is_overdue() -> None:
+    """It is overdue as soon as another share wants the GPU."""
     manager = a_manager(a=1000)
     a, _ = manager.join("a", 0)
     manager.set({"a": Terms(500), "b": Terms(500)}, MS)
@@ -452,7 +452,7 @@ def test_more_than_the_gpu_is_refused_whole() -> None:
             Terms(milli, limit)
 
 
-def test_what_is_lent_goes_back_when_shares_change() -> None:
+def test_loans_go_back_when_shares_change() -> None:
     """A bank stays that of what its share was given."""
     manager = a_manager(a=500, b=500)
     assert manager.adjust({"a": 800, "b": 200, "gone": 900}, 0) == []
@@ -497,7 +497,7 @@ def test_memory_is_granted_within_the_limit() -> None:
     assert sent(manager.receive(other, Need(MOST), 0)) == [(other, Memory(MOST, NO_LIMIT, MOST))], "it fits its field"
 
 
-def test_a_new_limit_is_told_to_all_who_have_memory() -> None:
+def test_new_limit_is_sent_to_all_clients_with_memory() -> None:
     """Nothing is taken from them."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"a": Terms(500)}, 0)
@@ -528,8 +528,8 @@ def knowing(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
     return client
 
 
-def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
-    """A new client has not asked for anything yet when that ends, and need not have."""
+def test_client_alone_may_be_far_ahead_until_another_comes() -> None:
+    """That ends when a new client connects, which need not have asked for anything yet."""
     manager = a_manager(a=500, b=500)
     a, old = knowing(manager, "a"), joined(manager, "a")
     assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]
@@ -545,7 +545,7 @@ def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
     assert sent(manager.receive(a, Done(0, 0, 2), 8 * MS)) == [(a, Grant(20 * MS, 3, ahead=True))]
 
 
-def test_a_second_process_of_the_same_share_is_nobody_else() -> None:
+def test_second_client_of_a_share_limits_no_queue() -> None:
     """A share waits only for the queues of its own programs."""
     manager = a_manager(a=500, b=500)
     a = knowing(manager, "a")

@@ -204,7 +204,7 @@ def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> N
 
 @settings(max_examples=200)
 @given(st.integers(0, 2), st.integers(0, 100 * MS), st.booleans(), events)
-def test_who_had_the_whole_gpu_by_the_server_before(
+def test_client_with_a_whole_gpu_outlives_its_server(
     how_many: int, connects: int, whole: bool, happens: list[tuple[int, int, int]]
 ) -> None:
     """It goes on until it hears of the new one, at most for half of the rest, and never beside another share."""
@@ -227,7 +227,7 @@ def test_who_had_the_whole_gpu_by_the_server_before(
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4), st.integers(0, MOST - 1))))
-def test_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> None:
+def test_other_share_gets_its_turn_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> None:
     """Nonsense is refused, or is of no use: the other share has its turn when the grace is over, at the latest."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"a": Terms(500), "b": Terms(500)}, 0)

@@ -17,8 +17,8 @@ def a_ledger(quantum: int = Q, *deposits: tuple[int, int]) -> Ledger:
 
 
 @pytest.mark.parametrize("used", [0, 1, Q - 1, Q])
-def test_what_is_not_wanted_is_saved(used: int) -> None:
-    """No demand, less than the quantum, exactly the quantum: the rest is deposited, to the microsecond."""
+def test_unwanted_quantum_is_saved(used: int) -> None:
+    """Without demand, with less than the quantum or exactly it, the rest is deposited, to the microsecond."""
     books = a_ledger()
     books.run(0, used, contested=True, claimed=True)
     books.turn(100_000)
@@ -42,8 +42,8 @@ def test_demand_above_the_quantum_borrows(used: int, borrowed: int, late: int) -
     assert (found.quantum, found.balance) == (-late, 10_000 - borrowed)
 
 
-def test_time_that_nobody_else_claims_costs_no_savings() -> None:
-    """Alone: quantum, then free. Beside one without a claim the bank pays, as that keeps the other away."""
+def test_unclaimed_time_costs_no_savings() -> None:
+    """Alone, time beyond the quantum is free. Beside a share without a claim the bank pays, as it keeps that away."""
     books = a_ledger(Q, (10_000, 0))
     books.run(0, Q + 500, contested=False, claimed=False)
     assert (books.account(Q).idle, books.account(Q).balance) == (500, 10_000)
@@ -52,7 +52,7 @@ def test_time_that_nobody_else_claims_costs_no_savings() -> None:
     assert (found.idle, found.borrowed, found.balance) == (500, 300, 9_700)
 
 
-def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
+def test_withheld_time_is_owed_and_not_saved() -> None:
     """With demand at the end of the period, as much as it waited stays quantum; the rest it did not want."""
     books = a_ledger()
     books.wait(80_000, 90_000)
@@ -83,7 +83,7 @@ def test_crumbs_wait_but_savings_do_not() -> None:
         assert books.claims(0) is claims
 
 
-def test_what_was_earned_on_loan_goes_back() -> None:
+def test_quantum_earned_on_loan_goes_back() -> None:
     """A share that shrinks keeps of its quantum what the rest of it earned; debts stay; growth gives nothing now."""
     books = a_ledger(20_001)
     books.resize(125, 250)
@@ -121,7 +121,7 @@ def test_a_change_of_hands_is_paid_back_once() -> None:
 
 
 @pytest.mark.parametrize(("deposit", "quantum", "balance"), [(0, -40, 0), (30, -10, 0), (40, 0, 0), (100, 0, 60)])
-def test_who_has_saved_loses_no_right_over_a_change_of_hands(deposit: int, quantum: int, balance: int) -> None:
+def test_bank_pays_for_a_change_of_hands(deposit: int, quantum: int, balance: int) -> None:
     """Its bank pays what the quantum has not; only what is left then is owed."""
     books = a_ledger(60, (deposit, 0))
     books.switch(100, 10)

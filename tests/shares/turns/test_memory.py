@@ -24,8 +24,8 @@ def test_processes_share_one_limit() -> None:
     assert (pool.used, pool.size("a"), pool.size("nobody")) == (10 * GIB, GIB, 0)
 
 
-def test_who_leaves_frees_all() -> None:
-    """Also twice, and one that was never there."""
+def test_process_that_leaves_frees_its_memory() -> None:
+    """Leaving twice, and leaving without having come, change nothing."""
     pool = Pool(GIB)
     pool.need("a", GIB)
     for _ in range(2):
@@ -34,7 +34,7 @@ def test_who_leaves_frees_all() -> None:
     assert "a" not in pool
 
 
-def test_what_a_process_has_is_believed_when_it_comes() -> None:
+def test_first_report_of_a_process_is_believed() -> None:
     """Nothing can be taken from it; everything more is refused until there is room."""
     pool = Pool(GIB)
     assert pool.need("a", 3 * GIB) == 3 * GIB
@@ -73,8 +73,8 @@ def test_growth_never_goes_above_the_limit(events: list[tuple[int, int]], limit:
 # --- by the driver's word ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_process_did_not_tell_is_taken_from_the_others() -> None:
-    """And back when it is freed. Processes that never told anything count, connected or not."""
+def test_unreported_memory_is_taken_from_the_others() -> None:
+    """They get it back when it is freed. Processes that never reported anything count, connected or not."""
     pool = Pool(10)
     pool.need("liar", 1)
     pool.need("other", 2)
@@ -91,8 +91,8 @@ def test_what_a_process_did_not_tell_is_taken_from_the_others() -> None:
     assert (pool.used, pool.untold) == (5, 0)
 
 
-def test_who_keeps_what_it_has_freed_can_use_it_again() -> None:
-    """As memory pools do: it counts while it is kept, once."""
+def test_process_can_reuse_memory_that_it_keeps() -> None:
+    """It counts while it is kept, once, as in memory pools."""
     pool = Pool(10)
     pool.need("pooled", 0)
     assert pool.need("pooled", 8) == 8
@@ -107,8 +107,8 @@ def test_who_keeps_what_it_has_freed_can_use_it_again() -> None:
     assert pool.need("pooled", 3) == 2
 
 
-def test_what_was_freed_since_the_driver_was_asked_is_free() -> None:
-    """Before the answer too, but not twice in a row: else one that tells more and less by turns would get it all."""
+def test_memory_freed_since_the_measurement_is_free() -> None:
+    """It is free before the answer too, but not twice in a row: reports that alternate would hide memory else."""
     pool = Pool(10)
     pool.need("a", 8)
     pool.measured({"a": MeasuredMemory(8, 8)}, 0)
@@ -177,8 +177,8 @@ def test_the_honest_are_never_offenders(events: list[tuple[str, str, int]], limi
 
 
 @given(EVENTS, st.integers(0, 12), st.integers(1, 20))
-def test_what_is_hidden_is_charged_after_two_looks(events: list[tuple[str, str, int]], limit: int, hidden: int) -> None:
-    """Whatever its processes tell meanwhile, also while the driver is asked; an arbiter that begins anew, too."""
+def test_hidden_memory_is_charged_after_two_scans(events: list[tuple[str, str, int]], limit: int, hidden: int) -> None:
+    """It is charged whatever its processes tell meanwhile, and also by an arbiter that begins anew."""
     pool, told = Pool(limit), Counter[str]()
     for name in NAMES:
         pool.need(name, 0)

@@ -36,13 +36,15 @@ INIT, SERVER, OTHER, KERNEL, AGENT, RANK = ((number, number * 10) for number in 
         "an earlier one of that pid",
     ],
 )
-def test_who_stands_for_a_program(line: tuple[tuple[int, int], ...], expected: tuple[int, int] | None) -> None:
-    """The child of the nearest server."""
+def test_child_of_the_nearest_server_stands_for_a_program(
+    line: tuple[tuple[int, int], ...], expected: tuple[int, int] | None
+) -> None:
+    """All below that child are one program."""
     assert program(line, {SERVER, OTHER}) == expected
 
 
-def test_what_is_below_no_server_is_one_program() -> None:
-    """It belongs to its pod: nothing tells what of it belongs together."""
+def test_processes_below_no_server_are_one_program() -> None:
+    """They belong to their pod: nothing tells which of them belong together."""
     assert is_on_several([(None, "0"), (None, "1")])
     assert is_on_several([(KERNEL, "0"), (AGENT, "01")])
     assert is_on_several([(KERNEL, "0"), (AGENT, "0"), (KERNEL, "1")])

@@ -95,8 +95,8 @@ def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
 
 @pytest.mark.parametrize("rested", [True, False])
 @pytest.mark.parametrize("shares", [(500, 500), (750, 250), (100, 200, 300, 400)])
-def test_nobody_waits_until_others_have_spent_what_they_saved(shares: Sequence[int], rested: bool) -> None:
-    """Training that waits for each result, after all have rested or all but one: each has its turns all the time."""
+def test_no_share_waits_until_others_have_spent_their_savings(shares: Sequence[int], rested: bool) -> None:
+    """Training that waits for each result has its turns all the time, after all have rested or all but one."""
     begin, end = 10 * SECOND, 30 * SECOND
     programs = {
         str(milli): SimulatedProgram(milli, ((begin if rested or number == 0 else 0, 21 * MS),), 2_500, again=200)
@@ -120,7 +120,7 @@ def test_a_bank_makes_bursts_wait_less() -> None:
     assert percentile(with_bank.times, 99) * 2 < percentile(without.times, 99)
 
 
-def test_time_that_nobody_claims_is_used() -> None:
+def test_unclaimed_time_is_used() -> None:
     """One hog of a tenth of a GPU has all of it, minus what others really use."""
     uses = Simulation({"hog": hog(100, 10), "notebook": notebook(500, 10)}, Timing(), handover=HANDOVER).run(
         10 * SECOND
@@ -157,8 +157,8 @@ END = 3 * SECOND
 
 @settings(max_examples=60)
 @given(st.data(), SHARES)
-def test_who_always_has_demand_gets_its_milli(data: st.DataObject, shares: list[int]) -> None:
-    """Over any window, whatever the others do: less at most what they had saved, and what cannot be interrupted."""
+def test_share_with_constant_demand_gets_its_milli(data: st.DataObject, shares: list[int]) -> None:
+    """Over any window it gets them, less what the others had saved and what cannot be interrupted."""
     timing = Timing(savings=data.draw(st.integers(0, 5)))
     steady, *others = shares
     programs = {"steady": hog(steady, 6, data.draw(KERNELS))}
@@ -177,7 +177,7 @@ def test_who_always_has_demand_gets_its_milli(data: st.DataObject, shares: list[
 
 @settings(max_examples=60)
 @given(st.data(), SHARES)
-def test_nobody_starves_and_nobody_runs_twice(data: st.DataObject, shares: list[int]) -> None:
+def test_no_job_starves_and_no_two_run_at_once(data: st.DataObject, shares: list[int]) -> None:
     """Every job begins in bounded time, however greedy the others are; the GPU does one thing at a time."""
     programs = {f"hog{number}": hog(milli, 6, data.draw(KERNELS)) for number, milli in enumerate(shares[1:])}
     programs["shy"] = SimulatedProgram(shares[0], ((data.draw(st.integers(0, 500 * MS)), 1 * MS),), 100, 1)
@@ -197,8 +197,8 @@ def timing_turns(milli: int) -> int:
 
 @pytest.mark.parametrize(("milli", "others"), [(500, (500,)), (100, (900,)), (900, (100,)), (250, (250, 250, 250))])
 @pytest.mark.parametrize("kernel", [250, 10_000])
-def test_who_lies_about_its_work_gains_next_to_nothing(milli: int, others: Sequence[int], kernel: int) -> None:
-    """That the GPU did nothing in its turns: half a hundredth of its share, where its neighbours tell the truth."""
+def test_false_report_of_work_gains_next_to_nothing(milli: int, others: Sequence[int], kernel: int) -> None:
+    """A share that reports no work gains half a hundredth, where its neighbours tell the truth."""
     found = []
     for lies in (False, True):
         liar = SimulatedProgram(milli, ((0, 120 * SECOND),), kernel, silent=True, lies=lies)

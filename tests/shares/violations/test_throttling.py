@@ -59,14 +59,14 @@ def test_a_limit_of_version_one(quota: str, period: int | None) -> None:
         (300, 40_000 * MS, MOST),
     ],
 )
-def test_what_is_excused(times: int, time: int, excuse: int) -> None:
-    """The time until it was heard, and what it was stopped since, at most by whole periods."""
+def test_throttled_time_is_excused(times: int, time: int, excuse: int) -> None:
+    """The time until it was heard, and for which it was stopped since, is excused, at most by whole periods."""
     before = {"g": Throttled(4, 1, PERIOD)}
     assert excused(before, {"g": Throttled(4 + times, 1 + time, PERIOD)}, 50 * MS) == excuse
 
 
-def test_who_was_never_stopped_has_no_excuse() -> None:
-    """But for the time until it was heard; without a limit not for that."""
+def test_share_that_was_never_throttled_has_no_excuse() -> None:
+    """Only the time until it was heard is excused; without a limit not even that."""
     none = {"g": Throttled(0, 0, PERIOD)}
     assert excused(none, none, 50 * MS) == 50 * MS
     assert excused(none, none, 10_000 * MS) == PERIOD, "it has said that it takes longer"

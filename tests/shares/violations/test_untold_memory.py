@@ -8,8 +8,8 @@ TOLERATED = MemoryScanned({"a": 256 * MIB})
 HOARDED = MemoryScanned({"a": 256 * MIB + 1})
 
 
-def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_why() -> None:
-    """Not if it frees it before, nor for a possible error; a comparison that sees less begins anew."""
+def test_memory_above_the_limit_in_three_scans_stops_the_share() -> None:
+    """Its user reads why; a possible error counts for nothing, and a scan that sees less begins anew."""
     world = World()
     assert [world.see(one, SECOND) for one in (HOARDED, HOARDED, TOLERATED, HOARDED, HOARDED)] == [()] * 5
     (stop,) = world.see(HOARDED, SECOND)
@@ -22,8 +22,8 @@ def test_who_holds_memory_above_its_limit_for_three_looks_is_stopped_and_told_wh
     assert [world.see(HOARDED, SECOND) for _ in range(4)] == [()] * 4  # a stopped process can free nothing
 
 
-def test_who_goes_on_with_it_loses_its_share() -> None:
-    """At as many offences as any."""
+def test_share_that_keeps_untold_memory_is_taken_away() -> None:
+    """It takes as many offences as any other."""
     world = World()
     taken: list[TakeAway] = []
     for _ in range(20):

@@ -69,8 +69,8 @@ def stop(*processes: ProcessId, why: str = KEPT) -> Stop:
 # --- late -------------------------------------------------------------------------------------------------------------
 
 
-def test_who_keeps_the_gpu_is_stopped_after_the_grace() -> None:
-    """Not a microsecond before, and the Jupyter server never."""
+def test_share_that_keeps_the_gpu_is_stopped_after_the_grace() -> None:
+    """It is stopped not a microsecond before, and the Jupyter server never."""
     world = World()
     assert world.see(Late("a", 5), after=50_000) == ()
     assert wake(world.state, PENALTIES) == 100_005
@@ -78,8 +78,8 @@ def test_who_keeps_the_gpu_is_stopped_after_the_grace() -> None:
     assert world.see(Tick(), after=1) == (stop(HOG),)
 
 
-def test_whom_a_cpu_limit_stopped_is_late_later() -> None:
-    """By as much as it was stopped; what is found later counts, too, and the next time it begins anew."""
+def test_throttled_share_is_late_later() -> None:
+    """It is late later by as much as it was stopped, also if that is found later; the next turn begins anew."""
     world = World()
     world.see(Late("a", 0), after=50_000)
     world.present = replace(world.present, throttled={"a": 90_000})
@@ -96,7 +96,7 @@ def test_whom_a_cpu_limit_stopped_is_late_later() -> None:
     assert world.see(Tick(), after=PENALTIES.grace) == (stop(HOG),)
 
 
-def test_who_gives_back_in_time_is_no_offender() -> None:
+def test_share_that_gives_back_in_time_is_no_offender() -> None:
     """A kernel cannot be interrupted. Nothing is remembered of it."""
     world = World()
     world.see(Late("a", 0))
@@ -114,7 +114,7 @@ def test_it_runs_again_in_its_turn() -> None:
     assert world.state["a"].strikes == 1
 
 
-def test_what_it_kept_before_its_turn_is_over_then() -> None:
+def test_lateness_ends_with_the_next_turn() -> None:
     """A stopped process cannot give back: that is done for it, and is no second offence."""
     world = World()
     world.late()
@@ -160,8 +160,8 @@ def test_old_offences_are_forgotten() -> None:
     assert world.state == {}
 
 
-def test_offences_of_what_is_never_stopped_count_too() -> None:
-    """There is no stop, but an end."""
+def test_offences_of_spared_processes_count() -> None:
+    """They are not stopped, but their share is taken away."""
     world = World(Present({"a": group(JUPYTER)}, group(JUPYTER)))
     assert world.late() == ()
     assert world.late() == ()
@@ -180,8 +180,8 @@ def foreign(amount: int, share: str = "a") -> UseScanned:
     return UseScanned({share: {HOG: amount - amount // 2, CHILD: amount // 2}}, 1_000_000)
 
 
-def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
-    """Seen several times in a row, and above what may be an error of measurement."""
+def test_process_that_uses_turns_of_others_is_stopped() -> None:
+    """It is when it was seen several times in a row, and above what may be an error of measurement."""
     world = World()
     assert [world.see(foreign(amount)) for amount in (50_001, 50_001, 50_000, 50_001, 50_001)] == [()] * 5
     assert world.see(foreign(50_001)) == (stop(HOG, why=AVOIDED),)
@@ -226,8 +226,8 @@ def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
     assert world.state["a"].strikes == 1
 
 
-def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
-    """Stopped between them, without a strike and without a word; those of its share that ask are let be."""
+def test_process_that_never_asks_is_kept_to_turns_for_a_while() -> None:
+    """It is stopped between them, without a strike and without a word; those of its share that ask are let be."""
     world = avoider()
     both = group(HOG, CHILD)
     for _ in range(20):
@@ -241,7 +241,7 @@ def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
     assert round(world.state["a"].strikes) == 2
 
 
-def test_whom_else_it_starts_is_kept_so_too() -> None:
+def test_children_of_an_avoider_are_kept_to_turns() -> None:
     """Processes seen meanwhile are stopped; not those that have ended, or must never be stopped."""
     world = avoider()
     world.see(UseScanned({"a": {OTHER: 100, JUPYTER: 100}}, SECOND))
@@ -268,8 +268,8 @@ def test_an_avoider_that_rests_is_let_be() -> None:
     assert world.see(foreign(900_000)) == ()
 
 
-def test_who_is_kept_to_turns_and_gets_none_runs_again() -> None:
-    """As after any stop, and as before the offence."""
+def test_avoider_without_a_turn_runs_again() -> None:
+    """It runs again as after any stop, and is as before the offence."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
@@ -288,8 +288,8 @@ def test_the_others_of_an_avoiders_share_can_be_late() -> None:
     assert world.see(TurnEnded("a", group(HOG))) == ()
 
 
-def test_nobody_is_kept_to_turns_where_the_administrator_does_not_want_that() -> None:
-    """A stop until the next turn, and no more."""
+def test_process_is_not_kept_to_turns_where_that_is_switched_off() -> None:
+    """It is stopped until the next turn, and no more."""
     world = avoider(replace(PENALTIES, kept=0))
     assert world.see(TurnEnded("a", group(HOG))) == ()
 
@@ -303,7 +303,7 @@ def test_an_avoider_is_free_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("milli", [100, 250, 500, 900])
-def test_the_drivers_few_samples_accuse_nobody(milli: int) -> None:
+def test_few_samples_of_the_driver_accuse_no_innocent_share(milli: int) -> None:
     """Hours of scans of shares that keep to their turns: the driver samples five times a second which process runs."""
     world, draw = World(), random.Random(milli)
     for _ in range(20_000):
@@ -312,8 +312,8 @@ def test_the_drivers_few_samples_accuse_nobody(milli: int) -> None:
 
 
 @pytest.mark.parametrize(("milli", "uses", "within"), [(500, 1000, 20), (250, 600, 30), (100, 1000, 8)])
-def test_who_asks_and_launches_on_another_way_as_well_is_found(milli: int, uses: int, within: int) -> None:
-    """After some seconds; a second time it begins anew."""
+def test_share_that_asks_and_avoids_the_gate_is_found(milli: int, uses: int, within: int) -> None:
+    """It takes some seconds; a second time it begins anew."""
     world, draw = World(), random.Random(milli)
     found = []
     for second in range(200):
@@ -339,8 +339,8 @@ def test_a_little_more_than_its_turns_is_found_in_minutes(more: int) -> None:
     raise AssertionError("it was never found")
 
 
-def test_what_is_seen_of_members_is_forgotten_with_a_stop() -> None:
-    """As work that was queued runs on."""
+def test_use_beyond_turns_is_forgotten_with_a_stop() -> None:
+    """Work that was queued before the stop runs on."""
     world = World()
     for _ in range(3):
         assert world.see(UseScanned({}, SECOND, {"a": 900_000}), SECOND) == ()
@@ -367,7 +367,7 @@ def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
         assert world.see(look) == ()
 
 
-def test_queued_work_of_who_is_stopped_is_no_offence() -> None:
+def test_queued_work_of_stopped_processes_is_no_offence() -> None:
     """A stop does not reach what the GPU has already."""
     world = World()
     world.late()
@@ -398,8 +398,8 @@ def test_a_process_that_comes_later_is_stopped_too() -> None:
     assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD)),)
 
 
-def test_what_must_not_be_stopped_runs_at_once() -> None:
-    """When that is known only afterwards."""
+def test_spared_process_runs_at_once() -> None:
+    """It does when that is known only afterwards."""
     world = World(Present({"a": group(HOG, CHILD)}))
     assert world.late() == (stop(HOG, CHILD),)
     world.present = replace(world.present, never=group(CHILD))
@@ -443,7 +443,7 @@ def test_after_a_restart_all_run_again() -> None:
     assert again.see(EnforcerStarted()) == ()
 
 
-def test_what_was_taken_away_is_taken_away_again() -> None:
+def test_taken_share_is_taken_again_after_a_restart() -> None:
     """The plugin may have ended before it did."""
     world = World(penalties=Penalties(grace=1_000, strikes=1))
     (order,) = world.late()
@@ -465,8 +465,8 @@ def test_what_was_taken_away_is_taken_away_again() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_file_that_says_nonsense(plain: Any) -> None:
-    """It is refused, whatever of it is wrong: a signal to the wrong process cannot be taken back."""
+def test_impossible_file_is_refused(plain: Any) -> None:
+    """It is, whatever of it is wrong: a signal to the wrong process cannot be taken back."""
     with pytest.raises(ValueError, match="not what was kept of offences"):
         from_plain(plain)
 
@@ -562,8 +562,8 @@ def _excused(world: World) -> None:
     world.present = replace(world.present, resting=frozenset({HOG}), excused=frozenset({"a"}))
 
 
-def test_who_is_stopped_by_its_user_is_excused_for_a_while() -> None:
-    """As it cannot give back; then its work runs on, and it is late as any. What its user stopped is left so."""
+def test_share_that_its_user_stopped_is_excused_for_a_while() -> None:
+    """It cannot give back; then its work runs on, and it is late as any. A process that its user stopped is left so."""
     world = World(Present({"a": frozenset({HOG, CHILD})}))
     _excused(world)
     assert not world.see(Late("a", 0), after=PENALTIES.grace)
