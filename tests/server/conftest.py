@@ -38,13 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def gpu_config() -> dict[str, Any]:
-    """Settings of the extension that a test module overrides to test others."""
+    """Return settings of the extension that a test module overrides to test others."""
     return {}
 
 
 @pytest.fixture
 def server_config() -> dict[str, Any]:
-    """Settings of the server that a test module overrides to test others."""
+    """Return settings of the server that a test module overrides to test others."""
     return {}
 
 
@@ -52,7 +52,7 @@ def server_config() -> dict[str, Any]:
 def jp_server_config(
     tmp_path: Path, gpu_config: dict[str, Any], server_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> Config:
-    """Overrides the fixture of pytest-jupyter: the extension on four simulated GPUs, soft mode."""
+    """Override the fixture of pytest-jupyter: the extension on four simulated GPUs, soft mode."""
     monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     gpu = {
         "simulated_gpus": GPUS,
@@ -67,7 +67,7 @@ def jp_server_config(
 
 @pytest.fixture
 def jp_serverapp(jp_serverapp: ServerApp, jp_asyncio_loop: asyncio.AbstractEventLoop) -> ServerApp:
-    """Adds to the fixture of pytest-jupyter: the pod is up, as it is when a server of the command line listens."""
+    """Add to the fixture of pytest-jupyter that the pod is up, as it is when a server of the command line listens."""
     (app,) = jp_serverapp.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(app, GpuExtension)
 
@@ -83,7 +83,7 @@ def jp_serverapp(jp_serverapp: ServerApp, jp_asyncio_loop: asyncio.AbstractEvent
 
 @pytest.fixture
 def extension(jp_serverapp: ServerApp) -> GpuExtension:
-    """The running extension."""
+    """Return the running extension."""
     (point,) = jp_serverapp.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(point, GpuExtension)
     return point
@@ -104,7 +104,7 @@ Fetch = Callable[..., Awaitable[HTTPResponse]]
 
 @pytest.fixture
 def call(jp_fetch: Fetch) -> Call:
-    """A REST call below our prefix; errors are answers too."""
+    """Make a REST call below our prefix; errors are answers too."""
 
     async def call(path: str, **kwargs: Any) -> Answer:
         method = kwargs.setdefault("method", "GET")
@@ -124,7 +124,7 @@ def call(jp_fetch: Fetch) -> Call:
 
 @pytest.fixture
 def put(call: Call) -> Call:
-    """``PUT request`` with a body: an object, or raw bytes."""
+    """Send ``PUT request`` with a body: an object, or raw bytes."""
 
     async def put(body: Any, **kwargs: Any) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -141,7 +141,7 @@ class Stream:
         self.socket = socket
 
     async def read(self) -> dict[str, Any] | None:
-        """The next message; ``None`` at the end."""
+        """Return the next message; ``None`` at the end."""
         text = await self.socket.read_message()
         if text is None:
             return None
@@ -150,14 +150,14 @@ class Stream:
         return message
 
     async def read_until(self, kind: str) -> dict[str, Any]:
-        """The next message of this type."""
+        """Return the next message of this type."""
         while (message := await self.read()) is not None:
             if message["type"] == kind:
                 return message
         raise AssertionError(f"the stream ended before a message of type {kind}")
 
     async def read_kinds(self, last: str) -> list[dict[str, Any]]:
-        """All messages up to the first of type ``last``; of views, which may come at any moment, only the first."""
+        """Return all messages up to the first of type ``last``; of views, which may come at any moment, one."""
         messages: list[dict[str, Any]] = []
         while not messages or messages[-1]["type"] != last:
             message = await self.read()

@@ -28,13 +28,13 @@ JSON = {"Content-Type": "application/json"}
 
 
 def asked(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the authorizer of this server was asked so far."""
+    """Return the questions that the authorizer of this server has been asked."""
     questions: list[tuple[str, str]] = settings.setdefault("asked_of_the_authorizer", [])
     return questions
 
 
 class Granting(Authorizer):
-    """An authorizer that allows some actions, and remembers what it was asked."""
+    """An authorizer that allows some actions, and records its questions."""
 
     granted: tuple[str, ...] = ()
 
@@ -45,13 +45,13 @@ class Granting(Authorizer):
 
 
 class Reader(Granting):
-    """May look, but not touch."""
+    """An authorizer that allows only reading."""
 
     granted = ("read",)
 
 
 class Spectator(Granting):
-    """May look and listen, but not touch."""
+    """An authorizer that allows reading and the stream."""
 
     granted = ("read", "execute")
 
@@ -61,15 +61,15 @@ class Spectator(Granting):
     "path", ["status", "sample", "usage", "doctor", "request", "leases/a", "stream", "nothing", ""]
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"])
-async def test_nobody_gets_in_without_being_known(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
-    """403 as JSON for every verb of every path; nothing tells what is there."""
+async def test_anonymous_request_is_refused(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
+    """Every verb of every path answers an unknown user 403 as JSON, and reveals nothing."""
     answer = await call(path, method=method, headers={**headers, **JSON})
     assert answer.code == 403
     assert method == "HEAD" or answer.body["reason"] == "NotPermitted"
 
 
 class TestOldDefault:
-    """A server that lets handlers without checks be reached by anybody, as servers do by default."""
+    """A server that lets anybody reach handlers without checks, as servers do by default."""
 
     @pytest.fixture
     def server_config(self) -> dict[str, Any]:
@@ -78,24 +78,24 @@ class TestOldDefault:
     @pytest.mark.parametrize(
         ("method", "path"), [("GET", "status"), ("PUT", "request"), ("GET", "x"), ("GET", "stream")]
     )
-    async def test_nobody_gets_in_there_either(self, call: Call, method: str, path: str) -> None:
-        """Our handlers have checks of their own."""
+    async def test_anonymous_request_is_refused(self, call: Call, method: str, path: str) -> None:
+        """Our handlers check the user themselves."""
         answer = await call(path, method=method, headers={**NOBODY, **JSON})
         assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
 
 
 @pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
-async def test_a_stranger_gets_no_stream(connect: Connect, headers: dict[str, str]) -> None:
-    """The handshake is refused."""
+async def test_anonymous_stream_is_refused(connect: Connect, headers: dict[str, str]) -> None:
+    """The handshake of an unknown user is refused."""
     with pytest.raises(HTTPClientError) as error:
         await connect(headers=headers)
     assert error.value.code == 403
 
 
-async def test_a_page_of_another_site_gets_no_stream(
+async def test_stream_of_another_site_is_refused(
     connect: Connect, jp_fetch: Fetch, jp_serverapp: ServerApp, jp_http_port: int
 ) -> None:
-    """Browsers send cookies along with a WebSocket of any page; so the page's origin is checked."""
+    """Browsers send cookies with a WebSocket of any page, so the page's origin is checked."""
     host = f"127.0.0.1:{jp_http_port}"  # as in the login: the cookie's name has it
     cookie = {**NOBODY, "Cookie": (await log_in(jp_fetch, jp_serverapp)).header, "Host": host}
     with pytest.raises(HTTPClientError) as error:
@@ -107,8 +107,8 @@ async def test_a_page_of_another_site_gets_no_stream(
     assert message["type"] == "view"
 
 
-async def test_a_page_of_another_site_gets_no_answer(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
-    """REST has the same check; with a token it is a program and no page, so send none but a cookie."""
+async def test_request_of_another_site_is_refused(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
+    """REST checks the origin too. With a token the client is a program and not a page, so only a cookie is sent."""
     cookie = await log_in(jp_fetch, jp_serverapp)
     answer = await call("status", headers={**NOBODY, "Cookie": cookie.header, "Origin": "https://elsewhere.example"})
     assert answer.code == 404
@@ -123,7 +123,7 @@ class Cookies:
 
 
 async def log_in(fetch: Fetch, app: ServerApp) -> Cookies:
-    """Through the real login page, as a browser does it."""
+    """Log in through the real login page, as a browser does."""
     jar: SimpleCookie = SimpleCookie()
     page = await fetch("login", headers=dict(NOBODY))
     for line in page.headers.get_list("Set-Cookie"):
@@ -145,12 +145,12 @@ async def log_in(fetch: Fetch, app: ServerApp) -> Cookies:
 
 
 async def put_with(call: Call, headers: dict[str, str]) -> Answer:
-    """A PUT as a browser with cookies sends it."""
+    """Send a PUT as a browser with cookies sends it."""
     return await call("request", method="PUT", body=b'{"gpus": 1}', headers={**NOBODY, **JSON, **headers})
 
 
-async def test_a_cookie_needs_the_xsrf_header(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
-    """A cookie alone may look; to change something the page must prove that it is ours."""
+async def test_cookie_needs_xsrf_header_to_write(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
+    """A cookie alone may read; to change something a page must send the XSRF header."""
     cookies = await log_in(jp_fetch, jp_serverapp)
     assert (await call("status", headers={**NOBODY, "Cookie": cookies.header})).code == 200
     bare = await put_with(call, {"Cookie": cookies.header})
@@ -170,21 +170,21 @@ class TestReader:
     def server_config(self) -> dict[str, Any]:
         return {"authorizer_class": Reader}
 
-    async def test_reads(self, call: Call, jp_serverapp: ServerApp) -> None:
+    async def test_get_is_allowed(self, call: Call, jp_serverapp: ServerApp) -> None:
         """GET is the action read, of the resource jupyter_gpu."""
         assert (await call("status")).code == 200
         assert asked(jp_serverapp.web_app.settings) == [("read", "jupyter_gpu")]
         assert (await call("sample")).code == 200
         assert asked(jp_serverapp.web_app.settings) == [("read", "jupyter_gpu")] * 2
 
-    async def test_does_not_write(self, put: Call, call: Call, jp_serverapp: ServerApp) -> None:
+    async def test_put_is_refused(self, put: Call, call: Call, jp_serverapp: ServerApp) -> None:
         """PUT is the action write; nothing is changed."""
         answer = await put({"gpus": 1})
         assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
         assert asked(jp_serverapp.web_app.settings) == [("write", "jupyter_gpu")]
         assert (await call("status")).body["requested"] is None
 
-    async def test_does_not_listen(self, connect: Connect, jp_serverapp: ServerApp) -> None:
+    async def test_stream_is_refused(self, connect: Connect, jp_serverapp: ServerApp) -> None:
         """The stream is the action execute."""
         with pytest.raises(HTTPClientError) as error:
             await connect()
@@ -199,8 +199,8 @@ class TestSpectator:
     def server_config(self) -> dict[str, Any]:
         return {"authorizer_class": Spectator}
 
-    async def test_listens(self, connect: Connect, put: Call) -> None:
-        """The stream is open to who may execute, though not to write."""
+    async def test_stream_is_allowed(self, connect: Connect, put: Call) -> None:
+        """A user with the right to execute may open the stream, though not write."""
         message = await (await connect()).read()
         assert message is not None
         assert message["type"] == "view"
@@ -215,7 +215,7 @@ def our_handlers(extension: GpuExtension) -> list[type[RequestHandler]]:
     return [found.meant() if issubclass(found, Later) else found for _, found in extension.handlers]
 
 
-async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtension) -> None:
+async def test_every_verb_is_authenticated_and_authorized(extension: GpuExtension) -> None:
     """A new verb must be decorated: both checks are found by what they wrap."""
     seen = 0
     for handler in our_handlers(extension):
@@ -236,10 +236,10 @@ async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtensio
     assert seen == 10
 
 
-def test_the_server_finds_no_handler_of_ours_without_checks(
+def test_server_inspection_finds_no_unchecked_handler(
     jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server's own inspection, made when access without a login is forbidden, names none of ours."""
+    """The server's own inspection, made when access without a login is forbidden, lists none of our handlers."""
     jp_configurable_serverapp(config=jp_server_config)
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert not [text for text in warned if "jupyter_gpu" in text or "jupyter-gpu" in text]

@@ -16,7 +16,7 @@ from .conftest import Call, Connect
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The lock of the records, held as another server of the machine holds it, but far too long."""
+    """Hold the lock of the records as another server of the machine does, but far too long."""
     descriptor = os.open(folder, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
@@ -26,7 +26,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 async def longest_pause(until: asyncio.Future[Any]) -> float:
-    """Seconds for which the event loop did not come round, until that is done."""
+    """Return the longest time in seconds for which the event loop did not run, until that is done."""
     longest, last = 0.0, time.monotonic()
     while not until.done():
         await asyncio.sleep(0.001)
@@ -35,10 +35,8 @@ async def longest_pause(until: asyncio.Future[Any]) -> float:
     return longest
 
 
-async def test_a_request_that_has_to_wait_makes_nobody_else_wait(
-    put: Call, call: Call, connect: Connect, tmp_path: Path
-) -> None:
-    """While it waits for the records, status is answered, streams open, and the loop comes round."""
+async def test_waiting_request_delays_no_other(put: Call, call: Call, connect: Connect, tmp_path: Path) -> None:
+    """While a request waits for the records, status is answered, streams open, and the event loop runs."""
     await put({"gpus": 1})
     with held(tmp_path / "gpu-state" / "pods"):
         waiting = asyncio.ensure_future(put({"gpus": 2}))
@@ -54,10 +52,8 @@ async def test_a_request_that_has_to_wait_makes_nobody_else_wait(
     assert await pause < 2  # as long as the lock was held, if it blocked
 
 
-async def test_a_request_that_waits_too_long_is_refused_and_leaves_nothing(
-    put: Call, call: Call, tmp_path: Path
-) -> None:
-    """503 with what to do; the wish before it stands."""
+async def test_request_that_waits_too_long_is_refused(put: Call, call: Call, tmp_path: Path) -> None:
+    """It answers 503 with what to do; the previous request stands."""
     await put({"gpus": 1})
     with held(tmp_path / "gpu-state" / "pods"):
         answer = await put({"gpus": 2}, request_timeout=60)
@@ -66,8 +62,8 @@ async def test_a_request_that_waits_too_long_is_refused_and_leaves_nothing(
     assert (await put({"gpus": 3})).body["amounts"]["attached"] == 3000
 
 
-async def test_200_requests_at_once_leave_the_loop_free(put: Call, call: Call) -> None:
-    """Others are answered while they are worked off."""
+async def test_200_concurrent_requests_leave_the_loop_free(put: Call, call: Call) -> None:
+    """Other requests are answered while they are processed."""
     flood = asyncio.ensure_future(asyncio.gather(*(put({"gpus": i % 3}, request_timeout=60) for i in range(200))))
     pause = asyncio.ensure_future(longest_pause(flood))
     assert (await call("status")).code == 200

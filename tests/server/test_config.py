@@ -31,7 +31,7 @@ OURS = (
 
 
 def configured(**settings: Any) -> GpuExtension:
-    """The extension with these settings, without a server."""
+    """Return the extension with these settings, without a server."""
     return GpuExtension(config=Config({"GpuExtension": settings}))
 
 
@@ -70,7 +70,7 @@ def test_every_setting_is_documented(name: str) -> None:
         ("priority", 10, "priority"),
     ],
 )
-def test_a_bad_setting_is_explained(name: str, value: object, words: str) -> None:
+def test_bad_setting_is_explained(name: str, value: object, words: str) -> None:
     """The message names the setting and what is wrong with it."""
     with pytest.raises(TraitError, match=words) as error:
         configured(**{name: value})
@@ -80,27 +80,27 @@ def test_a_bad_setting_is_explained(name: str, value: object, words: str) -> Non
 @pytest.mark.parametrize(
     ("limit", "text"), [("2", "2"), ("500m", "500m"), (1.5, "1.5"), (2, "2"), ("", ""), (" 2 ", "2")]
 )
-def test_a_limit_may_be_text_or_number(limit: object, text: str) -> None:
-    """People write both."""
+def test_limit_may_be_text_or_number(limit: object, text: str) -> None:
+    """Text and numbers give the same limit."""
     assert configured(limit=limit).limit == text
 
 
-def test_the_history_is_bounded() -> None:
+def test_history_is_bounded() -> None:
     """Whatever is configured, a server does not fill its memory with samples."""
     assert configured(history=300, sample_interval=1).points == 300
     assert configured(history=86_400, sample_interval=0.1).points == 864_000
     assert configured(history=0).points == 0
 
 
-def test_its_own_configuration_file() -> None:
-    """``jupyter_gpu_config.py``, beside those of the server."""
+def test_own_configuration_file_is_read() -> None:
+    """``jupyter_gpu_config.py`` is read beside the server's own files."""
     assert GpuExtension().config_file_name == "jupyter_gpu_config"
 
 
-def test_a_server_with_a_bad_setting_does_not_start(
+def test_server_with_a_bad_setting_does_not_start(
     jp_configurable_serverapp: Callable[..., ServerApp], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Started without the limit that was meant, it would give away what it must not."""
+    """Without the limit that was meant, it would give away too much."""
     config = Config({"ServerApp": {"jpserver_extensions": {"jupyter_gpu": True}}, "GpuExtension": {"limit": "two"}})
     with pytest.raises(SystemExit) as end:
         jp_configurable_serverapp(config=config)
@@ -108,10 +108,10 @@ def test_a_server_with_a_bad_setting_does_not_start(
     assert "'two' is not an amount of GPUs" in capsys.readouterr().err
 
 
-async def test_from_the_command_line(
+async def test_settings_are_read_from_the_command_line(
     jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config
 ) -> None:
-    """As the demo does it."""
+    """The demo sets them this way."""
     argv = ["--GpuExtension.limit=2", "--GpuExtension.fractions=0.5", "--GpuExtension.fractions=250m"]
     app = jp_configurable_serverapp(config=jp_server_config, argv=argv)
     (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
@@ -124,7 +124,7 @@ async def test_from_the_command_line(
 
 
 class Unstartable(LocalBackend):
-    """A backend that finds no way to work here."""
+    """A backend that cannot start here."""
 
     async def start(self) -> None:
         """See the base class."""
@@ -138,8 +138,8 @@ class TestUnavailable:
     def unstartable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(GpuExtension, "_make_backend", lambda self: Unstartable())
 
-    async def test_the_server_starts_and_says_why(self, call: Call, put: Call, connect: Connect) -> None:
-        """503 with the reason on every route; the stream says it and closes."""
+    async def test_server_starts_and_gives_the_reason(self, call: Call, put: Call, connect: Connect) -> None:
+        """Every route answers 503 with the reason; the stream sends it and closes."""
         status = await call("status")
         assert status.code == 503
         said = {
@@ -155,8 +155,8 @@ class TestUnavailable:
 
 
 @pytest.mark.root
-def test_a_server_that_must_guard_and_cannot_does_not_start(tmp_path: Path) -> None:
-    """Root without its capabilities: notebooks of that server could open any GPU, so there is no server."""
+def test_server_with_required_enforcement_does_not_start_without_rights(tmp_path: Path) -> None:
+    """Root without its capabilities cannot guard; notebooks of that server could open any GPU."""
     options = (*simulated(tmp_path), "--GpuExtension.enforcement=required")
     with (
         pytest.raises(RuntimeError, match=r"cannot guard the GPUs[^$]*'required', so the server does not start"),
@@ -174,8 +174,8 @@ class TestUnusableRecords:
         path.write_text("")
         return {"state_dir": str(path)}
 
-    async def test_nothing_is_granted_and_the_reason_is_told(self, call: Call, put: Call) -> None:
-        """The status works and has a condition that says why; a request is refused with 503."""
+    async def test_nothing_is_granted_and_the_status_gives_the_reason(self, call: Call, put: Call) -> None:
+        """The status has a condition with the reason; a request is refused with 503."""
         answer = await put({"gpus": 1})
         assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
         assert "a-file" in answer.body["message"]
@@ -185,13 +185,13 @@ class TestUnusableRecords:
         assert any("a-file" in condition["message"] for condition in status.body["conditions"])
 
 
-async def test_a_backend_that_breaks_is_no_secret(
+async def test_unforeseen_backend_error_is_reported(
     jp_configurable_serverapp: Callable[..., ServerApp],
     jp_server_config: Config,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An error that nobody foresaw: the server starts, the log has the traceback, clients a sentence."""
+    """The server starts, the log has the traceback, and clients get a message."""
 
     def broken(self: GpuExtension) -> Any:
         raise ZeroDivisionError("inside")
@@ -208,10 +208,8 @@ async def test_a_backend_that_breaks_is_no_secret(
     assert "inside" not in error.message.replace("inside the server", "")
 
 
-def test_our_provisioner_is_the_default_only_where_it_is_installed(
-    jp_serverapp: ServerApp, extension: GpuExtension
-) -> None:
-    """A kernel must never fail to start for want of it; and who chose another one keeps it."""
+def test_provisioner_is_the_default_only_if_installed(jp_serverapp: ServerApp, extension: GpuExtension) -> None:
+    """A kernel never fails to start because it is missing, and a provisioner that was configured is kept."""
     factory: Any = KernelProvisionerFactory.instance(parent=jp_serverapp)
     known = dict(factory.provisioners)
     try:
@@ -239,7 +237,7 @@ def test_our_provisioner_is_the_default_only_where_it_is_installed(
     ],
 )
 @pytest.mark.parametrize("first", ["the list of kernel specs", "a kernel"])
-def test_a_factory_that_is_made_later_has_our_provisioner_as_its_default(
+def test_later_factory_has_the_provisioner_as_default(
     jp_serverapp: ServerApp,
     extension: GpuExtension,
     monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +247,7 @@ def test_a_factory_that_is_made_later_has_our_provisioner_as_its_default(
     environment: str | None,
     after: str,
 ) -> None:
-    """The first use makes it; the start of the server does not, since it reads about everything that is installed."""
+    """The first use makes the factory, not the start of the server, as it reads about everything that is installed."""
     monkeypatch.setattr(provisioning, "_is_installed", lambda name: installed)
     if environment:
         monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", environment)
@@ -271,8 +269,8 @@ def test_a_factory_that_is_made_later_has_our_provisioner_as_its_default(
             section.default_provisioner_name = before
 
 
-def test_our_provisioner_is_found_where_it_is_installed() -> None:
-    """By its entry point; another name is not."""
+def test_installed_provisioner_is_found() -> None:
+    """It is found by its entry point; another name is not found."""
     assert provisioning._is_installed(PROVISIONER)
     assert not provisioning._is_installed("no-such-provisioner")
 
@@ -286,15 +284,15 @@ def test_our_provisioner_is_found_where_it_is_installed() -> None:
         ("kubernetes", False, "kubernetes"),
     ],
 )
-def test_where_gpus_come_from(wanted: str, slot: bool, expected: str) -> None:
-    """By itself a server asks the cluster where it has a slot, and only there; else one says so."""
+def test_backend_is_chosen_by_the_slot(wanted: str, slot: bool, expected: str) -> None:
+    """By default a server uses the cluster in a pod with a slot, and only there; a setting overrides that."""
     assert choose(wanted, {"JUPYTER_GPU_NODE_SOCKET": "/run/jupyter-gpu/node.sock"} if slot else {}) == expected
 
 
-async def test_a_server_outside_of_a_pod_says_why_it_cannot_ask_the_cluster(
+async def test_kubernetes_backend_outside_a_pod_gives_the_reason(
     jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It starts, and every question is answered with what is missing."""
+    """The server starts, and answers every question with what is missing."""
     monkeypatch.delenv("JUPYTER_GPU_NODE_SOCKET", raising=False)
     app = jp_configurable_serverapp(config=jp_server_config, argv=["--GpuExtension.backend=kubernetes"])
     (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
@@ -304,8 +302,8 @@ async def test_a_server_outside_of_a_pod_says_why_it_cannot_ask_the_cluster(
     assert "this container has no GPU slot" in error.message
 
 
-def test_the_kubernetes_client_is_loaded_only_where_it_is_used() -> None:
-    """It takes half a second, and a notebook on one machine has no use for it."""
+def test_kubernetes_client_is_loaded_only_if_used() -> None:
+    """Loading takes half a second, and one machine has no use for it."""
     code = "import sys, jupyter_gpu.server.app, jupyter_gpu.backends.local; print('kubernetes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -20,7 +20,7 @@ from .test_openapi import schema
 CLOSED = schema("Details", closed=True)
 
 
-async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extension: GpuExtension) -> None:
+async def test_details_have_limits_rates_and_memory_by_process(call: Call, put: Call, extension: GpuExtension) -> None:
     """The answer names this server's own processes that have a GPU open, and only counts and sums the others."""
     assert (await call("details")).body["gpus"] == {}
     view = (await put({"gpus": 1})).body
@@ -41,16 +41,18 @@ async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extensi
     assert "others" not in one
 
 
-async def test_the_sample_has_temperature_and_power(call: Call, put: Call) -> None:
-    """Figures that are cheap to ask come with every sample."""
+async def test_sample_has_temperature_and_power(call: Call, put: Call) -> None:
+    """Values that are cheap to read come with every sample."""
     await put({"gpus": 1})
     (load,) = (await call("sample")).body["gpus"].values()
     assert load["temperature"] > 0
     assert load["power"] > 0
 
 
-async def test_many_who_ask_cost_one_look(call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At one moment and within seconds."""
+async def test_concurrent_requests_share_one_measurement(
+    call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests at one moment, or within seconds, are answered by one measurement."""
     assert extension.serverapp is not None
     viewers = extension.serverapp.web_app.settings[VIEWERS]
     assert isinstance(viewers, Viewers)
@@ -69,8 +71,8 @@ async def test_many_who_ask_cost_one_look(call: Call, extension: GpuExtension, m
     assert answers[0].headers["Cache-Control"] == "no-store"
 
 
-async def test_what_fails_is_not_kept() -> None:
-    """The next who asks has another try; who goes away takes nothing from the others."""
+async def test_failed_measurement_is_not_kept() -> None:
+    """The next request measures again; a client that goes away takes nothing from the others."""
     outcomes = [RuntimeError("no"), 1, 2]
 
     async def take() -> object:

@@ -22,7 +22,7 @@ from .conftest import Call
 
 
 def view(version: int, generation: int = 0, wanted: int = 0, granted: int = 0, attached: int = 0) -> View:
-    """One line, one world: whole GPUs."""
+    """Return a view with whole GPUs."""
 
     def shares(count: int) -> tuple[GpuShare, ...]:
         return tuple(GpuShare(f"GPU-{i}", 1000) for i in range(count))
@@ -42,7 +42,7 @@ def view(version: int, generation: int = 0, wanted: int = 0, granted: int = 0, a
     )
 
 
-def test_a_resize_that_is_done_in_one_view() -> None:
+def test_resize_done_in_one_view_emits_one_event() -> None:
     """Its duration counts from the request, not from the view."""
     resizes = Resizes()
     assert resizes.see(view(1), 0.0) == []
@@ -54,7 +54,7 @@ def test_a_resize_that_is_done_in_one_view() -> None:
     assert resizes.see(view(3, 1, 2, 2, 2), 11.0) == []
 
 
-def test_a_resize_that_waits_in_line() -> None:
+def test_waiting_resize_ends_when_it_is_fulfilled() -> None:
     """It ends when the last GPU is attached; until then there is no event."""
     resizes = Resizes()
     resizes.see(view(1), 0.0)
@@ -66,8 +66,8 @@ def test_a_resize_that_waits_in_line() -> None:
     assert resizes.see(view(5, 1, 3, 3, 3), 7.0) == [Resize(0, 3000, 3000, None, 6.0)]
 
 
-def test_a_resize_that_is_superseded() -> None:
-    """It ends with what it had reached; the new one begins there."""
+def test_superseded_resize_ends_with_what_it_reached() -> None:
+    """The next one begins there."""
     resizes = Resizes()
     resizes.see(view(1), 0.0)
     resizes.see(view(2, 1, 3, 1, 1), 1.0)
@@ -77,7 +77,7 @@ def test_a_resize_that_is_superseded() -> None:
     ]
 
 
-def test_a_resize_that_is_refused_later() -> None:
+def test_later_refusal_is_the_reason_of_the_event() -> None:
     """The reason says why it is not what was asked for."""
     resizes = Resizes()
     resizes.see(view(1), 0.0)
@@ -85,24 +85,24 @@ def test_a_resize_that_is_refused_later() -> None:
     assert resizes.see(refused, 1.0) == [Resize(0, 0, 4000, "LimitExceeded", 0.0)]
 
 
-def test_an_older_view_is_ignored() -> None:
-    """Views may be looked at out of order; events may not."""
+def test_older_view_is_ignored() -> None:
+    """Views may be seen out of order; events may not."""
     resizes = Resizes()
     resizes.see(view(5, 1, 1, 1, 1), 0.0)
     assert resizes.see(view(4, 0), 1.0) == []
     assert resizes.see(view(5, 2, 1, 1, 1), 1.0) == []
 
 
-def test_what_an_earlier_server_was_asked_is_not_ours() -> None:
-    """The first view is where counting starts."""
+def test_request_of_an_earlier_server_emits_no_event() -> None:
+    """Counting starts with the first view."""
     assert Resizes().see(view(1, 7, 2, 1, 1), 0.0) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 4)), max_size=30))
-def test_each_generation_gives_at_most_one_event_and_all_but_the_last_give_one(
+def test_each_generation_but_the_last_emits_one_event(
     steps: list[tuple[int, int, int]],
 ) -> None:
-    """Whatever the sequence of views: no resize is told twice and none is forgotten."""
+    """Whatever the sequence of views, no resize is reported twice and none is forgotten."""
     resizes = Resizes()
     resizes.see(view(0), 0.0)
     generation, wanted, events = 0, 0, []
@@ -114,16 +114,16 @@ def test_each_generation_gives_at_most_one_event_and_all_but_the_last_give_one(
     assert all(event.duration >= 0 for event in events)
 
 
-def test_the_schema_describes_every_field() -> None:
-    """The schema and the class say the same."""
+def test_schema_describes_every_field() -> None:
+    """The schema and the class have the same fields."""
     schema = yaml.safe_load(SCHEMA.read_text())
     assert schema["$id"] == SCHEMA_ID
     assert list(schema["properties"]) == list(Resize._fields) == schema["required"]
     assert all(field["description"] and field["title"] for field in schema["properties"].values())
 
 
-async def test_the_server_emits_it(jp_serverapp: ServerApp, put: Call) -> None:
-    """Heard as any listener of the server's event bus hears it, validated against the schema."""
+async def test_server_emits_the_event(jp_serverapp: ServerApp, put: Call) -> None:
+    """A listener of the server's event bus receives it, validated against the schema."""
     heard: list[dict[str, Any]] = []
 
     async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ async def test_the_server_emits_it(jp_serverapp: ServerApp, put: Call) -> None:
     ]
 
 
-async def test_the_schema_refuses_what_is_not_an_event(jp_serverapp: ServerApp) -> None:
-    """A wrong event of ours would be an error, not a lie in a log."""
+async def test_schema_refuses_an_invalid_event(jp_serverapp: ServerApp) -> None:
+    """A wrong event would raise an error instead of being logged."""
     assert jp_serverapp.event_logger is not None
     with pytest.raises(Exception, match="old"):
         jp_serverapp.event_logger.schemas.get(SCHEMA_ID).validate({"old": -1})

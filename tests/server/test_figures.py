@@ -47,7 +47,7 @@ FULL = Figures(VIEW, SAMPLE, 12.5, 100.0, {"Done": 3, "Superseded": 1})
 
 
 def text(told: Figures) -> str:
-    """As it is scraped."""
+    """Return the figures as they are scraped."""
 
     class Collector:
         def collect(self) -> list[object]:
@@ -59,7 +59,7 @@ def text(told: Figures) -> str:
 
 
 def values(told: Figures) -> dict[str, float]:
-    """By name and labels."""
+    """Return the figures by name and labels."""
     found = {}
     for family in text_string_to_metric_families(text(told)):
         for sample in family.samples:
@@ -68,8 +68,8 @@ def values(told: Figures) -> dict[str, float]:
     return found
 
 
-def test_all_of_it() -> None:
-    """GPUs, seconds, bytes, ratios; each GPU by its index."""
+def test_figures_use_base_units_and_index_labels() -> None:
+    """Amounts are in GPUs, seconds, bytes and ratios; each GPU is labelled by its index."""
     found = values(FULL)
     phases = {name: found.pop(name) for name in tuple(found) if name.startswith("phase")}
     assert {name for name, value in phases.items() if value} == {"phase(Waiting)"}
@@ -107,16 +107,16 @@ def test_all_of_it() -> None:
     )
 
 
-def test_nothing_of_uuids_and_no_old_sample() -> None:
-    """A uuid is in no label; without a sample nothing is said of load and shares."""
+def test_figures_have_no_uuid_and_no_old_sample() -> None:
+    """No label contains a uuid; without a sample there are no figures of load and shares."""
     assert "GPU-" not in text(FULL)
     assert not re.search("server_(gpu|share|sample)_", text(replace(FULL, sample=None)))
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: prometheus) is not installed")
 @pytest.mark.parametrize("told", [FULL, Figures(VIEW)], ids=["full", "little"])
-def test_prometheus_finds_nothing_wrong(told: Figures) -> None:
-    """Its own tool reads it, and has nothing to say about names, units and help."""
+def test_promtool_finds_no_problem(told: Figures) -> None:
+    """Prometheus' own tool accepts names, units and help texts."""
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=text(told), check=False, capture_output=True, text=True
     )
@@ -125,7 +125,7 @@ def test_prometheus_finds_nothing_wrong(told: Figures) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100))))
 def test_waits_add_up(steps: list[tuple[bool, float]]) -> None:
-    """To the time in which it waited; a wait that lasts counts, and the sum never falls."""
+    """The sum counts a wait that is under way, and never falls."""
     waits, now, sum_, waiting = Waits(), 0.0, 0.0, False
     for after, passed in steps:
         before = waits.total(now)
@@ -140,8 +140,8 @@ def test_waits_add_up(steps: list[tuple[bool, float]]) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), min_size=7, max_size=7), min_size=1))
-def test_totals_fall_only_where_a_share_began_anew(counts: list[list[int]]) -> None:
-    """By more than half of what was counted; to look twice changes nothing."""
+def test_totals_fall_only_for_a_new_share(counts: list[list[int]]) -> None:
+    """A fall by more than half of the total is a new share; seeing the same twice changes nothing."""
     peaks, told, last = Peaks(), [0] * 7, 0
     for numbers in counts:
         use = replace(SHARE, **dict(zip(TOTALS, numbers, strict=True)))  # type: ignore[arg-type]
@@ -155,8 +155,8 @@ def test_totals_fall_only_where_a_share_began_anew(counts: list[list[int]]) -> N
         last = sum(numbers)
 
 
-def test_a_share_that_is_gone_is_forgotten() -> None:
-    """One of the same GPU later begins with its own totals."""
+def test_removed_share_is_forgotten() -> None:
+    """A later share of the same GPU begins with its own totals."""
     peaks = Peaks()
     peaks.see({"a": SHARE})
     assert peaks.see({}) == {}

@@ -34,7 +34,7 @@ HERE = this_process()
 
 @pytest.fixture
 def hold(call: Call) -> Call:
-    """``PUT leases/<key>``."""
+    """Send ``PUT leases/<key>``."""
 
     async def hold(key: str, milli: int, owner: Owner = HERE, **more: Any) -> Answer:
         body = {"milli": milli, "owner": owner.to_json(), **more}
@@ -44,7 +44,7 @@ def hold(call: Call) -> Call:
 
 
 async def given_back(call: Call, key: str, requested: int) -> None:
-    """Give a lease back, and wait for the wish without it: a busy server answers before it has written that."""
+    """Give a lease back, and wait for the request without it: a busy server answers before it has written that."""
     answer = await call(f"leases/{key}", method="DELETE")
     assert answer.code == 200
     async with asyncio.timeout(60):
@@ -52,8 +52,8 @@ async def given_back(call: Call, key: str, requested: int) -> None:
             answer = await call("status")
 
 
-async def test_a_lease(call: Call, put: Call, hold: Call) -> None:
-    """It raises the wish, code does not lower it, and its end does; the view tells."""
+async def test_lease_raises_the_request_until_it_ends(call: Call, put: Call, hold: Call) -> None:
+    """It raises the request, code does not lower it, and its end does; the view shows it."""
     await put({"gpus": 1, "memory": "1GiB"})
     answer = await hold("a", 2000)
     assert answer.code == 200
@@ -64,10 +64,10 @@ async def test_a_lease(call: Call, put: Call, hold: Call) -> None:
     assert (await call("leases/a", method="DELETE")).code == 200
 
 
-async def test_the_notice_names_the_notebooks_whose_blocks_hold_gpus(
+async def test_notice_names_the_notebooks_that_hold_leases(
     call: Call, hold: Call, connect: Connect, jp_fetch: Fetch, jp_serverapp: ServerApp
 ) -> None:
-    """Two of one name by path, a process by number; tabs hear when another one holds, though the wish stays."""
+    """Equal names are told apart by path, processes by number; tabs are updated even if the request stays."""
     owners = []
     for folder in ("one", "two"):
         body = {"path": f"{folder}/train.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}
@@ -95,13 +95,13 @@ async def test_the_notice_names_the_notebooks_whose_blocks_hold_gpus(
 
 
 def owner_of(pid: int) -> Owner:
-    """The process ``pid`` of this pid namespace."""
+    """Return process ``pid`` of this pid namespace as an owner."""
     started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return HERE._replace(pid=pid, started=started)
 
 
-async def test_what_is_refused_holds_nothing(call: Call, hold: Call) -> None:
-    """Too much, bad bodies, processes that nobody would notice the end of."""
+async def test_refused_lease_holds_nothing(call: Call, hold: Call) -> None:
+    """Too large amounts, bad bodies and processes whose end would not be noticed are refused."""
     ended = HERE._replace(started=HERE.started + 1)
     unseen = HERE._replace(namespace=1)
     for answer, code, reason in [
@@ -117,16 +117,16 @@ async def test_what_is_refused_holds_nothing(call: Call, hold: Call) -> None:
     assert (await call("status")).body["requested"] is None
 
 
-async def test_given_back_before_it_arrived(call: Call, hold: Call) -> None:
-    """Its client stopped waiting: it never begins."""
+async def test_lease_given_back_before_it_arrives_never_begins(call: Call, hold: Call) -> None:
+    """Its client has stopped waiting for it."""
     assert (await call("leases/a", method="DELETE")).code == 200
     answer = await hold("a", 1000)
     assert (answer.code, answer.body["details"]["field"]) == (400, "key")
     assert (await call("status")).body["amounts"]["requested"] == 0
 
 
-async def test_the_slider_overrules(call: Call, put: Call, hold: Call) -> None:
-    """Those that need more are over, and are told so; the others stay."""
+async def test_slider_overrules_larger_leases(call: Call, put: Call, hold: Call) -> None:
+    """Leases that need more are over, and their blocks learn it; the others stay."""
     await hold("a", 3000)
     await hold("b", 1000)
     assert (await put({"gpus": 1, "overrule": True})).body["amounts"]["requested"] == 1000
@@ -137,7 +137,7 @@ async def test_the_slider_overrules(call: Call, put: Call, hold: Call) -> None:
 
 
 @pytest.mark.root
-async def test_a_process_of_an_inner_pid_namespace(hold: Call, call: Call) -> None:
+async def test_owner_in_an_inner_pid_namespace_is_found(hold: Call, call: Call) -> None:
     """Its pid is another process here; it is found all the same, and its end is noticed."""
     code = (
         "from jupyter_gpu.kernel.blocks import owner; import json; "
@@ -174,8 +174,8 @@ class Kernels:
 
 
 @pytest.mark.parametrize("how", ["shutdown", "restart", "dead"])
-async def test_a_kernel_that_runs_elsewhere(how: str) -> None:
-    """Its process is not seen, so its manager tells of its end, and of nobody else's."""
+async def test_end_of_a_remote_kernel_is_noticed(how: str) -> None:
+    """The server does not see its process, so its manager reports its end, and only its own."""
     heard: list[Any] = []
     kernels = Kernels()
     ends = ProcessOwners(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
@@ -195,7 +195,7 @@ async def test_a_kernel_that_runs_elsewhere(how: str) -> None:
 
 
 class Fake:
-    """A backend that does what it is told, and fails when it is told."""
+    """A backend whose answers and failures the test sets."""
 
     def __init__(self, wish: Wish | None = None) -> None:
         self.requested = Requested(1, wish) if wish else None
@@ -262,8 +262,8 @@ async def reaches(backend: Fake, milli: int) -> None:
     raise AssertionError(backend.requested)
 
 
-async def test_giving_back_is_tried_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backend is away when a block ends: what it held is given back when it is there again."""
+async def test_giving_back_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the backend is away when a block ends, its GPUs are given back when the backend is there again."""
     monkeypatch.setattr(module, "RETRY", 0.01)
     backend = Fake(Wish(1000))
     leases, watched = desk(backend)
@@ -276,8 +276,8 @@ async def test_giving_back_is_tried_until_it_works(monkeypatch: pytest.MonkeyPat
     assert not backend.listeners
 
 
-async def test_a_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wish of before stands with its base; no lease is known, so what they held is given back."""
+async def test_restarted_server_falls_back_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier request stands with its base; no lease is known, so what leases held is given back."""
     backend = Fake(Wish(3000, memory=7, base=1000))
     leases, _ = desk(backend)
     await reaches(backend, 1000)
@@ -286,8 +286,8 @@ async def test_a_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> No
     leases.stop()
 
 
-async def test_another_server_of_the_cluster_wrote_the_wish() -> None:
-    """As `kubectl annotate` does: it has the last word, and the lease is over."""
+async def test_request_written_elsewhere_ends_the_lease() -> None:
+    """A request written by `kubectl annotate` wins, and the lease is over."""
     backend = Fake()
     leases, _ = desk(backend)
     await leases.begin(Lease("a", 2000, HERE))
@@ -299,8 +299,8 @@ async def test_another_server_of_the_cluster_wrote_the_wish() -> None:
     assert backend.requested.wish == Wish(1000)
 
 
-async def test_changed_between_the_answer_and_the_lease() -> None:
-    """Somebody else's request came right after: it is asked for once more."""
+async def test_lease_is_requested_again_after_a_concurrent_change() -> None:
+    """Another request came right after the answer."""
     backend = Fake()
     leases, _ = desk(backend)
     backend.between = lambda: backend.write(Wish(500))
@@ -309,8 +309,8 @@ async def test_changed_between_the_answer_and_the_lease() -> None:
     assert view.requested.wish == Wish(2000, base=500)
 
 
-async def test_given_back_while_it_begins() -> None:
-    """Its client was interrupted: it ends as if it had never been, and giving back waits for that."""
+async def test_lease_given_back_while_it_begins_is_over() -> None:
+    """Its client was interrupted: it ends as if it had never begun, and giving back waits for that."""
     backend = Fake()
     leases, _ = desk(backend)
     beginning = asyncio.ensure_future(leases.begin(Lease("a", 2000, HERE)))
@@ -321,8 +321,8 @@ async def test_given_back_while_it_begins() -> None:
         await beginning
 
 
-async def test_a_refused_lease_is_in_nobody_s_way() -> None:
-    """A lease that can never be granted is refused, and others go on."""
+async def test_refused_lease_does_not_affect_others() -> None:
+    """A lease that can never be granted is refused, and others continue."""
     backend = Fake()
     leases, watched = desk(backend)
     with pytest.raises(Infeasible):
@@ -333,8 +333,8 @@ async def test_a_refused_lease_is_in_nobody_s_way() -> None:
     assert watched.owners == frozenset()
 
 
-async def test_the_end_of_a_process_ends_all_its_leases() -> None:
-    """And nobody else's; one under way for it is over as well."""
+async def test_end_of_a_process_ends_all_its_leases() -> None:
+    """Leases of other processes stay; a lease of the process that is just beginning is over as well."""
     backend = Fake()
     leases, watched = desk(backend)
     other = HERE._replace(pid=1)
@@ -347,8 +347,8 @@ async def test_the_end_of_a_process_ends_all_its_leases() -> None:
     assert watched.owners == {other}
 
 
-async def test_there_is_an_end() -> None:
-    """A program that went wrong does not fill the server."""
+async def test_number_of_leases_is_limited() -> None:
+    """A faulty program does not fill the server."""
     leases, _ = desk(Fake())
     for number in range(MAX_LEASES):
         await leases.begin(Lease(str(number), 1, HERE))

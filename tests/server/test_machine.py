@@ -17,8 +17,8 @@ from .test_openapi import schema
 CLOSED = schema("Machine", closed=True)
 
 
-async def test_all_gpus_and_their_users(call: Call, put: Call, jp_root_dir: Path) -> None:
-    """This server first, with its folder; every GPU, its own or free."""
+async def test_machine_lists_all_gpus_and_their_servers(call: Call, put: Call, jp_root_dir: Path) -> None:
+    """This server comes first, with its folder; every GPU is listed, used or free."""
     await put({"gpus": 1.5})
     answer = await call("machine")
     assert answer.code == 200
@@ -31,10 +31,10 @@ async def test_all_gpus_and_their_users(call: Call, put: Call, jp_root_dir: Path
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_many_who_look_cost_one_look(
+async def test_concurrent_requests_share_one_reading(
     call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At one moment and within a second."""
+    """Requests at one moment, or within a second, are answered by one reading."""
     backend = extension._backend
     assert backend is not None
     take, taken = backend.machine, 0
@@ -50,15 +50,15 @@ async def test_many_who_look_cost_one_look(
 
 
 class TestNobody:
-    """Where the administrator shows it to nobody."""
+    """A server whose administrator shows the machine to nobody."""
 
     @pytest.fixture
     def gpu_config(self) -> dict[str, Any]:
         """Return the configuration of the extension."""
         return {"show_machine": "nobody"}
 
-    async def test_it_is_refused_and_pages_know(self, call: Call, extension: GpuExtension) -> None:
-        """With the name of the setting; the panel has no section then."""
+    async def test_request_is_refused_and_pages_know(self, call: Call, extension: GpuExtension) -> None:
+        """The refusal names the setting; the panel has no section then."""
         answer = await call("machine")
         assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
         assert "show_machine" in answer.body["message"]
@@ -67,13 +67,13 @@ class TestNobody:
 
 
 class TestOwn:
-    """Where users see their own servers alone."""
+    """A server whose users see only their own servers."""
 
     @pytest.fixture
     def gpu_config(self) -> dict[str, Any]:
         """Return the configuration of the extension."""
         return {"show_machine": "own"}
 
-    async def test_it_says_so(self, call: Call) -> None:
-        """In the answer."""
+    async def test_answer_says_so(self, call: Call) -> None:
+        """The answer has the setting."""
         assert (await call("machine")).body["shown"] == "own"

@@ -21,7 +21,7 @@ NAME = "jupyter_gpu_server_"
 
 
 async def scrape(fetch: Fetch) -> dict[str, dict[tuple[str, ...], float]]:
-    """By name, values by labels."""
+    """Return the scraped figures by name, with values by labels."""
     response = await fetch("metrics")
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(response.body.decode()):
@@ -31,7 +31,7 @@ async def scrape(fetch: Fetch) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 async def scrape_until(fetch: Fetch, name: str) -> dict[str, dict[tuple[str, ...], float]]:
-    """The first scrape that has that figure: each one has a sample taken for the next."""
+    """Return the first scrape that has that figure: each one has a sample taken for the next."""
     for _ in range(600):
         found = await scrape(fetch)
         if name in found:
@@ -40,8 +40,8 @@ async def scrape_until(fetch: Fetch, name: str) -> dict[str, dict[tuple[str, ...
     raise AssertionError(f"{name} is not among {sorted(found)}")
 
 
-async def test_they_follow_the_view(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
-    """Amounts and phase at once; how a resize ended is counted; the server's own figures are there as ever."""
+async def test_figures_follow_the_view(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
+    """Amounts and phase change at once, outcomes of resizes are counted, and the server's own figures stay."""
     found = await scrape(jp_fetch)
     assert found[f"{NAME}attached_gpus"] == {(): 0}
     assert found[f"{NAME}phase"][("Idle",)] == 1
@@ -54,8 +54,8 @@ async def test_they_follow_the_view(jp_fetch: Fetch, put: Call, extension: GpuEx
     assert "http_request_duration_seconds_count" in found
 
 
-async def test_a_scrape_waits_for_no_sample(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
-    """It has one taken for the next, where a GPU is attached; each GPU is called by its index."""
+async def test_scrape_does_not_wait_for_a_sample(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
+    """It triggers one for the next scrape if a GPU is attached; each GPU is labelled by its index."""
     await put({"gpus": 0})
     await scrape(jp_fetch)
     await asyncio.sleep(0.3)
@@ -72,10 +72,10 @@ async def test_a_scrape_waits_for_no_sample(jp_fetch: Fetch, put: Call, extensio
     assert f"{NAME}gpu_utilisation_ratio" not in await scrape(jp_fetch)
 
 
-async def test_our_errors_take_nothing_else_away(
+async def test_our_error_keeps_the_other_figures(
     jp_fetch: Fetch, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server's own figures are scraped all the same; the log says it once."""
+    """The server's own figures are still scraped; the log has the error once."""
 
     def broken(_: Any) -> Any:
         raise RuntimeError("no figures today")
@@ -90,16 +90,16 @@ async def test_our_errors_take_nothing_else_away(
     assert f"{NAME}attached_gpus" in await scrape(jp_fetch)
 
 
-async def test_what_is_old_is_not_told(jp_fetch: Fetch, put: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A figure of some minutes ago says nothing about now."""
+async def test_old_sample_is_left_out(jp_fetch: Fetch, put: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is some minutes old says nothing about now."""
     await put({"gpus": 1})
     await scrape_until(jp_fetch, f"{NAME}sample_timestamp_seconds")
     monkeypatch.setattr(scrapes, "OLD", -1.0)
     assert f"{NAME}sample_timestamp_seconds" not in await scrape(jp_fetch)
 
 
-async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtension) -> None:
-    """Another server of the process would tell everything twice else."""
+async def test_collector_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtension) -> None:
+    """Another server in the same process would report everything twice otherwise."""
     ours = extension._scrapes
     assert ours is not None
     assert ours in prometheus_client.REGISTRY._collector_to_names
@@ -109,7 +109,7 @@ async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtensi
     assert f"{NAME}attached_gpus" not in await scrape(jp_fetch)
 
 
-def test_nothing_is_loaded_for_it_when_a_server_starts() -> None:
+def test_start_loads_no_metrics_module() -> None:
     """Modules for figures, details and the list of servers are imported by the first request for them."""
     later = {
         f"jupyter_gpu.{name}"

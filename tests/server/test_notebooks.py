@@ -31,28 +31,28 @@ TERMINAL = Origin(terminal="1")
 TREE = {10: 1, 20: 10, 21: 20, 22: 21, 30: 10, 31: 30, 40: 1}
 
 
-def test_a_process_belongs_to_the_kernel_above_it() -> None:
-    """However deep, and the kernel itself too; the nearest one counts."""
+def test_process_belongs_to_the_nearest_kernel_above() -> None:
+    """The depth does not matter, and the kernel itself belongs to it too."""
     roots = {20: KERNEL, 30: TERMINAL}
     assert [origin_of(pid, roots, TREE.get) for pid in (20, 21, 22)] == [KERNEL] * 3
     assert origin_of(31, roots, TREE.get) == TERMINAL
     assert origin_of(22, {20: TERMINAL, 21: KERNEL}, TREE.get) == KERNEL
 
 
-def test_a_process_of_nobody() -> None:
-    """The server itself, a stranger, a process that is gone."""
+def test_unrelated_process_has_no_origin() -> None:
+    """The server itself, an unrelated process and one that has ended have none."""
     roots = {20: KERNEL}
     assert [origin_of(pid, roots, TREE.get) for pid in (10, 40, 1, 0, 999)] == [Origin()] * 5
 
 
 @given(st.dictionaries(st.integers(1, 20), st.integers(0, 20)), st.integers(0, 20))
-def test_the_walk_ends(parents: dict[int, int], pid: int) -> None:
-    """Even where reused pids make a circle."""
+def test_search_of_parents_ends(parents: dict[int, int], pid: int) -> None:
+    """It ends even if reused pids form a circle."""
     assert origin_of(pid, {21: KERNEL}, parents.get) == Origin()
 
 
-def test_the_parent_of_a_real_process() -> None:
-    """From /proc, whatever the process calls itself."""
+def test_parent_is_read_from_proc() -> None:
+    """The name that the process gives itself does not matter."""
     odd = "x) R 1 (y"
     code = f"import ctypes; ctypes.CDLL(None).prctl(15, {odd.encode()!r}); print('ready', flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -66,8 +66,8 @@ def test_the_parent_of_a_real_process() -> None:
     assert parent_of(child.pid) is None
 
 
-def test_names_are_put_beside_the_pids() -> None:
-    """Kernel and notebook, kernel alone, terminal, and nobody of ours."""
+def test_names_are_added_to_the_holders() -> None:
+    """A holder has kernel and notebook, the kernel alone, a terminal, or none of ours."""
     users = tuple(User(pid, "python") for pid in (1, 2, 3, 4))
     gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, users)
     before = replace(view(1), gpus=(gpu,))
@@ -87,7 +87,7 @@ def test_names_are_put_beside_the_pids() -> None:
 
 @pytest.fixture
 def gpu_path(put: Call) -> Callable[[], Any]:
-    """Ask for a GPU; the path of its device."""
+    """Ask for a GPU, and return the path of its device."""
 
     async def path() -> str:
         view = (await put({"gpus": 1})).body
@@ -98,7 +98,7 @@ def gpu_path(put: Call) -> Callable[[], Any]:
 
 
 async def users_seen(connect: Connect) -> AsyncIterator[list[dict[str, Any]]]:
-    """Yield the users of the first GPU, each time that the panel hears of it."""
+    """Yield the users of the first GPU, for each view that the panel gets."""
     stream = await connect()
     while (message := await stream.read()) is not None:
         if message["type"] == "view" and message["view"]["gpus"]:
@@ -118,10 +118,10 @@ async def run_in_kernel(app: ServerApp, kernel_id: str, code: str) -> None:
         client.stop_channels()
 
 
-async def test_the_panel_names_the_notebook_whose_kernel_has_the_gpu_open(
+async def test_panel_names_the_notebook_that_has_the_gpu_open(
     jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
 ) -> None:
-    """A real kernel, and a process that it starts, which both open the device."""
+    """A real kernel and a process that it starts both open the device."""
     path = await gpu_path()
     body = {"path": "work/analysis.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}
     session = json.loads((await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))).body)
@@ -140,10 +140,10 @@ child = subprocess.Popen([sys.executable, "-c", "held = open({path!r}); input()"
     await run_in_kernel(jp_serverapp, kernel_id, "child.communicate(b'x'); held.close()")
 
 
-async def test_two_notebooks_of_one_name_are_told_apart(
+async def test_notebooks_of_one_name_are_distinguished_by_path(
     jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
 ) -> None:
-    """By as much of their paths as it takes, in the sentence too; both have the GPU open when it is given back."""
+    """The sentence uses the same labels; both notebooks have the GPU open when it is given back."""
     path = await gpu_path()
     kernels = []
     for folder in ("one", "two"):
@@ -160,10 +160,10 @@ async def test_two_notebooks_of_one_name_are_told_apart(
     }
 
 
-async def test_the_panel_names_the_terminal(
+async def test_panel_names_the_terminal_that_has_the_gpu_open(
     jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
 ) -> None:
-    """A real terminal whose shell has the device open."""
+    """The shell of a real terminal has the device open."""
     path = await gpu_path()
     name = json.loads((await jp_fetch("api", "terminals", method="POST", body="")).body)["name"]
     jp_serverapp.web_app.settings["terminal_manager"].terminals[name].ptyproc.write(f"exec 9<{path}\n")
@@ -175,10 +175,10 @@ async def test_the_panel_names_the_terminal(
     await jp_fetch("api", "terminals", name, method="DELETE")
 
 
-async def test_sessions_that_cannot_be_listed_cost_only_the_name(
+async def test_failing_session_list_costs_only_the_name(
     extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The view goes out all the same."""
+    """The view is sent all the same."""
     assert extension._viewers is not None
     notebooks = extension._viewers._notebooks
 

@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def schema(name: str, *, closed: bool = False) -> Draft202012Validator:
-    """Validator of one of the schemas; ``closed``: fields that are not described are errors."""
+    """Return a validator of one of the schemas; ``closed``: fields that are not described are errors."""
     components = json.loads(json.dumps(SPEC["components"]))
     if closed:
         for item in walk(components["schemas"]):
@@ -38,7 +38,7 @@ def schema(name: str, *, closed: bool = False) -> Draft202012Validator:
 
 
 def walk(value: Any) -> list[dict[str, Any]]:
-    """All objects inside ``value``."""
+    """Yield all objects inside ``value``."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
     found = [item for child in inner for item in walk(child)]
     return [value, *found] if isinstance(value, dict) else found
@@ -48,13 +48,13 @@ VIEW = schema("View", closed=True)
 ERROR = schema("Error", closed=True)
 
 
-def test_it_is_openapi() -> None:
+def test_document_is_valid_openapi() -> None:
     """The whole text is valid."""
     validate(SPEC)
 
 
-async def test_it_describes_every_route_and_verb(extension: GpuExtension) -> None:
-    """No more and no less than there is."""
+async def test_every_route_and_verb_is_described(extension: GpuExtension) -> None:
+    """The document has exactly the routes that exist."""
     prefix = "/jupyter-gpu/api/v1"
     real = {
         re.sub(r"\(.*\)", "{key}", pattern.removeprefix(prefix)): {verb for verb in VERBS if verb in vars(handler)}
@@ -65,15 +65,15 @@ async def test_it_describes_every_route_and_verb(extension: GpuExtension) -> Non
     assert StreamHandler in [handler for _, handler in extension.handlers]
 
 
-def test_it_knows_every_reason() -> None:
-    """A new error needs its word in the API's description."""
+def test_every_reason_is_described() -> None:
+    """A new error must be added to the API's description."""
     described = SPEC["components"]["schemas"]["Error"]["properties"]["reason"]["enum"]
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     assert {cls.reason for cls in classes if issubclass(cls, errors.GpuError)} == set(described)
 
 
-async def test_views_of_the_real_server(call: Call, put: Call) -> None:
-    """Every field of every answer is described, and is what it is said to be."""
+async def test_views_match_the_schema(call: Call, put: Call) -> None:
+    """Every field of a real server's views is described, with its type."""
     VIEW.validate((await call("status")).body)
     for body in [{"gpus": 2}, {"gpus": 0.5}, {"milli": 1000, "each": 500, "priority": 3}, {"gpus": 0}]:
         answer = await put(body)
@@ -81,7 +81,7 @@ async def test_views_of_the_real_server(call: Call, put: Call) -> None:
         VIEW.validate(answer.body)
 
 
-async def test_errors_of_the_real_server(call: Call, put: Call) -> None:
+async def test_errors_match_the_schema(call: Call, put: Call) -> None:
     """Each status code that a verb can answer with is described for it."""
     answers = [
         ("/request", "put", await put({"gpus": -1})),
@@ -100,8 +100,8 @@ async def test_errors_of_the_real_server(call: Call, put: Call) -> None:
         ERROR.validate(answer.body)
 
 
-async def test_messages_of_the_real_stream(connect: Connect, put: Call) -> None:
-    """All three kinds, and the error."""
+async def test_stream_messages_match_the_schema(connect: Connect, put: Call) -> None:
+    """All three kinds and the error are described."""
     await put({"gpus": 2})
     stream = await connect()
     validator = schema("ServerMessage", closed=True)
@@ -116,8 +116,8 @@ async def test_messages_of_the_real_stream(connect: Connect, put: Call) -> None:
 @pytest.mark.parametrize(
     "example", SPEC["paths"]["/request"]["put"]["requestBody"]["content"]["application/json"]["examples"].values()
 )
-def test_its_examples_are_accepted(example: dict[str, Any]) -> None:
-    """By the schema and by the server's own parser."""
+def test_examples_are_accepted(example: dict[str, Any]) -> None:
+    """The schema and the server's own parser accept them."""
     schema("Wish").validate(example["value"])
     decode_request(json.dumps(example["value"]).encode())
 
@@ -135,8 +135,8 @@ BEYOND_A_SCHEMA = {
 
 
 @pytest.mark.parametrize("case", json.loads((GOLDEN / "wishes.json").read_text()), ids=lambda case: case["name"])
-def test_the_schema_and_the_server_accept_the_same(case: dict[str, Any]) -> None:
-    """On all golden wishes; what a schema cannot say is listed."""
+def test_schema_and_server_accept_the_same_requests(case: dict[str, Any]) -> None:
+    """They agree on all golden requests; what a schema cannot express is listed."""
     try:
         body = strict.loads(case["body"], MAX_REQUEST_BYTES)
     except strict.FieldError:
@@ -148,15 +148,15 @@ def test_the_schema_and_the_server_accept_the_same(case: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("case", json.loads((GOLDEN / "views.json").read_text()), ids=lambda case: case["name"])
-def test_golden_views_are_described(case: dict[str, Any]) -> None:
-    """All the states that a test of one server does not reach."""
+def test_golden_views_match_the_schema(case: dict[str, Any]) -> None:
+    """They cover all states that a test of one server does not reach."""
     validator = schema("View") if "newer version" in case["name"] else VIEW
     validator.validate({**case["view"], "sentence": "x"})
 
 
 @pytest.mark.parametrize("case", json.loads((GOLDEN / "samples.json").read_text()), ids=lambda case: case["name"])
-def test_golden_samples_are_described(case: dict[str, Any]) -> None:
-    """With all fields of a time share."""
+def test_golden_samples_match_the_schema(case: dict[str, Any]) -> None:
+    """They have all fields of a time share."""
     schema("Sample", closed=True).validate(case["sample"])
 
 
@@ -165,35 +165,35 @@ BEYOND_THE_SAMPLE = {"a share under another GPU"}
 
 
 @pytest.mark.parametrize("case", json.loads((GOLDEN / "bad_samples.json").read_text()), ids=lambda case: case["name"])
-def test_bad_golden_samples_are_not(case: dict[str, Any]) -> None:
-    """The schema is as strict as the readers, but for what it cannot say."""
+def test_bad_golden_samples_violate_the_schema(case: dict[str, Any]) -> None:
+    """The schema is as strict as the readers, except for what it cannot express."""
     assert schema("Sample").is_valid(case["sample"]) == (case["name"] in BEYOND_THE_SAMPLE)
 
 
-async def test_facts_of_the_real_server(call: Call) -> None:
-    """Every field of what the doctor asks for is described, and read back."""
+async def test_doctor_facts_match_the_schema(call: Call) -> None:
+    """Every field that the doctor asks for is described, and read back."""
     answer = await call("doctor")
     schema("Facts", closed=True).validate(answer.body)
     assert json.loads(json.dumps(Facts.from_json(answer.body).to_json())) == answer.body
 
 
-async def test_usage_of_the_real_server(call: Call, put: Call) -> None:
-    """Every field of what was used is described."""
+async def test_usage_matches_the_schema(call: Call, put: Call) -> None:
+    """Every field of the usage is described."""
     await put({"gpus": 1})
     answer = await call("usage")
     schema("Usage", closed=True).validate(answer.body)
     assert len(answer.body["gpus"]) == 1
 
 
-async def test_samples_of_the_real_server(call: Call) -> None:
-    """GET sample, as gpu.usage() asks for it."""
+async def test_samples_match_the_schema(call: Call) -> None:
+    """GET sample answers as gpu.usage() expects."""
     answer = await call("sample")
     assert answer.code == 200
     schema("Sample", closed=True).validate(answer.body)
 
 
-def test_what_the_client_may_say() -> None:
-    """The stream's only message."""
+def test_client_message_matches_the_schema() -> None:
+    """It is the stream's only message from the client."""
     validator = schema("ClientMessage")
     assert validator.is_valid({"type": "samples", "on": True})
     assert not validator.is_valid({"type": "samples", "on": 1})

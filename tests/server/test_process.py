@@ -23,7 +23,7 @@ def can_open(path):
 
 
 def ask(kernel: Any, expression: str) -> str:
-    """The value of a text expression in the kernel."""
+    """Return the value of a text expression in the kernel."""
     reply = kernel.execute_interactive("", user_expressions={"x": expression}, output_hook=lambda _: None, timeout=30)
     value = reply["content"]["user_expressions"]["x"]
     assert value["status"] == "ok", value
@@ -31,8 +31,8 @@ def ask(kernel: Any, expression: str) -> str:
 
 
 @pytest.mark.root
-def test_a_running_kernel_can_open_what_it_was_given_and_no_more(tmp_path: Path) -> None:
-    """The same kernel process, with its variables, before and after each resize."""
+def test_running_kernel_opens_only_granted_gpus(tmp_path: Path) -> None:
+    """It is the same kernel process, with its variables, before and after each resize."""
     with Server(tmp_path, *simulated(tmp_path)) as server:
         view = server.call("PUT", f"{API}/request", {"gpus": 2})
         assert view["mode"] == "enforced"
@@ -57,7 +57,7 @@ def test_a_running_kernel_can_open_what_it_was_given_and_no_more(tmp_path: Path)
 
 @pytest.mark.root
 def test_no_request_is_answered_before_the_server_is_guarded(tmp_path: Path) -> None:
-    """It starts while the system moves it into its control group; at its first answer it is there."""
+    """The server starts while the system moves it into its control group; at its first answer it is there."""
     for turn in range(5):
         with Server(tmp_path / str(turn), *simulated(tmp_path)) as server:
             groups = Path(f"/proc/{server.process.pid}/cgroup").read_text()
@@ -65,7 +65,7 @@ def test_no_request_is_answered_before_the_server_is_guarded(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", ["soft", pytest.param("required", marks=pytest.mark.root)])
-def test_a_server_that_ends_gives_everything_back(tmp_path: Path, mode: str) -> None:
+def test_ending_server_gives_everything_back(tmp_path: Path, mode: str) -> None:
     """Its kernel holds a GPU open until the end; then the next server can have all of them at once."""
     with Server(tmp_path, *simulated(tmp_path), f"--GpuExtension.enforcement={mode}") as server:
         path = server.call("PUT", f"{API}/request", {"gpus": 1})["gpus"][0]["path"]

@@ -13,8 +13,8 @@ from jupyter_gpu.server.app import GpuExtension
 from .conftest import GPUS, Call
 
 
-async def test_a_wish_is_granted_and_answered_with_the_view(put: Call, call: Call) -> None:
-    """The answer is the view after the wish, the same as status gives then."""
+async def test_granted_request_answers_with_the_view(put: Call, call: Call) -> None:
+    """The answer is the view after the request, the same that status returns then."""
     answer = await put({"gpus": 2})
     assert answer.code == 200
     assert answer.body["amounts"] == {"requested": 2000, "allocated": 2000, "attached": 2000, "draining": 0}
@@ -52,8 +52,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
-async def test_a_bad_body_changes_nothing_and_is_explained(put: Call, call: Call, body: bytes) -> None:
-    """400 with a reason, a sentence and the field; the view stays what it was."""
+async def test_bad_body_is_explained_and_changes_nothing(put: Call, call: Call, body: bytes) -> None:
+    """The answer is 400 with a reason, a message and the field; the view stays the same."""
     before = (await call("status")).body
     answer = await put(body)
     assert answer.code == 400
@@ -64,15 +64,15 @@ async def test_a_bad_body_changes_nothing_and_is_explained(put: Call, call: Call
     assert (await call("status")).body == before
 
 
-async def test_more_than_the_limit_is_refused(put: Call, call: Call) -> None:
-    """422 with the figures; nothing is recorded."""
+async def test_request_above_the_limit_is_refused(put: Call, call: Call) -> None:
+    """The answer is 422 with the amounts; nothing is recorded."""
     answer = await put({"gpus": GPUS + 1})
     assert (answer.code, answer.body["reason"]) in [(422, "LimitExceeded"), (422, "Infeasible")]
     assert (await call("status")).body["requested"] is None
 
 
-async def test_a_stale_generation_is_refused(put: Call) -> None:
-    """409 with the current generation, so that the client can look again."""
+async def test_stale_generation_is_refused(put: Call) -> None:
+    """The answer is 409 with the current generation, so that the client can read it again."""
     first = (await put({"gpus": 1})).body["requested"]["generation"]
     assert (await put({"gpus": 2, "generation": first})).code == 200
     answer = await put({"gpus": 3, "generation": first})
@@ -81,27 +81,27 @@ async def test_a_stale_generation_is_refused(put: Call) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_only_json_is_read(put: Call, kind: str) -> None:
-    """415: a form of another site can send these without asking, but never JSON."""
+async def test_other_content_type_is_refused(put: Call, kind: str) -> None:
+    """The answer is 415: a form of another site can send these without asking, but never JSON."""
     answer = await put({"gpus": 1}, headers={"Content-Type": kind})
     assert (answer.code, answer.body["reason"]) == (415, "InvalidRequest")
 
 
-async def test_a_charset_beside_the_content_type_is_fine(put: Call) -> None:
-    """A body as many clients send it is accepted."""
+async def test_charset_in_the_content_type_is_accepted(put: Call) -> None:
+    """Many clients send one."""
     assert (await put({"gpus": 1}, headers={"Content-Type": "Application/JSON; charset=utf-8"})).code == 200
 
 
-async def test_a_body_at_the_limit_is_read_and_one_above_is_not(put: Call) -> None:
-    """The limit is exact."""
+async def test_body_size_limit_is_exact(put: Call) -> None:
+    """A body at the limit is read, one above is not."""
     body = json.dumps({"gpus": 1}).encode()
     assert (await put(body.ljust(MAX_REQUEST_BYTES))).code == 200
     answer = await put(body.ljust(MAX_REQUEST_BYTES + 1))
     assert (answer.code, answer.body["reason"]) == (413, "TooLarge")
 
 
-async def test_200_requests_at_once_are_all_answered(put: Call, call: Call) -> None:
-    """Each is decided, the last generation is what holds, and nothing is lost."""
+async def test_200_concurrent_requests_are_all_answered(put: Call, call: Call) -> None:
+    """Each is decided, the last generation holds, and nothing is lost."""
     answers = await asyncio.gather(*(put({"gpus": i % (GPUS + 1)}, request_timeout=60) for i in range(200)))
     assert {answer.code for answer in answers} == {200}
     last = max((answer.body for answer in answers), key=lambda body: body["requested"]["generation"])
@@ -110,6 +110,6 @@ async def test_200_requests_at_once_are_all_answered(put: Call, call: Call) -> N
     assert now["amounts"]["attached"] == now["amounts"]["requested"]
 
 
-async def test_the_extension_is_configured(extension: GpuExtension) -> None:
+async def test_fixture_settings_reach_the_extension(extension: GpuExtension) -> None:
     """The settings of the fixtures arrive."""
     assert extension.simulated_gpus == GPUS

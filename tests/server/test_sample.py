@@ -19,13 +19,13 @@ from .conftest import Call, Connect
 
 @pytest.fixture
 def gpu_config() -> dict[str, Any]:
-    """So long between two samples that nothing here sees a second one by chance."""
+    """Set an interval between samples that is so long that no second one is taken by chance."""
     return {"sample_interval": 600.0, "history": 6000.0}
 
 
 @pytest.fixture
 def viewers(extension: GpuExtension) -> Viewers:
-    """Return what the server shows."""
+    """Return the running viewers."""
     assert extension.serverapp is not None
     found = extension.serverapp.web_app.settings[VIEWERS]
     assert isinstance(found, Viewers)
@@ -33,7 +33,7 @@ def viewers(extension: GpuExtension) -> Viewers:
 
 
 class Backend:
-    """Counts the samples of the real one, and lets them fail or have shares."""
+    """A counter of the real backend's samples, which can fail or have shares."""
 
     def __init__(self, sample: Callable[[], Awaitable[Sample]]) -> None:
         self._sample = sample
@@ -50,14 +50,14 @@ class Backend:
 
 @pytest.fixture
 def backend(viewers: Viewers, monkeypatch: pytest.MonkeyPatch) -> Backend:
-    """In place of the real one's samples."""
+    """Replace the samples of the real backend."""
     counted = Backend(viewers.backend.sample)
     monkeypatch.setattr(viewers.backend, "sample", counted.sample)
     return counted
 
 
-async def test_it_has_the_shares(call: Call, backend: Backend) -> None:
-    """As the backend knows them."""
+async def test_sample_has_the_shares(call: Call, backend: Backend) -> None:
+    """They are the backend's."""
     answer = await call("sample")
     assert answer.code == 200
     assert answer.body["shares"] == {SHARE.uuid: SHARE.to_json()}
@@ -65,8 +65,8 @@ async def test_it_has_the_shares(call: Call, backend: Backend) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_many_who_ask_cost_one_sample(call: Call, backend: Backend, connect: Connect) -> None:
-    """At one moment and within the interval; a panel that opens then sees the same."""
+async def test_concurrent_requests_share_one_sample(call: Call, backend: Backend, connect: Connect) -> None:
+    """Requests at one moment and within the interval get one sample; a panel that opens then shows the same."""
     answers = await asyncio.gather(*(call("sample") for _ in range(5)))
     answers.append(await call("sample"))
     assert backend.taken == 1
@@ -75,8 +75,8 @@ async def test_many_who_ask_cost_one_sample(call: Call, backend: Backend, connec
     assert [point["time"] for point in history["points"]] == [answers[0].body["time"]]
 
 
-async def test_after_the_interval_a_new_one_is_taken(call: Call, backend: Backend, viewers: Viewers) -> None:
-    """Also while a panel looks, whose next sample then comes an interval after this one."""
+async def test_new_sample_is_taken_after_the_interval(call: Call, backend: Backend, viewers: Viewers) -> None:
+    """The same holds while a panel looks; its next sample then comes an interval later."""
     await call("sample")
     viewers.sampler.interval = 0.0
     first, second = await call("sample"), await call("sample")
@@ -84,8 +84,10 @@ async def test_after_the_interval_a_new_one_is_taken(call: Call, backend: Backen
     assert first.body["time"] < second.body["time"]
 
 
-async def test_while_a_panel_looks(call: Call, backend: Backend, connect: Connect, viewers: Viewers) -> None:
-    """It is shown what was taken for others, and its own timer begins anew."""
+async def test_requested_sample_is_shown_to_an_open_panel(
+    call: Call, backend: Backend, connect: Connect, viewers: Viewers
+) -> None:
+    """The panel shows a sample that was taken for others, and its own timer begins again."""
     stream = await connect()
     await stream.read_until("sample")
     assert viewers.sampler._timer is not None
@@ -96,8 +98,8 @@ async def test_while_a_panel_looks(call: Call, backend: Backend, connect: Connec
     assert viewers.sampler._timer is not None
 
 
-async def test_a_failure_is_told_and_does_not_last(call: Call, backend: Backend, viewers: Viewers) -> None:
-    """503 with what to do, never an old sample; the next that works is answered."""
+async def test_failed_sample_is_reported_and_retried(call: Call, backend: Backend, viewers: Viewers) -> None:
+    """The answer is 503 with what to do, never an old sample; the next one that works is returned."""
     viewers.sampler.interval = 0.0
     assert (await call("sample")).code == 200
     backend.broken = True

@@ -62,14 +62,14 @@ def started(told: str) -> object:
     return json.loads(done.stdout)
 
 
-def test_what_is_needed_later_is_loaded_later() -> None:
-    """None of it is loaded by the extension and the backend of one machine."""
+def test_start_loads_only_needed_modules() -> None:
+    """The extension and the backend of one machine load none of the modules that are needed later."""
     assert started(f"sorted({set(LATER)} & sys.modules.keys())") == []
 
 
 @pytest.mark.parametrize("module", ["jupyter_gpu.backends.local.pod", "jupyter_gpu.backends.local.sharing.pod_client"])
-def test_what_looks_after_gpus_is_loaded_with_the_first_look(module: str) -> None:
-    """A server whose package is replaced on the disk goes on with the modules that fit each other."""
+def test_first_reconcile_loads_all_gpu_modules(module: str) -> None:
+    """A server whose package is replaced on the disk continues with the modules that fit each other."""
     needed = set(imported_in_functions(module)) - TO_SHOW
     assert needed
     assert started(f"jupyter_gpu.backends.local.backend.load() or sorted({needed} - sys.modules.keys())") == []
@@ -88,8 +88,8 @@ def imported_in_functions(module: str) -> Iterator[str]:
                 yield from (f"{name}.{item.name}" for item in line.names) if is_package else (name,)
 
 
-def test_few_dataclasses_are_made() -> None:
-    """Values that a start needs are named tuples, but for what is written to pods, the view and the device rules."""
+def test_start_makes_few_dataclasses() -> None:
+    """Values that a start needs are named tuples, except what is written to pods, the view and the device rules."""
     ours = "[m for m in list(sys.modules.values()) if m.__name__.startswith('jupyter_gpu')]"
     made = started(
         f"sorted({{f'{{c.__module__}}.{{c.__name__}}' for m in {ours} for c in vars(m).values() "
@@ -100,7 +100,7 @@ def test_few_dataclasses_are_made() -> None:
 
 
 @pytest.mark.parametrize("path", ["usage", "doctor", "details", "machine"])
-async def test_a_route_that_is_loaded_late_is_as_closed_as_the_others(call: Call, path: str) -> None:
+async def test_lazily_loaded_route_is_protected(call: Call, path: str) -> None:
     """Its first request is answered to a user who may ask; no other user and no other verb gets past the stand-in."""
     assert (await call(path)).code == 200
     assert (await call(path, headers={"Authorization": ""})).code == 403

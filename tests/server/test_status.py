@@ -19,15 +19,15 @@ def key(view: dict[str, Any]) -> str:
 
 
 async def waiting(extension: GpuExtension, count: int) -> None:
-    """Until so many long polls wait."""
+    """Wait until there are so many long polls."""
     assert extension._viewers is not None
     async with asyncio.timeout(60):
         while len(extension._viewers._waiting) != count:
             await asyncio.sleep(0.005)
 
 
-async def test_before_the_first_wish(call: Call) -> None:
-    """Nothing wanted, nothing attached, all of it to be had."""
+async def test_status_before_the_first_request(call: Call) -> None:
+    """Nothing is requested, nothing attached, and everything available."""
     view = (await call("status")).body
     assert (view["phase"], view["total"], view["limit"]) == ("Idle", GPUS * 1000, GPUS * 1000)
     assert (view["requested"], view["simulated"], view["mode"]) == (None, True, "soft")
@@ -36,7 +36,7 @@ async def test_before_the_first_wish(call: Call) -> None:
     assert view["sentence"] == "0 of 4 GPUs attached"
 
 
-async def test_a_long_poll_ends_with_the_change(call: Call, put: Call, extension: GpuExtension) -> None:
+async def test_long_poll_ends_with_the_change(call: Call, put: Call, extension: GpuExtension) -> None:
     """It answers the new view as soon as there is one, not at its timeout."""
     before = (await call("status")).body
     began = time.monotonic()
@@ -50,7 +50,7 @@ async def test_a_long_poll_ends_with_the_change(call: Call, put: Call, extension
     assert time.monotonic() - began < 14
 
 
-async def test_a_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) -> None:
+async def test_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) -> None:
     """A client gets a view that it has missed without waiting."""
     before = (await call("status")).body
     now = (await put({"gpus": 1})).body
@@ -59,8 +59,8 @@ async def test_a_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call
         assert seen == {**now, "version": seen["version"]}
 
 
-async def test_a_long_poll_without_news_ends_in_time(call: Call, extension: GpuExtension) -> None:
-    """The same view again, after the timeout; nothing is left behind."""
+async def test_long_poll_without_a_change_ends_at_its_timeout(call: Call, extension: GpuExtension) -> None:
+    """It answers the same view again, and nothing is left behind."""
     before = (await call("status")).body
     began = time.monotonic()
     answer = await call("status", params={"after": key(before), "timeout": "0.3"})
@@ -69,10 +69,10 @@ async def test_a_long_poll_without_news_ends_in_time(call: Call, extension: GpuE
     await waiting(extension, 0)
 
 
-async def test_a_client_that_goes_away_is_forgotten(
+async def test_long_poll_ends_when_its_client_leaves(
     call: Call, extension: GpuExtension, jp_auth_header: dict[str, str], jp_base_url: str, jp_serverapp: Any
 ) -> None:
-    """Its long poll ends at once, not at its timeout."""
+    """It ends at once, not at its timeout."""
     before = (await call("status")).body
     _, writer = await asyncio.open_connection("127.0.0.1", jp_serverapp.port)
     writer.write(
@@ -84,7 +84,7 @@ async def test_a_client_that_goes_away_is_forgotten(
     await waiting(extension, 0)
 
 
-async def test_a_server_that_stops_ends_all_waiting(call: Call, extension: GpuExtension) -> None:
+async def test_stopping_server_ends_long_polls(call: Call, extension: GpuExtension) -> None:
     """A long poll answers 503 at once, so that the kernel's client can say what happened."""
     before = (await call("status")).body
     poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "30"}))
@@ -99,19 +99,19 @@ async def test_a_server_that_stops_ends_all_waiting(call: Call, extension: GpuEx
 @pytest.mark.parametrize(
     "after", ["", "x", ":1", "x:", "x:-1", "x:1.5", "x:a", "x" * 65 + ":1", "x:" + "9" * 17, "x:１"]
 )
-async def test_a_bad_after_is_refused(call: Call, after: str) -> None:
-    """400 that names the parameter."""
+async def test_bad_after_is_refused(call: Call, after: str) -> None:
+    """The answer is 400 and names the parameter."""
     answer = await call("status", params={"after": after})
     assert (answer.code, answer.body["details"]) == (400, {"field": "after"})
 
 
 @pytest.mark.parametrize("timeout", ["", "x", "-1", "30.1", "nan", "inf", "1e9"])
-async def test_a_bad_timeout_is_refused(call: Call, timeout: str) -> None:
-    """400 that names the parameter."""
+async def test_bad_timeout_is_refused(call: Call, timeout: str) -> None:
+    """The answer is 400 and names the parameter."""
     answer = await call("status", params={"after": "x:1", "timeout": timeout})
     assert (answer.code, answer.body["details"]) == (400, {"field": "timeout"})
 
 
-async def test_what_jupyterlab_appends_is_ignored(call: Call) -> None:
-    """It adds a bare number to each address, against caches."""
+async def test_cache_buster_of_jupyterlab_is_ignored(call: Call) -> None:
+    """JupyterLab appends a bare number to each address, to bypass caches."""
     assert (await call("status", params={"1700000000000": ""})).code == 200

@@ -27,20 +27,20 @@ from .conftest import Call, Connect
 
 
 def viewers_of(extension: GpuExtension) -> Viewers:
-    """The part under test."""
+    """Return the part under test."""
     assert extension._viewers is not None
     return extension._viewers
 
 
 async def until(condition: Any) -> None:
-    """Wait until ``condition()``; fails after a minute."""
+    """Wait until ``condition()``; fail after a minute."""
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
 
-async def test_view_then_history_then_samples(connect: Connect, call: Call, put: Call) -> None:
-    """A tab that opens gets these messages in this order, and the same view as REST gives."""
+async def test_stream_begins_with_view_history_samples(connect: Connect, call: Call, put: Call) -> None:
+    """A new tab gets these messages in this order, and the same view as REST gives."""
     await put({"gpus": 2})
     before = (await call("status")).body
     stream = await connect()
@@ -54,7 +54,7 @@ async def test_view_then_history_then_samples(connect: Connect, call: Call, put:
 
 
 async def test_every_change_reaches_every_tab(connect: Connect, put: Call) -> None:
-    """Two tabs see the same, in order."""
+    """Two tabs get the same views, in order."""
     tabs = [await connect(), await connect()]
     for tab in tabs:
         await tab.read_until("view")
@@ -68,8 +68,8 @@ async def test_every_change_reaches_every_tab(connect: Connect, put: Call) -> No
         assert seen[-1]["view"] == view
 
 
-async def test_a_tab_that_comes_later_gets_the_samples_so_far(connect: Connect, put: Call) -> None:
-    """The history is the server's, so a reload loses nothing."""
+async def test_later_tab_gets_the_history(connect: Connect, put: Call) -> None:
+    """The server keeps the history, so a reload loses nothing."""
     await put({"gpus": 1})
     first = await connect()
     taken = [(await first.read_until("sample"))["sample"] for _ in range(3)]
@@ -84,8 +84,8 @@ class TestShortHistory:
     def gpu_config(self) -> dict[str, Any]:
         return {"history": 0.5, "sample_interval": 0.1}
 
-    async def test_the_oldest_samples_are_dropped(self, connect: Connect) -> None:
-        """Five points and no more."""
+    async def test_oldest_samples_are_dropped(self, connect: Connect) -> None:
+        """The history has five points and no more."""
         stream = await connect()
         for _ in range(8):
             await stream.read_until("sample")
@@ -99,10 +99,10 @@ class TestLongHistory:
     def gpu_config(self) -> dict[str, Any]:
         return {"history": 10_000, "sample_interval": 3600.0}
 
-    async def test_a_tab_is_sent_a_megabyte_at_most_and_holds_up_nobody(
+    async def test_history_is_at_most_a_megabyte_and_encoded_once(
         self, connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Bytes are bounded whatever a sample holds; tabs share one text, and nothing is encoded for it."""
+        """Its size is bounded whatever a sample holds; tabs share one text, and nothing is encoded for it."""
         sampler = viewers_of(extension).sampler
         monkeypatch.setattr(sampler, "look", lambda *_: None)  # no sample of its own
         sampler._history = SampleHistory(1.0, 10_000)
@@ -123,10 +123,10 @@ class TestLongHistory:
             assert (await (await connect()).read_until("history")) == json.loads(text)
 
 
-async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
+async def test_samples_are_taken_once_and_only_for_viewers(
     connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No sample before the first viewer and after the last; two viewers cost no more than one."""
+    """There is no sample before the first viewer and after the last; two viewers cost no more than one."""
     viewers = viewers_of(extension)
     taken = 0
     sample = viewers.backend.sample
@@ -157,8 +157,8 @@ async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
     assert taken > after
 
 
-async def test_a_hidden_tab_that_says_so_at_once_is_heard(connect: Connect, extension: GpuExtension) -> None:
-    """Before it has read a single message."""
+async def test_first_message_of_a_hidden_tab_is_read(connect: Connect, extension: GpuExtension) -> None:
+    """It is read before the tab has read a single message."""
     stream = await connect()
     stream.samples(False)
     sampler = viewers_of(extension).sampler
@@ -166,10 +166,10 @@ async def test_a_hidden_tab_that_says_so_at_once_is_heard(connect: Connect, exte
     await until(lambda: not sampler._viewers)
 
 
-async def test_a_tab_that_is_closed_before_its_first_message_leaves_nothing(
+async def test_tab_closed_before_its_first_message_leaves_nothing(
     connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No viewer and no timer for somebody who is gone while the server still looks for the names."""
+    """No viewer and no timer remain if the tab closes while the server still looks up names."""
     viewers = viewers_of(extension)
     named, found = viewers.named, asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_a_tab_that_is_closed_before_its_first_message_leaves_nothing(
     assert viewers.sampler._timer is None
 
 
-async def test_switching_on_and_off_takes_no_extra_samples(connect: Connect, extension: GpuExtension) -> None:
+async def test_toggling_samples_takes_no_extra_ones(connect: Connect, extension: GpuExtension) -> None:
     """The interval counts from the last sample."""
     stream = await connect()
     await stream.read_until("sample")
@@ -200,8 +200,8 @@ async def test_switching_on_and_off_takes_no_extra_samples(connect: Connect, ext
     assert viewers_of(extension).sampler._last - last >= 0.1
 
 
-async def test_a_closed_tab_leaves_nothing(connect: Connect, extension: GpuExtension) -> None:
-    """No viewer, no timer."""
+async def test_closed_tab_leaves_nothing(connect: Connect, extension: GpuExtension) -> None:
+    """No viewer and no timer remain."""
     viewers = viewers_of(extension)
     stream = await connect()
     await stream.read_until("sample")
@@ -211,10 +211,10 @@ async def test_a_closed_tab_leaves_nothing(connect: Connect, extension: GpuExten
     assert viewers.sampler._timer is None
 
 
-async def test_a_sample_that_fails_does_not_end_the_stream(
+async def test_failed_sample_does_not_end_the_stream(
     connect: Connect, put: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """The charts stand still, views go on, the log says it once, and samples come back."""
+    """The charts pause, views continue, the log has the error once, and samples come back."""
     backend = viewers_of(extension).backend
     sample = backend.sample
     failures = 0
@@ -251,10 +251,10 @@ async def test_a_sample_that_fails_does_not_end_the_stream(
         json.dumps({"type": "samples", "on": True}).ljust(MAX_MESSAGE_BYTES + 1),
     ],
 )
-async def test_a_bad_message_ends_the_connection_and_says_why(
+async def test_bad_message_ends_the_connection_with_a_reason(
     connect: Connect, extension: GpuExtension, message: str | bytes
 ) -> None:
-    """An error message, then the close with code 1008; nothing is left."""
+    """An error message comes first, then the close with code 1008; nothing is left."""
     stream = await connect()
     await stream.socket.write_message(message, binary=isinstance(message, bytes))
     error = await stream.read_until("error")
@@ -265,8 +265,8 @@ async def test_a_bad_message_ends_the_connection_and_says_why(
     await until(lambda: not viewers_of(extension)._viewers)
 
 
-async def test_a_huge_message_is_not_even_read(connect: Connect, extension: GpuExtension) -> None:
-    """Refused by its length alone, with code 1009 where the client still hears it while it sends."""
+async def test_huge_message_is_not_read(connect: Connect, extension: GpuExtension) -> None:
+    """It is refused by its length alone, with code 1009 if the client still reads while it sends."""
     stream = await connect()
     await stream.socket.write_message("x" * 1_000_000)
     while await stream.read() is not None:
@@ -275,8 +275,8 @@ async def test_a_huge_message_is_not_even_read(connect: Connect, extension: GpuE
     await until(lambda: not viewers_of(extension)._viewers)
 
 
-async def test_a_server_that_stops_says_goodbye(connect: Connect, extension: GpuExtension) -> None:
-    """Code 1001, so that the tab knows to try again later."""
+async def test_stopping_server_closes_with_going_away(connect: Connect, extension: GpuExtension) -> None:
+    """Code 1001 tells the tab to try again later."""
     stream = await connect()
     await stream.read_until("history")
     await extension.stop_extension()
@@ -286,7 +286,7 @@ async def test_a_server_that_stops_says_goodbye(connect: Connect, extension: Gpu
 
 
 async def slow_client(app: ServerApp) -> socket.socket:
-    """A WebSocket client that has shaken hands and then reads nothing, with the smallest buffer."""
+    """Return a WebSocket client that reads nothing after the handshake, with the smallest buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
@@ -306,10 +306,10 @@ async def slow_client(app: ServerApp) -> socket.socket:
     return client
 
 
-async def test_a_slow_client_costs_one_view_and_catches_up(
+async def test_slow_client_costs_one_view_and_catches_up(
     put: Call, extension: GpuExtension, jp_serverapp: ServerApp
 ) -> None:
-    """While it does not read, nothing piles up for it; when it reads again, the latest view is what it gets."""
+    """While it does not read, nothing piles up for it; when it reads again, it gets the latest view."""
     client = await slow_client(jp_serverapp)
     viewers = viewers_of(extension)
     await until(lambda: viewers._viewers)
@@ -337,8 +337,8 @@ async def test_a_slow_client_costs_one_view_and_catches_up(
     await until(lambda: not viewers._viewers)
 
 
-def test_an_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
-    """Bounded, whatever is put in; the view goes first."""
+def test_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
+    """It is bounded, whatever is put in; the view goes first."""
     outbox = Outbox()
     for i in range(1000):
         outbox.put_sample(f"sample {i}")
@@ -348,8 +348,8 @@ def test_an_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
     assert taken == ["view 999", *(f"sample {i}" for i in range(1000 - SAMPLES_KEPT, 1000)), None]
 
 
-def test_samples_that_are_in_the_history_are_not_sent_twice() -> None:
-    """The history takes the place of what was put before it."""
+def test_samples_in_the_history_are_not_sent_twice() -> None:
+    """The history replaces the samples that were put before it."""
     outbox = Outbox()
     outbox.put_sample("old")
     outbox.put_history("history with old")
@@ -358,14 +358,14 @@ def test_samples_that_are_in_the_history_are_not_sent_twice() -> None:
 
 
 @given(st.one_of(st.text(max_size=50), st.binary(max_size=50)))
-def test_a_message_is_understood_or_refused(message: str | bytes) -> None:
-    """Nothing else ever comes out of reading one."""
+def test_any_message_is_read_or_refused(message: str | bytes) -> None:
+    """Reading one raises no other error."""
     with pytest.raises(InvalidRequest):
         read_message(message)
 
 
-def test_what_a_client_may_say() -> None:
-    """The only two messages."""
+def test_client_may_only_switch_samples() -> None:
+    """There are two valid messages."""
     assert read_message('{"type":"samples","on":true}') is True
     assert read_message('{"type":"samples","on":false}') is False
     with pytest.raises(TooLarge):
