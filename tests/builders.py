@@ -32,12 +32,12 @@ Shares = Mapping[int, int] | Iterable[int]
 
 
 def uuid(index: int) -> str:
-    """Of the GPU with this index."""
+    """Return the uuid of the GPU with this index."""
     return f"GPU-{index}"
 
 
 def gpu(index: int, **fields: Any) -> Gpu:
-    """A GPU with 80 GiB and a device 4:40+index; ``fields`` are those of :class:`Gpu`."""
+    """Return a GPU with 80 GiB and a device 4:40+index; ``fields`` are those of :class:`Gpu`."""
     usual: dict[str, Any] = {
         "uuid": uuid(index),
         "index": index,
@@ -58,7 +58,7 @@ def inventory(
     models: Sequence[str] = (),
     memory: Sequence[int] = (),
 ) -> tuple[Gpu, ...]:
-    """``count`` GPUs of one node.
+    """Return ``count`` GPUs of one node.
 
     ``island`` and ``switch``: how many neighbours are joined into one; ``models`` and ``memory`` (GiB) go round.
     """
@@ -78,30 +78,30 @@ def inventory(
 
 
 def shares(has: Shares) -> tuple[GpuShare, ...]:
-    """Shares in the order given, which is oldest first."""
+    """Return shares in the order given, which is oldest first."""
     amounts = has if isinstance(has, Mapping) else dict.fromkeys(has, 1000)
     return tuple(GpuShare(uuid(index), milli) for index, milli in amounts.items())
 
 
 def wish(amount: object, **fields: Any) -> Wish:
-    """``wish(2, topology="island")``; the amount in GPUs."""
+    """Return a wish, such as ``wish(2, topology="island")``; the amount is in GPUs."""
     return Wish(parse_milli(amount), **fields)
 
 
 def requested(wants: object, generation: int = 1, **fields: Any) -> Requested:
-    """A recorded wish; ``wants`` is an amount in GPUs or a :class:`Wish`."""
+    """Return a recorded wish; ``wants`` is an amount in GPUs or a :class:`Wish`."""
     return Requested(generation, wants if isinstance(wants, Wish) else wish(wants, **fields))
 
 
 def allocated(has: Shares = (), generation: int = 1, **fields: Any) -> Allocated:
-    """What was decided."""
+    """Return a decision."""
     return Allocated(generation, shares(has), **fields)
 
 
 def attached(
     has: Shares = (), draining: Shares = (), generation: int = 1, holders: Sequence[Holder] = (), **fields: Any
 ) -> Attached:
-    """What can be opened, and what is being closed; each draining share with the same ``holders``."""
+    """Return what can be opened, and what is being closed; each draining share has the same ``holders``."""
     leaving = tuple(DrainingShare(share.uuid, share.milli, tuple(holders)) for share in shares(draining))
     return Attached(generation, shares(has), leaving, **fields)
 
@@ -120,7 +120,7 @@ def pod(
     node: str = NODE,
     **fields: Any,
 ) -> PodState:
-    """A pod that ``wants`` GPUs and ``has`` some: allocated, and attached unless ``attaches`` says otherwise.
+    """Return a pod that ``wants`` GPUs and ``has`` some: allocated, and attached unless ``attaches`` says otherwise.
 
     ``wants=None``: nothing was ever asked for; ``has=None``: nothing was decided yet. ``limit`` is in GPUs.
     ``fields`` are those of the wish: ``pod("a", wants=1, each=500, priority=3)``.
@@ -141,7 +141,7 @@ def pod(
 
 
 def world(gpus: int | Sequence[Gpu], pods: Iterable[PodState] = (), node: str = NODE) -> ClusterSnapshot:
-    """One node with its pods; ``gpus`` is a number of equal ones, or which."""
+    """Return one node with its pods; ``gpus`` is a number of equal ones, or a list."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(node, inventory(gpus) if isinstance(gpus, int) else tuple(gpus))
     for each in pods:
@@ -180,7 +180,7 @@ def new(
 def facts(
     slots: int = 100, *, cpu: int | None = None, used: Mapping[str, int] | None = None, **fields: Any
 ) -> NodeFacts:
-    """A node with slots, and with ``cpu`` cores where it is known."""
+    """Return a node with slots, and with ``cpu`` cores if given."""
     allocatable = {SLOT: slots, **({} if cpu is None else {"cpu": cpu * 1000})}
     return NodeFacts(allocatable=allocatable, used=used or {}, **fields)
 
@@ -190,7 +190,7 @@ def cluster(
     pods: Iterable[PodState] = (),
     about: Mapping[str, NodeFacts] | None = None,
 ) -> ClusterSnapshot:
-    """Nodes with so many GPUs, or with these; each has slots unless ``about`` says otherwise."""
+    """Return nodes with so many GPUs, or with these; each has slots unless ``about`` says otherwise."""
     snapshot = ClusterSnapshot()
     for number, (name, gpus) in enumerate(nodes.items()):
         found = inventory(gpus) if isinstance(gpus, int) else gpus
@@ -202,7 +202,7 @@ def cluster(
 
 
 def gpus_of(snapshot: ClusterSnapshot, node: str = NODE) -> tuple[Gpu, ...]:
-    """The inventory of a node that is known."""
+    """Return the inventory of a node that is known."""
     found = snapshot.gpus(node)
     assert found is not None, f"{node} is not known"
     return found
@@ -217,11 +217,11 @@ def apply(snapshot: ClusterSnapshot, decisions: Iterable[Decision]) -> None:
 
 
 def decided(snapshot: ClusterSnapshot, node: str = NODE) -> dict[str, dict[int, int]]:
-    """Decide, write it down, and say who has what then: ``{"a": {0: 1000}}``, oldest share first."""
+    """Decide, write the decision, and return each pod's shares: ``{"a": {0: 1000}}``, oldest share first."""
     apply(snapshot, decide(snapshot, node))
     return {state.uid: by_index(state.allocated) for state in snapshot.pods(node)}
 
 
 def by_index(state: Allocated | Attached | None) -> dict[int, int]:
-    """Shares as ``{index: milli}``."""
+    """Return shares as ``{index: milli}``."""
     return {int(share.uuid.removeprefix("GPU-")): share.milli for share in state.shares} if state else {}

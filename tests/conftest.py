@@ -1,4 +1,4 @@
-"""What every test may rely on: the Jupyter server fixtures, and honest answers about tests that cannot run here."""
+"""Fixtures of Jupyter servers, the order of tests, and reports of tests that cannot run here."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
 
-# How long one example takes, or to draw it, says more about what else the machine does than about the code.
+# The time of one example depends more on what else the machine does than on the code.
 hypothesis.settings.register_profile(
     "no deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -29,7 +29,7 @@ NEEDS = {
 }
 
 INSTALLED = "tests/cluster/whole"
-"""These tests share one cluster on which the product is installed, and so run one after another."""
+"""Folder of tests that share one cluster with the product, and so run one after another."""
 FIRST = (
     INSTALLED,
     "tests/deploy/test_install.py",
@@ -38,14 +38,14 @@ FIRST = (
     "tests/binder/test_binder.py",
     "tests/packaging/test_wheel.py",
 )
-"""Groups of tests that take long. The last one to begin should not be one of them: others wait for nothing then."""
+"""Groups of tests that take long; they begin first, so that none of them is still running alone at the end."""
 
 
 TIMER = pytest.StashKey[object]()
 
 
 def missing(marker: str) -> bool:
-    """Whether what tests with this marker need is not there."""
+    """Tell whether something that tests with this marker need is missing."""
     if marker == "cluster":
         return bool(existing.choice().context)
     if marker == "root":
@@ -56,13 +56,13 @@ def missing(marker: str) -> bool:
 
 
 def pytest_configure() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would all programs that tests start."""
+    """Restore Ctrl-C: programs that a shell starts in the background ignore it, and so would all that tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
-    """Which cluster is used, where there is more than one answer."""
+    """Print which cluster is used, if there is more than one answer."""
     return existing.choice().why
 
 
@@ -80,13 +80,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def group_of(nodeid: str) -> str:
-    """Tests of one group run in one worker, one after another: those of a file, and those of the installed product."""
+    """Return the group that runs in one worker, one after another: a file, or the tests of the installed product."""
     path = nodeid.partition("::")[0]
     return INSTALLED if path.startswith(f"{INSTALLED}/") else path
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # it says nothing of types
-    """Which worker runs what."""
+    """A scheduler that gives each group to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -94,13 +94,13 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # it says nothing of t
 
 @pytest.hookimpl(optionalhook=True)  # nobody asks for it where that plugin is off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
-    """In the order in which they were collected."""
+    """Run groups in the order in which they were collected."""
     return ByGroup(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-timeout
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
-    """Note how long it may take."""
+    """Record the timeout."""
     item.stash[TIMER] = settings
 
 

@@ -1,7 +1,7 @@
-"""Which devices simulated GPUs of these tests are: of each of the workers that run tests side by side others.
+"""Device numbers of simulated GPUs in tests, different for each of the workers that run tests side by side.
 
-Who has a GPU open is found by the number of its device, on the whole machine: what another worker's processes have open
-would be in the way of GPUs with the same numbers.
+Processes that have a GPU open are found by its device number, on the whole machine, so processes of another worker would
+count as holders of GPUs with the same numbers.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import os
 EACH = 4
 """Devices of a machine with simulated GPUs."""
 LOWEST, HIGHEST = 44, 60
-"""First devices: below are those of demos and of servers with nothing set, above there are none."""
+"""Range of first devices: those below belong to demos and to servers without a setting, and there are none above."""
 CLUSTERS = 2
-"""How many clusters of two nodes there are numbers for; from the lowest, and demos do not run beside tests."""
+"""Number of clusters of two nodes for which there are numbers, from the lowest; demos do not run beside tests."""
 
 
 def worker() -> int:
-    """Number of this worker; its child processes are told the same."""
+    """Return the number of this worker; its child processes get the same."""
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def first_minor() -> int:
-    """Of this worker's virtual consoles."""
+    """Return the first device number of this worker's virtual consoles."""
     return HIGHEST - EACH * (worker() % ((HIGHEST - LOWEST) // EACH + 1))
 
 
 def first_of_cluster() -> int:
-    """Of the first node of a cluster on which the product is installed: the audit of each ends the other's processes.
+    """Return the first device number of a cluster with the product: the audits of two would end each other's processes.
 
-    Side by side with it and with another one, the devices of two workers are others.
+    The devices of two workers differ from it and from those of another cluster.
     """
     return LOWEST - EACH + 2 * EACH * (worker() % CLUSTERS)

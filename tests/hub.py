@@ -93,13 +93,13 @@ def _end_proxy(file: Path) -> None:
 
 
 def _is_up(hub: str) -> bool:
-    """Whether the hub at that address answers."""
+    """Tell whether the hub at that address answers."""
     with urllib.request.urlopen(f"{hub}/hub/health", timeout=SECONDS) as answer:
         return bool(answer.status == 200)
 
 
 class Person:
-    """Somebody with a browser."""
+    """A user with a browser."""
 
     def __init__(self, hub: str, name: str) -> None:
         self.hub = hub
@@ -108,7 +108,7 @@ class Person:
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._cookies))
 
     def log_in(self) -> None:
-        """By the hub's form; the server starts."""
+        """Log in by the hub's form; the server starts."""
         self._open("/hub/login")
         form = {"username": self.name, "password": PASSWORD, "_xsrf": self._xsrf("/hub/")}
         request = urllib.request.Request(f"{self.hub}/hub/login", urllib.parse.urlencode(form).encode())
@@ -117,12 +117,12 @@ class Person:
         until(self._lab, SECONDS, f"the server of {self.name}", every=0.5)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What the API of the extension in the person's server answers, as the page in the browser asks it."""
+        """Return the answer of the extension's API in the user's server, as the page in the browser asks it."""
         own = f"/user/{self.name}/"
         return self._json(method, f"{own}jupyter-gpu/api/v1/{path}", own, body)
 
     def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What Jupyter's own API of the person's server answers."""
+        """Return the answer of Jupyter's own API of the user's server."""
         own = f"/user/{self.name}/"
         return self._json(method, f"{own}api/{path}", own, body)
 
@@ -166,13 +166,13 @@ class Person:
         return printed.strip()
 
     def cookie(self, url: str) -> str:
-        """The header that a browser sends to ``url``."""
+        """Return the header that a browser sends to ``url``."""
         request = urllib.request.Request(url.replace("ws", "http", 1))
         self._cookies.add_cookie_header(request)
         return request.get_header("Cookie", "")
 
     def stop(self) -> None:
-        """As the button of the hub's page."""
+        """Stop the server, as the button of the hub's page does."""
         self._json("DELETE", f"/hub/api/users/{self.name}/server", "/hub/")
 
     def _json(self, method: str, path: str, cookie: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -10,7 +10,7 @@ from jupyter_gpu.model.view import GpuState, Mode, PodGpu, User, View, steps
 
 
 def gpu(index: int, *, simulated: bool = True) -> Gpu:
-    """The GPU with this index."""
+    """Return the GPU with this index."""
     return Gpu(f"GPU-{index:04d}", index, "Test 80GB", 80 * 2**30, path=f"/dev/nvidia{index}", simulated=simulated)
 
 
@@ -30,7 +30,7 @@ def view(
     seen: bool = True,
     **wish: Any,
 ) -> View:
-    """``wanted`` and ``attached`` are milli; ``draining`` are indices; ``seen``: whether the scheduler has answered."""
+    """Return a view; amounts are milli, ``draining`` are indices, ``seen``: whether the scheduler has answered."""
     have = wanted if attached is None else attached
     parts = pieces(have)
     generation = (1 if wanted else 0) if generation is None else generation

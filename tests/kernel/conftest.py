@@ -35,7 +35,7 @@ class Kernel:
         self.results: list[dict[str, Any]] = []
 
     def run(self, code: str, timeout: float = 60) -> str:
-        """The cell's standard output; `errors` has the other stream, `results` its rich output."""
+        """Return the cell's standard output; `errors` has the other stream, `results` its rich output."""
         texts = {"stdout": "", "stderr": ""}
         self.results = []
 
@@ -58,7 +58,7 @@ StartKernel = Callable[..., Kernel]
 
 @pytest.fixture
 def provisioned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels of this process start through our provisioner, as the server extension arranges it."""
+    """Have kernels of this process start through our provisioner, as the server extension arranges it."""
     KernelProvisionerFactory.clear_instance()
     factory = KernelProvisionerFactory.instance()
     group = "jupyter_client.kernel_provisioners"

@@ -35,7 +35,7 @@ main()
 
 
 def await_(condition: Any, seconds: float = 60) -> Any:
-    """The first true value of ``condition()``."""
+    """Return the first true value of ``condition()``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -47,7 +47,7 @@ def await_(condition: Any, seconds: float = 60) -> Any:
 
 @dataclass
 class Server:
-    """A running one."""
+    """A running server."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -56,7 +56,7 @@ class Server:
     token: str
 
     def rest(self, method: str, path: str, body: Any = None) -> Any:
-        """JSON of a REST call."""
+        """Return the JSON of a REST call."""
         headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
@@ -65,21 +65,21 @@ class Server:
         return json.loads(text) if text else None
 
     def gpus(self, amount: float) -> None:
-        """Have so many, as the panel asks for it."""
+        """Request so many GPUs, as the panel does."""
         self.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": amount})
 
     def status(self) -> Any:
-        """As the panel sees it."""
+        """Return the status as the panel sees it."""
         return self.rest("GET", "jupyter-gpu/api/v1/status")
 
     @property
     def runtime(self) -> Path:
-        """Where its user's servers write what kernels and programs read."""
+        """Return the folder where the user's servers write what kernels and programs read."""
         return Path(self.env["JUPYTER_RUNTIME_DIR"])
 
     @property
     def terminal(self) -> dict[str, str]:
-        """Variables of a program that is started in one of its terminals; `env` are those of a program elsewhere."""
+        """Return variables of a program in one of the server's terminals; `env` are those of a program elsewhere."""
         return {**self.env, FILE: str(await_(self._file))}
 
     def _file(self) -> Path | None:
@@ -90,14 +90,14 @@ class Server:
         return None
 
     def cli(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """`jupyter gpu …` in a terminal of it."""
+        """Run `jupyter gpu …` in one of its terminals."""
         command = [sys.executable, "-m", "jupyter_gpu.cli", *arguments]
         env = {**self.terminal, **options.pop("env", {})}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, **options)
 
     @contextlib.contextmanager
     def kernel(self) -> Iterator[Kernel]:
-        """A kernel that this server starts, as for a notebook."""
+        """Run a kernel that this server starts, as for a notebook."""
         kernel_id = self.rest("POST", "api/kernels", {"name": "python3"})["id"]
         path = self.runtime / f"kernel-{kernel_id}.json"
         client = BlockingKernelClient(connection_file=str(path))
@@ -116,7 +116,7 @@ class Server:
 def serve(
     folder: Path, state: Path, *arguments: str, gpus: int = GPUS, env: dict[str, str] | None = None
 ) -> Iterator[Server]:
-    """A server whose files are all below ``folder``, on simulated GPUs in ``state``; or of the user with ``env``."""
+    """Run a server with all files below ``folder``, on simulated GPUs in ``state``; or of the user with ``env``."""
     env = env or environment(folder)
     command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser", "--ServerApp.port=0"]
     options = [
@@ -145,7 +145,7 @@ def serve(
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables of a user who has configured nothing, whose home is ``folder``."""
+    """Return variables of a user who has configured nothing, whose home is ``folder``."""
     for name in ("runtime", "meta"):
         (folder / name).mkdir(exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "JPY_", "CUDA_", "IPYTHON", "XDG_"))}
@@ -159,7 +159,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _installed(folder: Path) -> list[str]:
-    """Where the package runs from its source tree: what an installation would add, the entry point."""
+    """Add the entry point that an installation would add, if the package runs from its source tree."""
     if metadata.entry_points(group="jupyter_client.kernel_provisioners", name="jupyter-gpu"):
         return []
     about = folder / "jupyter_gpu-0.0.0.dist-info"
@@ -181,7 +181,7 @@ def _info(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> Any:
 
 
 def is_ready(client: BlockingKernelClient) -> bool:
-    """Whether the kernel answers."""
+    """Tell whether the kernel answers."""
     try:
         client.wait_for_ready(timeout=20)
     except RuntimeError:  # on a busy machine a late heartbeat counts as death there

@@ -19,7 +19,7 @@ SOFT = "--GpuExtension.enforcement=soft"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
+    """Run one server for the module."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", SOFT) as running:
         yield running
@@ -36,21 +36,21 @@ def kernels(server: Server) -> Iterator[tuple[Kernel, Kernel]]:
 
 @pytest.fixture
 def two(kernels: tuple[Kernel, Kernel], server: Server) -> Iterator[tuple[Kernel, Kernel]]:
-    """The same for each test, with no GPU before and after."""
+    """Return the same two kernels for each test, with no GPU before and after."""
     yield kernels
     server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
     await_(lambda: server.status()["phase"] == "Idle")
 
 
 def wanted(server: Server) -> int:
-    """Milli that the server asks for now."""
+    """Return the milli that the server requests now."""
     return int(server.status()["amounts"]["requested"])
 
 
 ENTER, LEAVE = "block = gpu.at_least({}); block.__enter__()", "block.__exit__(None, None, None)"
 
 
-def test_the_second_block_keeps_what_the_first_one_took(two: tuple[Kernel, Kernel], server: Server) -> None:
+def test_second_block_keeps_what_the_first_took(two: tuple[Kernel, Kernel], server: Server) -> None:
     """A takes 1, B needs 1 and takes none, A leaves: B still has one; B leaves, and it is given back."""
     a, b = two
     a.run(ENTER.format(1))
@@ -61,8 +61,8 @@ def test_the_second_block_keeps_what_the_first_one_took(two: tuple[Kernel, Kerne
     assert wanted(server) == 0
 
 
-def test_the_larger_block_leaves_first(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """The larger of what the other block needs and what was asked for remains."""
+def test_amount_stays_as_large_as_needed_when_the_larger_block_ends(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """The larger of what the other block needs and what was requested remains."""
     a, b = two
     a.run("gpu.resize(1)")
     a.run(ENTER.format(4))
@@ -76,7 +76,7 @@ def test_the_larger_block_leaves_first(two: tuple[Kernel, Kernel], server: Serve
     assert wanted(server) == 0
 
 
-def test_a_killed_kernel_gives_back(two: tuple[Kernel, Kernel], server: Server) -> None:
+def test_killed_kernel_gives_back(two: tuple[Kernel, Kernel], server: Server) -> None:
     """Nothing of it runs any more, so the server notices by itself."""
     with server.kernel() as killed:
         pid = int(killed.run(f"from jupyter_gpu import gpu\nimport os; {ENTER.format(3)}; print(os.getpid())"))
@@ -85,8 +85,8 @@ def test_a_killed_kernel_gives_back(two: tuple[Kernel, Kernel], server: Server) 
         await_(lambda: wanted(server) == 0)
 
 
-def test_a_restarted_kernel_gives_back(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """The kernel is the same in the list, its process is another."""
+def test_restarted_kernel_gives_back(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """The kernel is the same in the list, but its process is another."""
     kernel_id = server.rest("POST", "api/kernels", {"name": "python3"})["id"]
     with server.kernel() as other:
         other.run(f"from jupyter_gpu import gpu; {ENTER.format(2)}")
@@ -113,8 +113,8 @@ SCRIPT = "from jupyter_gpu import gpu\nimport sys\nwith gpu.at_least(1):\n print
 
 @pytest.mark.parametrize("prefix", [[], ["unshare", "--pid", "--fork", "--mount-proc"]], ids=["here", "pid namespace"])
 @pytest.mark.root
-def test_a_killed_script_gives_back(two: tuple[Kernel, Kernel], server: Server, prefix: list[str]) -> None:
-    """Also one in a pid namespace of its own, whose pid means another process here."""
+def test_killed_script_gives_back(two: tuple[Kernel, Kernel], server: Server, prefix: list[str]) -> None:
+    """This also holds in a pid namespace of its own, where its pid means another process outside."""
     command = [*prefix, sys.executable, "-c", SCRIPT]
     with subprocess.Popen(command, env=server.terminal, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as script:
         assert script.stdout
@@ -125,8 +125,8 @@ def test_a_killed_script_gives_back(two: tuple[Kernel, Kernel], server: Server, 
         await_(lambda: wanted(server) == 0)
 
 
-def test_a_forked_child_gives_nothing_back(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """It leaves its copy of the block, and its parent's block goes on."""
+def test_forked_child_gives_nothing_back(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """It leaves its copy of the block, and its parent's block continues."""
     a, _ = two
     a.run(f"{ENTER.format(1)}\npid = os.fork()\nif not pid:\n {LEAVE}\n os._exit(0)\nos.waitpid(pid, 0)")
     assert wanted(server) == 1000
@@ -134,7 +134,7 @@ def test_a_forked_child_gives_nothing_back(two: tuple[Kernel, Kernel], server: S
     assert wanted(server) == 0
 
 
-def test_ctrl_c_while_it_waits(two: tuple[Kernel, Kernel], server: Server, tmp_path: Path) -> None:
+def test_interrupted_block_holds_nothing(two: tuple[Kernel, Kernel], server: Server, tmp_path: Path) -> None:
     """The block did not begin, so nothing is held and nothing is waited for."""
     with serve(tmp_path, server.folder / "state", SOFT) as other:
         other.gpus(4)
@@ -166,8 +166,8 @@ for wait in (0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.08):
 """
 
 
-def test_a_cancelled_task(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """At whatever moment of the request: nothing is held."""
+def test_cancelled_task_holds_nothing(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """The moment of the request does not matter."""
     assert set(two[0].run(CANCELLED).split()) == {"0"}
 
 
@@ -186,13 +186,13 @@ for wait in (0.001, 0.004, 0.008, 0.016, 0.03, 0.045, 0.06, 0.1, 0.15):
 """
 
 
-def test_an_interrupt_at_any_moment(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """While it is asked for, and inside the block: nothing is held in the end."""
+def test_interrupt_at_any_moment_holds_nothing(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """An interrupt of the request or inside the block leaves nothing held."""
     assert set(two[0].run(INTERRUPTED).split()) == {"0"}
 
 
-def test_an_error_of_the_user_is_never_hidden(tmp_path: Path) -> None:
-    """The server is away at the end of the block: the user's own error comes through, with a note; else a warning."""
+def test_users_own_error_is_never_hidden(tmp_path: Path) -> None:
+    """The server is away at the end of the block: the user's error gets a note; without one there is a warning."""
     folder = tmp_path / "away"
     folder.mkdir()
     with serve(folder, folder / "state", SOFT) as away:
@@ -221,8 +221,8 @@ def test_an_error_of_the_user_is_never_hidden(tmp_path: Path) -> None:
     assert "given back later" in said
 
 
-def test_the_slider_has_the_last_word(two: tuple[Kernel, Kernel], server: Server) -> None:
-    """A person takes back what a block holds; the block says so at its end, and takes nothing from what comes then."""
+def test_slider_overrules_a_block(two: tuple[Kernel, Kernel], server: Server) -> None:
+    """A user takes back what a block holds; the block reports it at its end, and takes nothing from later blocks."""
     a, b = two
     a.run(ENTER.format(3))
     b.run(ENTER.format(1))
@@ -236,8 +236,8 @@ def test_the_slider_has_the_last_word(two: tuple[Kernel, Kernel], server: Server
     assert wanted(server) == 0
 
 
-def test_no_server(tmp_path: Path) -> None:
-    """It is said at once."""
+def test_block_without_a_server_fails_at_once(tmp_path: Path) -> None:
+    """The error says so."""
     env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path)}
     code = "from jupyter_gpu import gpu\nwith gpu.at_least(1): pass"
     done = subprocess.run(

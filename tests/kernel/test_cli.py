@@ -21,7 +21,7 @@ from .servers import Server, await_, environment, serve
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
+    """Run one server for the module."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", "--GpuExtension.enforcement=soft", "--GpuExtension.limit=3") as running:
         yield running
@@ -29,14 +29,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
+    """Give all GPUs back after each test."""
     yield
     server.gpus(0)
     await_(lambda: server.status()["phase"] == "Idle")
 
 
 def test_resize_status_release(server: Server) -> None:
-    """The words of the panel, and 0 where it is done."""
+    """They print the panel's words, and exit with 0 when done."""
     for arguments, text in (
         (["resize", "2"], "2 of 3 GPUs attached"),
         (["status"], "2 of 3 GPUs attached"),
@@ -47,7 +47,7 @@ def test_resize_status_release(server: Server) -> None:
         assert (done.returncode, done.stdout.splitlines()[0], done.stderr) == (DONE, text, "")
 
 
-def test_json(server: Server) -> None:
+def test_json_is_the_panels_view(server: Server) -> None:
     """A script reads the same view as the panel; errors are JSON, too."""
     body = json.loads(server.cli("resize", "1", "--json").stdout)
     assert (body["phase"], body["amounts"]["attached"], body["sentence"]) == ("Ready", 1000, "1 of 3 GPUs attached")
@@ -70,8 +70,8 @@ def test_json(server: Server) -> None:
         ([], USAGE, "required"),
     ],
 )
-def test_errors(server: Server, arguments: list[str], code: int, text: str) -> None:
-    """One sentence on standard error, nothing on standard output, no traceback."""
+def test_error_is_one_message_on_stderr(server: Server, arguments: list[str], code: int, text: str) -> None:
+    """Standard output is empty, and there is no traceback."""
     done = server.cli(*arguments)
     assert done.returncode == code
     assert text in done.stderr
@@ -79,8 +79,8 @@ def test_errors(server: Server, arguments: list[str], code: int, text: str) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_waiting(server: Server, tmp_path: Path) -> None:
-    """Not enough free: 3 with --timeout and with --no-wait, and the wish stands."""
+def test_waiting_exits_with_3(server: Server, tmp_path: Path) -> None:
+    """Not enough is free: 3 with --timeout and with --no-wait, and the request stands."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(3)
         done = server.cli("resize", "2", "--timeout", "0.2")
@@ -92,8 +92,8 @@ def test_waiting(server: Server, tmp_path: Path) -> None:
         await_(lambda: server.status()["phase"] == "Ready")
 
 
-def test_draining(server: Server) -> None:
-    """Given back but open in a kernel: 4, with the name of who has it open."""
+def test_draining_exits_with_4(server: Server) -> None:
+    """A GPU that is given back but open in a kernel is reported with the name of that notebook."""
     with server.kernel() as kernel:
         kernel.run("from jupyter_gpu import gpu, simulate; gpu.resize(1); held = simulate.hold(); held.__enter__()")
         done = server.cli("release", "--timeout", "0.2")
@@ -103,8 +103,8 @@ def test_draining(server: Server) -> None:
         kernel.run("held.__exit__(None, None, None)")
 
 
-def test_in_a_cell(server: Server) -> None:
-    """`!jupyter gpu release` in the kernel that has the GPU open does not wait for itself."""
+def test_release_in_a_cell_does_not_wait_for_itself(server: Server) -> None:
+    """The kernel that runs `!jupyter gpu release` has the GPU open."""
     with server.kernel() as kernel:
         kernel.run("from jupyter_gpu import gpu, simulate; gpu.resize(1); held = simulate.hold(); held.__enter__()")
         kernel.run("import subprocess, sys")
@@ -116,7 +116,7 @@ def test_in_a_cell(server: Server) -> None:
 
 
 def interrupted(server: Server) -> str:
-    """An interrupted `resize` says nothing before it has heard that its request is recorded."""
+    """Return what an interrupted `resize` prints: nothing before it knows that its request is recorded."""
     command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1"]
     with subprocess.Popen(command, env=server.terminal, stderr=subprocess.PIPE, text=True) as waiting:
         await_(lambda: server.status()["phase"] == "Waiting")
@@ -127,8 +127,8 @@ def interrupted(server: Server) -> str:
     return said
 
 
-def test_ctrl_c(server: Server, tmp_path: Path) -> None:
-    """Ctrl-C says that the request stands, exits with 130 and without a traceback; the GPUs come later."""
+def test_ctrl_c_keeps_the_request(server: Server, tmp_path: Path) -> None:
+    """Ctrl-C prints that the request stands, exits with 130 and without a traceback; the GPUs come later."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(4)
         for _ in range(20):
@@ -143,7 +143,7 @@ def test_ctrl_c(server: Server, tmp_path: Path) -> None:
 
 
 def everything(terminal: int) -> str:
-    """Return what a program that has ended has written on it."""
+    """Return the output of a program that has ended."""
     found = b""
     with contextlib.suppress(OSError):  # its end
         while more := os.read(terminal, 65536):
@@ -151,8 +151,8 @@ def everything(terminal: int) -> str:
     return found.decode()
 
 
-def test_progress_in_a_terminal(server: Server, tmp_path: Path) -> None:
-    """On a terminal one line tells the place in line and the time; without one there is none."""
+def test_progress_is_one_line_on_a_terminal(server: Server, tmp_path: Path) -> None:
+    """It shows the place in line and the time; without a terminal there is none."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(4)
         master, slave = pty.openpty()
@@ -169,8 +169,8 @@ def test_progress_in_a_terminal(server: Server, tmp_path: Path) -> None:
         assert "\r" not in server.cli("resize", "1", "--timeout", "0").stderr
 
 
-def test_outside_jupyter(tmp_path: Path) -> None:
-    """Where no server runs: 5, and what is missing."""
+def test_no_server_exits_with_5(tmp_path: Path) -> None:
+    """The message says what is missing."""
     env = environment(tmp_path)
     command = [sys.executable, "-m", "jupyter_gpu.cli", "status"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -179,8 +179,8 @@ def test_outside_jupyter(tmp_path: Path) -> None:
     assert "jupyter lab" in done.stderr
 
 
-def test_reader_that_goes_away(server: Server) -> None:
-    """`jupyter gpu status | head -0` is no error."""
+def test_closed_pipe_is_no_error(server: Server) -> None:
+    """`jupyter gpu status | head -0` succeeds."""
     shell = f"{sys.executable} -m jupyter_gpu.cli status | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], env=server.terminal, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (DONE, "")

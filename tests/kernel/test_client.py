@@ -24,7 +24,7 @@ Reply = tuple[int, str, bytes]
 
 
 class Site(ThreadingHTTPServer):
-    """A web server that remembers what it was asked and answers what it is told to."""
+    """A web server that records requests and gives set answers."""
 
     daemon_threads = True
 
@@ -38,7 +38,7 @@ class Site(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handler of one request."""
+    """The handler of one request."""
 
     server: Site
 
@@ -55,12 +55,12 @@ class Handler(BaseHTTPRequestHandler):
     do_PUT = do_GET  # noqa: N815 - the names that http.server calls
 
     def log_message(self, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """A running one."""
+    """Run a web server."""
     with Site() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -69,7 +69,7 @@ def site() -> Iterator[Site]:
         thread.join()
 
 
-def test_asks_with_the_token(site: Site) -> None:
+def test_request_has_prefix_and_token(site: Site) -> None:
     """The path has the server's prefix, the header its token, and the answer is the view."""
     assert Client(site.server_for()).send(get_status()) == view(1000)
     (method, path, headers, _), *_ = site.asked
@@ -78,21 +78,21 @@ def test_asks_with_the_token(site: Site) -> None:
     assert "Cookie" not in headers
 
 
-def test_long_poll(site: Site) -> None:
-    """`after` names the instance and the version that is known."""
+def test_long_poll_names_the_known_view(site: Site) -> None:
+    """`after` has the instance and the version that is known."""
     Client(site.server_for()).send(get_status(view(0, version=7), 25))
     assert site.asked[0][1] == "/base/jupyter-gpu/api/v1/status?after=one:7&timeout=25.000"
 
 
-def test_put(site: Site) -> None:
-    """The body has the fields, and the generation where there is one."""
+def test_put_sends_fields_and_generation(site: Site) -> None:
+    """The body has the fields, and the generation if there is one."""
     Client(site.server_for()).send(put_request({"milli": 500}, 3))
     method, path, headers, body = site.asked[0]
     assert (method, path, body) == ("PUT", "/base/jupyter-gpu/api/v1/request", {"milli": 500, "generation": 3})
     assert headers["Content-Type"] == "application/json"
 
 
-def test_without_token_cookie_and_header_agree(site: Site) -> None:
+def test_xsrf_cookie_and_header_agree_without_a_token(site: Site) -> None:
     """A server without authentication still checks for cross-site requests."""
     Client(site.server_for(token="")).send(get_status())
     headers = site.asked[0][2]
@@ -108,8 +108,8 @@ def test_proxy_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Client(site.server_for()).send(get_status()).status.attached == 1000
 
 
-def test_error_of_the_server_is_raised_as_itself(site: Site) -> None:
-    """Reason, sentence and figures arrive."""
+def test_server_error_is_raised_as_its_type(site: Site) -> None:
+    """It has the reason, message and amounts."""
     body = json.dumps(LimitExceeded(limit=2000).to_json()).encode()
     site.reply = lambda: (422, "application/json", body)
     with pytest.raises(LimitExceeded, match="Your server's limit is 2 GPUs") as caught:
@@ -117,36 +117,36 @@ def test_error_of_the_server_is_raised_as_itself(site: Site) -> None:
     assert caught.value.limit == 2000
 
 
-def test_server_without_the_extension(site: Site) -> None:
-    """A plain 404 means that jupyter-gpu is not there, and says how to get it."""
+def test_missing_extension_is_explained(site: Site) -> None:
+    """A plain 404 means that jupyter-gpu is not installed, and the error says how to get it."""
     site.reply = lambda: (404, "text/html", b"<html>Not Found</html>")
     with pytest.raises(ServerUnreachable, match=r"pip install jupyter_gpu-\*\.whl"):
         Client(site.server_for()).send(get_status())
 
 
 @pytest.mark.parametrize("status", [302, 401, 403])
-def test_not_let_in(status: int) -> None:
+def test_login_page_is_not_permitted(status: int) -> None:
     """A login page or a bare refusal is NotPermitted, never a view."""
     with pytest.raises(NotPermitted, match="does not accept this process"):
         read_answer(status, b"<html>login</html>", "http://here/", View.from_json)
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"\xff", b'{"instance": 1}', b"[" * 100_000])
-def test_answer_that_is_no_view(answer: bytes) -> None:
-    """Versions that do not fit are named as the likely cause."""
+def test_unreadable_answer_names_versions_as_cause(answer: bytes) -> None:
+    """Versions that do not fit are the likely cause."""
     with pytest.raises(GpuError, match="different versions"):
         read_answer(200, answer, "http://here/", View.from_json)
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"message": "Oops", "reason": null}', b'{"reason": "FromTheFuture"}'])
-def test_error_that_nobody_knows(answer: bytes) -> None:
-    """Whatever an error says, a GpuError comes out."""
+def test_unknown_error_is_a_gpu_error(answer: bytes) -> None:
+    """This holds whatever the error contains."""
     with pytest.raises(GpuError, match="500"):
         read_answer(500, answer, "http://here/", View.from_json)
 
 
-def test_nobody_listens() -> None:
-    """A refused connection is ServerUnreachable, with the address and without the token."""
+def test_refused_connection_is_server_unreachable() -> None:
+    """The error has the address, but not the token."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         server = Server("127.0.0.1", taken.getsockname()[1], "/", "secret")
@@ -155,8 +155,8 @@ def test_nobody_listens() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_connection_is_cut(site: Site) -> None:
-    """A server that dies in the middle of an answer."""
+def test_broken_connection_is_server_unreachable(site: Site) -> None:
+    """The server dies in the middle of an answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def die() -> None:
@@ -171,14 +171,14 @@ def test_connection_is_cut(site: Site) -> None:
         thread.join()
 
 
-def test_server_that_hangs() -> None:
-    """Patience ends."""
+def test_hanging_server_times_out() -> None:
+    """The error is ServerUnreachable."""
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ServerUnreachable, match="timed out"):
         Client(Server("127.0.0.1", silent.getsockname()[1])).send(get_status(patience=0.05))
 
 
 def test_abort_ends_a_wait() -> None:
-    """Another thread can end a question that waits, so that a cancelled task leaves nothing behind."""
+    """Another thread can end a request that waits, so that a cancelled task leaves nothing behind."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         exchange = Client(Server("127.0.0.1", silent.getsockname()[1])).exchange(get_status(patience=60))
         failed: list[BaseException] = []
@@ -201,7 +201,7 @@ def test_abort_ends_a_wait() -> None:
     assert time.monotonic() - started < 50
 
 
-def test_unix_socket(tmp_path: Path) -> None:
+def test_unix_socket_is_used(tmp_path: Path) -> None:
     """A server that listens on a Unix socket is asked there."""
     answer = json.dumps(view(2000).to_json()).encode()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -221,7 +221,7 @@ def test_unix_socket(tmp_path: Path) -> None:
     assert found == view(2000)
 
 
-def test_unix_socket_is_gone(tmp_path: Path) -> None:
-    """A socket that nobody listens on is ServerUnreachable like a port."""
+def test_dead_unix_socket_is_server_unreachable(tmp_path: Path) -> None:
+    """A socket without a listener counts like a port without one."""
     with pytest.raises(ServerUnreachable):
         Client(Server("", 0, sock=str(tmp_path / "none"))).send(get_status())

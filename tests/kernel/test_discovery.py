@@ -21,7 +21,7 @@ from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreac
 
 
 def write(folder: Path, pid: int, /, *, place: str | None = None, alike: str = "0" * 16, **changes: Any) -> Path:
-    """The file of a server, as `door` writes it."""
+    """Write the file of a server, as the server does."""
     info = {
         "pid": pid,
         "started": started(pid),
@@ -41,27 +41,27 @@ def write(folder: Path, pid: int, /, *, place: str | None = None, alike: str = "
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """An environment whose runtime directory is empty."""
+    """Return an environment whose runtime directory is empty."""
     return {"JUPYTER_RUNTIME_DIR": str(tmp_path)}
 
 
-def test_the_file_that_the_server_names(env: dict[str, str], tmp_path: Path) -> None:
-    """Also where others run, and where this process has another parent."""
+def test_named_file_is_used(env: dict[str, str], tmp_path: Path) -> None:
+    """It is used even if other servers run, and if this process has another parent."""
     write(tmp_path, 1, port=1111)
     path = write(tmp_path, os.getpid(), port=2222)
     found = find({**env, "JUPYTER_GPU_SERVER": str(path)}, pid=1)
     assert (found.host, found.port, found.base, found.token) == ("127.0.0.1", 2222, "/base/", "secret")
 
 
-def test_a_server_that_has_ended_is_not_replaced_by_another(env: dict[str, str], tmp_path: Path) -> None:
-    """A program's own server, or none: another one's GPUs are not what it meant."""
+def test_ended_server_is_not_replaced_by_another(env: dict[str, str], tmp_path: Path) -> None:
+    """A program has its own server or none: it did not mean the GPUs of another."""
     write(tmp_path, 1, port=1111)
     with pytest.raises(ServerUnreachable, match="does not run any more"):
         find({**env, "JUPYTER_GPU_SERVER": str(tmp_path / "gone.json")})
 
 
-def test_a_server_that_was_started_anew_is_found_again(env: dict[str, str], tmp_path: Path) -> None:
-    """By the same file, on another port and with another secret; while there is none, that is said."""
+def test_restarted_server_is_found_again(env: dict[str, str], tmp_path: Path) -> None:
+    """It has the same file, another port and another secret; while there is none, the error says so."""
     path = write(tmp_path, os.getpid(), port=1111)
     found = find({**env, "JUPYTER_GPU_SERVER": str(path)})
     assert renewed(found) is found
@@ -74,8 +74,8 @@ def test_a_server_that_was_started_anew_is_found_again(env: dict[str, str], tmp_
     assert renewed(plain) is plain
 
 
-def test_server_among_the_parents(env: dict[str, str], tmp_path: Path) -> None:
-    """Where the environment was lost only the parents tell which one it is."""
+def test_server_is_found_among_the_parents(env: dict[str, str], tmp_path: Path) -> None:
+    """If the environment was lost, only the parents show which server it is."""
     write(tmp_path, 1, port=1111)
     write(tmp_path, os.getpid(), port=2222)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -83,15 +83,15 @@ def test_server_among_the_parents(env: dict[str, str], tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_what_the_user_says_comes_first(env: dict[str, str], tmp_path: Path) -> None:
-    """The address with its token in it or beside it."""
+def test_users_address_comes_first(env: dict[str, str], tmp_path: Path) -> None:
+    """The token may be in the address or beside it."""
     said = {**env, "JUPYTER_GPU_SERVER": str(write(tmp_path, 1)), "JUPYTER_GPU_URL": "http://localhost:9/lab?token=one"}
     assert find(said) == Server("127.0.0.1", 9, "/", "one")
     assert find({**said, "JUPYTER_GPU_TOKEN": "two"}).token == "two"
 
 
-def test_hub_where_there_is_no_file(env: dict[str, str]) -> None:
-    """Under JupyterHub the server listens on every address and is asked on the loopback."""
+def test_hub_address_is_used_without_a_file(env: dict[str, str]) -> None:
+    """Under JupyterHub the server listens on every address and is reached on the loopback."""
     hub = {
         "JUPYTERHUB_API_TOKEN": "hub-token",
         "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:8765/user/ann/",
@@ -102,8 +102,8 @@ def test_hub_where_there_is_no_file(env: dict[str, str]) -> None:
         find({**env, **hub, "JUPYTERHUB_SERVICE_URL": "http://[::"})
 
 
-def test_outside_the_only_server_that_runs(env: dict[str, str], tmp_path: Path) -> None:
-    """A program that belongs to none is told which runs, what it would get and how to say so; no dead one counts."""
+def test_outside_error_lists_the_only_running_server(env: dict[str, str], tmp_path: Path) -> None:
+    """The error names the server, what its GPUs would mean here and how to connect; ended servers are left out."""
     write(tmp_path, 1, port=1111, folder="/home/ann/work")
     (tmp_path / "jpserver-2.json").write_text(
         json.dumps({"pid": 1, "port": 7777, "token": "x", "hostname": "localhost"})
@@ -121,8 +121,8 @@ def test_outside_the_only_server_that_runs(env: dict[str, str], tmp_path: Path) 
     assert caught.value.servers == [{"url": "http://127.0.0.1:1111/base/", "folder": "/home/ann/work"}]
 
 
-def test_a_program_that_says_it_wants_one(env: dict[str, str], tmp_path: Path) -> None:
-    """Its own, or else the only one that runs here; of several none is taken."""
+def test_connect_chooses_the_own_or_only_server(env: dict[str, str], tmp_path: Path) -> None:
+    """Of several servers none is chosen."""
     with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
         wanted(env, pid=0)
     write(tmp_path, 1, port=1111)
@@ -138,8 +138,8 @@ def test_a_program_that_says_it_wants_one(env: dict[str, str], tmp_path: Path) -
 @pytest.mark.parametrize(
     "url", ["http://localhost:1111/base/", "http://127.0.0.1:1111/base/lab", "http+unix://%2Frun%2Fdoor.sock/base"]
 )
-def test_one_that_runs_here_needs_no_token(env: dict[str, str], tmp_path: Path, url: str) -> None:
-    """Its file has what it takes; the address in it is used, and a token that is given wins."""
+def test_local_server_needs_no_token(env: dict[str, str], tmp_path: Path, url: str) -> None:
+    """Its file has address and secret; the address in it is used, and a given token wins."""
     write(tmp_path, 1, port=1111, sock="/run/door.sock")
     found = named(url, None, env)
     assert (found.token, found.sock, bool(found.file)) == ("secret", "/run/door.sock", True)
@@ -152,27 +152,27 @@ def test_one_that_runs_here_needs_no_token(env: dict[str, str], tmp_path: Path, 
     ["http://localhost:1112/base/", "http://localhost:1111/", "https://localhost:1111/base/",
      "http://hub.example:1111/base/", "http+unix://%2Frun%2Fother.sock/base/"],
 )  # fmt: skip
-def test_the_secret_of_one_is_used_for_no_other(env: dict[str, str], tmp_path: Path, url: str) -> None:
-    """Whatever differs, it is another server."""
+def test_secret_is_sent_to_its_own_server_only(env: dict[str, str], tmp_path: Path, url: str) -> None:
+    """Any difference in the address makes it another server."""
     write(tmp_path, 1, port=1111, sock="/run/door.sock")
     assert named(url, None, env) == at(url)
 
 
-def test_a_pid_that_another_process_has_by_now(env: dict[str, str], tmp_path: Path) -> None:
-    """A server that was killed left its file; whoever has its number now is no server."""
+def test_reused_pid_is_no_server(env: dict[str, str], tmp_path: Path) -> None:
+    """A server that was killed left its file; another process has its number now."""
     write(tmp_path, os.getpid(), started=1)
     with pytest.raises(ServerUnreachable):
         find(env)
 
 
-def test_servers_of_other_machines_and_containers_with_this_home(env: dict[str, str], tmp_path: Path) -> None:
-    """They may have any pid that is in use here, too."""
+def test_servers_of_other_machines_and_containers_are_ignored(env: dict[str, str], tmp_path: Path) -> None:
+    """With a shared home, they may have any pid that is in use here."""
     write(tmp_path, os.getpid(), place="0" * 16)
     with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
         find(env)
 
 
-def test_none_runs(env: dict[str, str]) -> None:
+def test_no_server_is_explained(env: dict[str, str]) -> None:
     """Outside Jupyter the error says what is missing."""
     with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
         find(env, pid=0)
@@ -180,8 +180,8 @@ def test_none_runs(env: dict[str, str]) -> None:
         find({"JUPYTER_RUNTIME_DIR": "/proc/self/mem"}, pid=0)
 
 
-def test_several_run(env: dict[str, str], tmp_path: Path) -> None:
-    """It never guesses among several, and names them without their secrets."""
+def test_several_servers_are_listed_and_none_chosen(env: dict[str, str], tmp_path: Path) -> None:
+    """They are listed without their secrets."""
     write(tmp_path, 1, port=1111)
     write(tmp_path, os.getpid(), port=2222)
     with pytest.raises(OutsideServer, match="say which") as caught:
@@ -191,14 +191,14 @@ def test_several_run(env: dict[str, str], tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_sudo_hides_the_server(env: dict[str, str]) -> None:
-    """It clears the environment and looks into the home of root: that is said."""
+def test_sudo_is_named_as_a_cause(env: dict[str, str]) -> None:
+    """It clears the environment and uses the home of root; the error says so."""
     with pytest.raises(ServerUnreachable, match="without sudo"):
         find({**env, "SUDO_USER": "ann"}, pid=0)
 
 
-def test_a_folder_of_any_name_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
-    """It is shown in terminals, and an older server tells none."""
+def test_folder_name_is_shown_as_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    """It is shown in terminals; an older server has none."""
     path = write(tmp_path, 1, folder="/a\nb\x1b[31m")
     with pytest.raises(OutsideServer, match=r"folder /a\\nb\\x1b\[31m") as caught:
         find(env, pid=0)
@@ -218,8 +218,8 @@ def test_a_folder_of_any_name_is_one_line(env: dict[str, str], tmp_path: Path) -
           for bad in ({"pid": True}, {"pid": "1"}, {"port": "80"}, {"port": 65536}, {"token": "a\nb"}, {"secure": 1})),
     ],
 )  # fmt: skip
-def test_broken_file(env: dict[str, str], tmp_path: Path, content: str) -> None:
-    """A file that is not a server's is as good as none."""
+def test_broken_file_is_ignored(env: dict[str, str], tmp_path: Path, content: str) -> None:
+    """A file that is not a server's counts as none."""
     path = write(tmp_path, 1)
     path.write_text(content)
     for environ in (env, {**env, "JUPYTER_GPU_SERVER": str(path)}):
@@ -228,7 +228,7 @@ def test_broken_file(env: dict[str, str], tmp_path: Path, content: str) -> None:
 
 
 def test_fifo_does_not_block(env: dict[str, str], tmp_path: Path) -> None:
-    """Whatever lies in the directory, looking at it ends."""
+    """Reading the directory ends, whatever lies in it."""
     path = write(tmp_path, 1)
     path.unlink()
     os.mkfifo(path)
@@ -238,8 +238,8 @@ def test_fifo_does_not_block(env: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["owner", "mode", "link"])
 @pytest.mark.root
-def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path, wrong: str) -> None:
-    """A user that can write the file chooses where the secret goes."""
+def test_file_of_another_user_is_ignored(env: dict[str, str], tmp_path: Path, wrong: str) -> None:
+    """A user that can write the file could choose where the secret goes."""
     path = write(tmp_path, 1)
     if wrong == "owner":
         os.chown(path, 12345, 12345)
@@ -263,27 +263,27 @@ def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path, wrong: str) 
         ("http+unix://%2Frun%2Fj.sock/?token=t", Server("localhost", 0, "/", "t", sock="/run/j.sock")),
     ],
 )
-def test_addresses_that_users_give(url: str, server: Server) -> None:
-    """As Jupyter prints them; the certificate of another machine is checked."""
+def test_address_is_parsed_as_jupyter_prints_it(url: str, server: Server) -> None:
+    """The certificate of another machine is checked."""
     assert at(url) == server
 
 
 @pytest.mark.parametrize(
     "url", ["", "8888", "localhost:8888", "ftp://a/", "http://", "http://a:b@c/", "http://h:99999/", "http://[::/"]
 )
-def test_what_is_no_address(url: str) -> None:
-    """It is said at once, with what one looks like."""
+def test_invalid_address_is_explained(url: str) -> None:
+    """The error shows what an address looks like."""
     with pytest.raises(InvalidRequest, match="not the address of a Jupyter server"):
         at(url)
 
 
-def test_a_token_that_no_header_can_carry() -> None:
-    """Nothing can be put into a request beside it."""
+def test_token_with_control_characters_is_refused() -> None:
+    """It cannot smuggle anything into a request."""
     with pytest.raises(InvalidRequest, match="token"):
         at("http://localhost/", "a\r\nHost: b")
 
 
-def test_a_token_is_not_in_what_is_said_of_an_address() -> None:
+def test_errors_about_an_address_hide_its_token() -> None:
     """Errors are shown in notebooks."""
     with pytest.raises(InvalidRequest) as caught:
         at("ftp://localhost/?token=secret")
@@ -291,8 +291,8 @@ def test_a_token_is_not_in_what_is_said_of_an_address() -> None:
 
 
 @pytest.mark.parametrize("length", [20, 100, 108, 200])
-def test_sockets_in_deep_folders(tmp_path: Path, length: int) -> None:
-    """An address has 108 bytes, the path of a socket may have more."""
+def test_socket_in_a_deep_folder_is_reached(tmp_path: Path, length: int) -> None:
+    """A socket address has 108 bytes, its path may be longer."""
     folder = tmp_path / ("d" * max(1, length - len(str(tmp_path)) - 7))
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
@@ -303,8 +303,8 @@ def test_sockets_in_deep_folders(tmp_path: Path, length: int) -> None:
             client.connect(address)
 
 
-def test_token_is_not_shown() -> None:
-    """A server in a traceback does not give its token away."""
+def test_token_is_not_in_the_repr() -> None:
+    """A server in a traceback does not reveal its token."""
     assert "secret" not in repr(Server("127.0.0.1", 1, "/", "secret"))
 
 
@@ -326,8 +326,8 @@ def test_runtime_dir_is_jupyters(monkeypatch: pytest.MonkeyPatch, env: dict[str,
     assert str(rendezvous.runtime_dir(env)) == jupyter_runtime_dir()
 
 
-def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> None:
-    """A hub with internal_ssl has the server's port accept the hub and the proxy alone."""
+def test_hub_variables_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> None:
+    """With internal_ssl the server's port accepts only the hub and the proxy."""
     hub = {"JUPYTERHUB_API_TOKEN": "hub-token", "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:8765/user/ann/"}
     write(tmp_path, 1, port=8765, base="/user/bob/", secure=True)
     assert find({**env, **hub}, pid=0) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
@@ -339,16 +339,16 @@ def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: 
 PLACE = outside.RunningServer("http://127.0.0.1:1/", "/home/ann", container=False)
 
 
-def test_what_a_pod_guards() -> None:
-    """Its device rules hold all of its container: nothing else is said of it."""
+def test_program_in_a_guarded_pod_gets_no_warning() -> None:
+    """The pod's device rules hold for its whole container."""
     said = outside.told([PLACE._replace(container=True)])
     assert "Nothing guards" not in said
     assert "CUDA_VISIBLE_DEVICES is not set" in said
     assert "Nothing guards" in outside.told([PLACE, PLACE._replace(container=True)])
 
 
-def test_the_server_of_a_pod_says_so(env: dict[str, str], tmp_path: Path) -> None:
-    """In its file."""
+def test_server_file_marks_a_container(env: dict[str, str], tmp_path: Path) -> None:
+    """The field `container` removes the warning."""
     write(tmp_path, 1, container=True)
     with pytest.raises(OutsideServer) as caught:
         find(env, pid=0)
@@ -356,15 +356,15 @@ def test_the_server_of_a_pod_says_so(env: dict[str, str], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("count", "text"), [(5, "5 run here"), (7, "; and 2 more.")])
-def test_many_servers(count: int, text: str) -> None:
-    """An error is no page: some are named."""
+def test_at_most_five_servers_are_listed(count: int, text: str) -> None:
+    """The error stays short."""
     said = outside.told([PLACE] * count)
     assert text in said
     assert said.count("http:") == 5
 
 
-def test_every_way_is_said() -> None:
-    """Whatever is told, it says what to do."""
+def test_every_error_says_how_to_connect() -> None:
+    """The messages for none, one and several servers do, and so does the note of `status`."""
     for said in (outside.none(""), outside.none("ann"), outside.GONE, outside.told([PLACE]), outside.told([PLACE] * 2)):
         assert "gpu.connect(" in said
         assert "JUPYTER_GPU_URL" in said

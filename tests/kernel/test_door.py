@@ -41,7 +41,7 @@ RESIZE = "from jupyter_gpu import gpu; print(len(gpu.resize({}).devices))"
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    """A folder whose name leaves room for that of a server's own socket."""
+    """Return a folder whose name leaves room for that of a server's own socket."""
     with tempfile.TemporaryDirectory(prefix="jg-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -73,7 +73,7 @@ class Running:
 
     @contextlib.contextmanager
     def kernel(self) -> Iterator[Kernel]:
-        """One that the server starts, as for a notebook."""
+        """Start a kernel, as for a notebook."""
         name = os.urandom(4).hex()
         (self.root / f"{name}.start").touch()
         started = self.root / f"{name}.started"
@@ -99,7 +99,7 @@ class Running:
         return path
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """The server and its kernels."""
+        """End the server and its kernels."""
         with contextlib.suppress(ProcessLookupError):
             if self.wrapper:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -136,7 +136,7 @@ def _ready(client: BlockingKernelClient) -> bool:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """One that nobody trusts."""
+    """Make a certificate that no authority signed."""
     key, made = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=elsewhere", "-days", "2",
@@ -147,12 +147,12 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def password() -> str:
-    """The option of a server with one."""
+    """Return the option of a server with a password."""
     return f"--PasswordIdentityProvider.hashed_password={security.passwd('secret')}"  # type: ignore[no-untyped-call]
 
 
 def kinds(folder: Path) -> dict[str, list[str]]:
-    """Options of servers that people run."""
+    """Return options of servers that people run."""
     key, made = certificate(folder)
     tls = [f"--ServerApp.keyfile={key}", f"--ServerApp.certfile={made}"]
     return {
@@ -167,15 +167,15 @@ def kinds(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", range(7))
-def test_a_kernel_changes_its_gpus_in_every_kind_of_server(short_tmp: Path, kind: int) -> None:
-    """Nobody has configured anything for it."""
+def test_kernel_changes_gpus_in_every_kind_of_server(short_tmp: Path, kind: int) -> None:
+    """Nothing is configured for it."""
     name, options = list(kinds(short_tmp).items())[kind]
     with Running(short_tmp, short_tmp / "state", *options) as server, server.kernel() as kernel:
         assert kernel.run(RESIZE.format(2)).strip() == "2", name
 
 
-def test_where_no_socket_can_be_made_the_port_is_used(short_tmp: Path) -> None:
-    """Some file systems have none; with a password alone, on IPv6."""
+def test_port_is_used_if_no_socket_can_be_made(short_tmp: Path) -> None:
+    """Some file systems have no sockets; this server has a password and listens on IPv6."""
     config = short_tmp / "jupyter_server_config.py"
     config.write_text("import jupyter_gpu.server.door as d; d.Door._listen = lambda self: ''")
     options = [password(), NO_TOKEN, "--ServerApp.ip=::"]
@@ -189,7 +189,7 @@ def test_where_no_socket_can_be_made_the_port_is_used(short_tmp: Path) -> None:
 
 
 def ask(server: discovery.Server, method: str, path: str, token: str | None, body: str = "") -> int:
-    """The status of an answer, by the socket of the door."""
+    """Return the status of an answer through the server's local socket."""
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)
     with rendezvous.short(server.sock) as address:
@@ -202,8 +202,8 @@ def ask(server: discovery.Server, method: str, path: str, token: str | None, bod
     return status
 
 
-def test_the_secret_opens_our_own_addresses_and_nothing_else(short_tmp: Path) -> None:
-    """No cookie is needed with it, none is given; any other word is refused. It is this user's alone."""
+def test_secret_is_accepted_at_our_addresses_only(short_tmp: Path) -> None:
+    """No cookie is needed or set; any other secret is refused. Only this user can read it."""
     with Running(short_tmp, short_tmp / "state") as running:
         path = running.file()
         server = discovery.find({"JUPYTER_GPU_SERVER": str(path)})
@@ -237,8 +237,8 @@ print(answered(), flush=True)
 """
 
 
-def test_a_refusal_is_heard_before_all_is_sent(short_tmp: Path) -> None:
-    """The server closes what it has refused by its headers; why is said all the same."""
+def test_refusal_is_read_before_the_body_is_sent(short_tmp: Path) -> None:
+    """The server closes after a refusal by the headers; the client still gets the reason."""
     with Running(short_tmp, short_tmp / "state") as running:
         stale = replace(discovery.find({"JUPYTER_GPU_SERVER": str(running.file())}), token="stale")
         long = Call("PUT", "request", {"gpus": 1, "message": "x" * 4_000_000})
@@ -247,8 +247,8 @@ def test_a_refusal_is_heard_before_all_is_sent(short_tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_program_finds_its_server_again_that_was_started_anew(short_tmp: Path, number: signal.Signals) -> None:
-    """On another port and with another secret, though it was killed; a program in tmux lives on like that."""
+def test_program_finds_its_restarted_server(short_tmp: Path, number: signal.Signals) -> None:
+    """The server was killed and has another port and another secret; a program in tmux lives through that."""
     with Running(short_tmp, short_tmp / "state") as first:
         path = first.file()
         env = {**first.env, "JUPYTER_GPU_SERVER": str(path)}
@@ -270,7 +270,7 @@ def test_a_program_finds_its_server_again_that_was_started_anew(short_tmp: Path,
                 assert said != instance
 
 
-def test_two_servers_of_one_folder_have_files_of_their_own(short_tmp: Path) -> None:
+def test_two_servers_of_one_folder_have_their_own_files(short_tmp: Path) -> None:
     """Each kernel finds the one that started it."""
     with Running(short_tmp, short_tmp / "state") as one, Running(short_tmp, short_tmp / "state") as other:
         assert one.file() != other.file()
@@ -285,7 +285,7 @@ def test_two_servers_of_one_folder_have_files_of_their_own(short_tmp: Path) -> N
 
 
 @pytest.mark.root
-def test_containers_with_one_home_do_not_meet(short_tmp: Path) -> None:
+def test_containers_with_one_home_do_not_collide(short_tmp: Path) -> None:
     """Both servers have the same pid, the same runtime directory and the same folder."""
     wrapper = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     seen = {}
@@ -301,8 +301,8 @@ def test_containers_with_one_home_do_not_meet(short_tmp: Path) -> None:
     assert set(seen.values()) <= {"1000", "2000"}
 
 
-def test_the_address_of_a_server_can_be_said(short_tmp: Path) -> None:
-    """In code, on the command line and by variables; a wrong token is told as that."""
+def test_address_of_a_server_can_be_given(short_tmp: Path) -> None:
+    """It works in code, on the command line and by variables; a wrong token is reported as such."""
     token = "0123456789abcdef"
     with Running(short_tmp, short_tmp / "state", f"--IdentityProvider.token={token}") as server:
         port = json.loads(server.file().read_text())["port"]

@@ -21,7 +21,7 @@ from .servers import Server, serve
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
+    """Run one server for the module."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
         yield running
@@ -40,7 +40,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def notebook(server: Server) -> Any:
-    """Return what a notebook of the user holds after these cells."""
+    """Return what a user's notebook contains after these cells."""
     book = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
         cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]  # type: ignore[no-untyped-call]
     )
@@ -53,8 +53,8 @@ def error_of(cell: Any) -> Any:
     return found
 
 
-def test_a_sentence_not_a_page(notebook: Any) -> None:
-    """The box says what is wrong, what to do, what one has, and which line; no line of our own source."""
+def test_box_has_message_advice_state_and_line(notebook: Any) -> None:
+    """No line of our own source is shown."""
     error = error_of(notebook.cells[1])
     assert (error.ename, error.evalue[:12]) == ("Infeasible", "Only 4 GPUs ")
     text = "\n".join(error.traceback)
@@ -65,8 +65,8 @@ def test_a_sentence_not_a_page(notebook: Any) -> None:
     assert "jupyter_gpu/" not in text
 
 
-def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
-    """In a fold below it, with the button that the extension shows; and for `%tb`, and for who catches it."""
+def test_traceback_is_folded(notebook: Any) -> None:
+    """It is in a fold below the box, with the extension's button; `%tb` and code that catches the error get it too."""
     (fold,) = [output for output in notebook.cells[1].outputs if output.output_type == "display_data"]
     assert "<details>" in fold.data["text/html"]
     assert "jupyter_gpu/kernel/api.py" in fold.data["text/html"]
@@ -78,8 +78,8 @@ def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
     assert len(notebook.cells[4].outputs) == 1
 
 
-def test_errors_that_ask_nobody(notebook: Any) -> None:
-    """A wrong amount has nothing to do with what one has."""
+def test_wrong_amount_shows_no_state(notebook: Any) -> None:
+    """It has nothing to do with the GPUs that the server has."""
     text = "\n".join(error_of(notebook.cells[5]).traceback)
     assert "'lots' is not an amount of GPUs" in text
     assert "You have" not in text
@@ -91,16 +91,16 @@ def test_other_errors_look_as_always(notebook: Any) -> None:
     assert len(notebook.cells[6].outputs) == 1
 
 
-def test_converted(notebook: Any) -> None:
-    """nbconvert shows the sentence, and the fold; the button stays hidden there."""
+def test_nbconvert_shows_message_and_fold(notebook: Any) -> None:
+    """The button stays hidden there."""
     page, _ = HTMLExporter().from_notebook_node(notebook)  # type: ignore[no-untyped-call]
     assert "never be granted" in page
     assert "The whole traceback" in page
     assert re.search(r"<button[^>]* hidden", page)
 
 
-def test_console(server: Server) -> None:
-    """IPython in a terminal: the same lines, and how to see more."""
+def test_console_shows_the_same_lines(server: Server) -> None:
+    """IPython in a terminal also says how to see more."""
     code = "from jupyter_gpu import gpu\ngpu.resize(9)\n"
     command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--no-banner", "--simple-prompt"]
     done = subprocess.run(
@@ -111,16 +111,16 @@ def test_console(server: Server) -> None:
     assert "jupyter_gpu/kernel/api.py" not in done.stdout
 
 
-def test_plain_python(server: Server) -> None:
-    """The traceback is Python's own, with the sentence at its end."""
+def test_plain_python_shows_its_own_traceback(server: Server) -> None:
+    """The message is at its end."""
     command = [sys.executable, "-c", "from jupyter_gpu import gpu\ngpu.resize(9)"]
     done = subprocess.run(command, env=server.terminal, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.startswith("Traceback (most recent call last)")
     assert done.stderr.splitlines()[-1].startswith("jupyter_gpu.model.errors.Infeasible: Only 4 GPUs here")
 
 
-def test_lines() -> None:
-    """Long sentences are wrapped; notes are kept."""
+def test_long_messages_are_wrapped() -> None:
+    """Notes are kept."""
     error = NoCapacity(have=1000, queue=3)
     error.add_note("A note.")
     lines = box(error, "1 of 2", "More.")

@@ -18,7 +18,7 @@ from .conftest import Failed, Kernel, StartKernel
 
 
 def real(milli: int, version: int = 1) -> View:
-    """A view on GPUs that are not simulated."""
+    """Return a view on GPUs that are not simulated."""
     return view(milli, simulated=False, version=version, generation=version)
 
 
@@ -28,7 +28,7 @@ def uuids(*indices: int) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> AttachedWriter:
-    """The file that the server keeps; nothing is attached."""
+    """Return the file that the server keeps; nothing is attached."""
     writer = AttachedWriter(tmp_path / "attached.json")
     writer(real(0))
     return writer
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> AttachedWriter:
 
 @pytest.fixture
 def env() -> dict[str, str]:
-    """An environment where nobody chose GPUs."""
+    """Return an environment where the user chose no GPUs."""
     return {}
 
 
@@ -48,12 +48,12 @@ def guard(file: AttachedWriter, env: dict[str, str]) -> CudaGuard:
 
 
 def look() -> int:
-    """Stands for the call that makes CUDA look for GPUs."""
+    """Stand for the call that makes CUDA look for GPUs."""
     return 7
 
 
-def test_variable_follows(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
-    """CUDA_VISIBLE_DEVICES holds the attached uuids, none at first."""
+def test_variable_follows_what_is_attached(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
+    """CUDA_VISIBLE_DEVICES has the attached uuids, none at first."""
     assert env[VISIBLE] == ""
     file(real(2000, version=2))
     guard.refresh()
@@ -61,7 +61,7 @@ def test_variable_follows(guard: CudaGuard, file: AttachedWriter, env: dict[str,
 
 
 def test_users_choice_wins(file: AttachedWriter) -> None:
-    """A variable that somebody set at the start, or changes later, is never touched again, and nothing is blocked."""
+    """A variable that the user set at the start, or changes later, is never touched again, and nothing is blocked."""
     env = {VISIBLE: "3"}
     guard = CudaGuard(env, str(file.path))
     guard.refresh()
@@ -88,7 +88,7 @@ def test_child_process_inherits_no_choice(file: AttachedWriter, guard: CudaGuard
     assert child[VISIBLE] == uuids(0)
 
 
-def test_simulated_gpus_are_left_alone(file: AttachedWriter) -> None:
+def test_simulated_gpus_set_nothing(file: AttachedWriter) -> None:
     """On simulated GPUs, or with none to wait for, nothing is set and nothing is blocked."""
     for other in (view(0), view(1000), view(0, limit=0, simulated=False)):
         env: dict[str, str] = {}
@@ -98,8 +98,8 @@ def test_simulated_gpus_are_left_alone(file: AttachedWriter) -> None:
         assert guard.starts(look)() == 7
 
 
-def test_what_the_site_chose_is_narrowed(file: AttachedWriter) -> None:
-    """A list that the server itself was started with, as batch systems do: of it what is attached, and it follows."""
+def test_list_of_the_site_is_narrowed(file: AttachedWriter) -> None:
+    """A list that a batch system gave the server is narrowed to what is attached, and follows it."""
     env = {VISIBLE: "", OURS: "", "JUPYTER_GPU_CUDA_WANTED": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     guard = CudaGuard(env, str(file.path))
     guard.refresh()
@@ -110,8 +110,8 @@ def test_what_the_site_chose_is_narrowed(file: AttachedWriter) -> None:
     assert env[VISIBLE] == env[OURS] == "1"
 
 
-def test_unknown_blocks_nothing(tmp_path: Path) -> None:
-    """Where no server tells, CUDA starts as it always did."""
+def test_no_server_blocks_nothing(tmp_path: Path) -> None:
+    """Without a server's file CUDA starts as it always did."""
     env: dict[str, str] = {}
     guard = CudaGuard(env, str(tmp_path / "missing"))
     assert guard.starts(look)() == 7
@@ -128,16 +128,16 @@ HEAD = "instance a\nversion 1\nsimulated 0\nenforced 0\n"
         *(f"{HEAD}gpu a,b 0 /dev/nvidia0\nend\n", f"{HEAD}gpu GPU-1 none\nend\n", f"{HEAD}version one\nend\n"),
     ],
 )
-def test_broken_file(tmp_path: Path, content: str) -> None:
-    """A file that cannot be read is as good as none."""
+def test_broken_file_is_ignored(tmp_path: Path, content: str) -> None:
+    """A file that cannot be read counts as none."""
     path = tmp_path / "attached"
     path.write_text(content)
     guard = CudaGuard({}, str(path))
     assert not guard.blocked
 
 
-def test_premature_start(guard: CudaGuard) -> None:
-    """The error says what to do; a question is answered with nothing; neither runs the real function."""
+def test_first_look_without_gpus_is_stopped(guard: CudaGuard) -> None:
+    """The error says what to do; a query is answered with nothing; neither runs the real function."""
 
     def never() -> int:
         raise AssertionError("the library was poisoned")
@@ -147,8 +147,8 @@ def test_premature_start(guard: CudaGuard) -> None:
     assert guard.answers(never, int)() == 0
 
 
-def test_started_process_cannot_see_more(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
-    """Once CUDA has looked, a new GPU is hidden from this process: it is told once, and its children get it."""
+def test_started_process_cannot_see_new_gpus(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
+    """Once CUDA has looked, a new GPU is hidden from this process: the user is told once, and its children get it."""
     file(real(1000, version=2))
     assert guard.starts(look)() == 7
     assert guard.news() == ""
@@ -171,8 +171,8 @@ def test_order_of_devices_is_kept(guard: CudaGuard, env: dict[str, str]) -> None
     assert env[VISIBLE] == f"{second.uuid},{first.uuid}"
 
 
-def test_a_library_that_nobody_guards_looked_too_early(guard: CudaGuard, file: AttachedWriter) -> None:
-    """The gate leaves a mark of it: it is told as soon as there is a GPU, and no more when CUDA has started."""
+def test_early_look_of_an_unguarded_library_is_reported(guard: CudaGuard, file: AttachedWriter) -> None:
+    """The gate leaves a mark: the user is told as soon as there is a GPU, and no more once CUDA has started."""
     mark = "/memfd:jupyter-gpu-looked (deleted)"
     assert guard.notice(links=[mark]) == ""
     guard.see(Hint.of(real(1000, version=2)))
@@ -184,10 +184,10 @@ def test_a_library_that_nobody_guards_looked_too_early(guard: CudaGuard, file: A
 
 
 @pytest.mark.parametrize(("enforced", "both", "second"), [(False, "0,1", "1"), (True, "0,1", "0")])
-def test_indices_for_programs_that_read_numbers(
+def test_indices_are_used_if_configured(
     env: dict[str, str], tmp_path: Path, enforced: bool, both: str, second: str
 ) -> None:
-    """Those of the bus; where no other GPU can be opened CUDA counts the attached ones alone."""
+    """They follow the bus; if no other GPU can be opened, CUDA counts only the attached ones."""
     env["JUPYTER_GPU_VISIBLE_BY"] = "index"
     guard = CudaGuard(env, str(tmp_path / "missing"))
     gpus = Hint.of(real(2000)).gpus
@@ -202,8 +202,8 @@ def test_indices_for_programs_that_read_numbers(
     assert env[VISIBLE] == ""
 
 
-def test_poisoned_before_us(guard: CudaGuard, file: AttachedWriter) -> None:
-    """A library that looked too early fails although GPUs are there: the cause is said, not its bare message."""
+def test_cause_of_an_earlier_failed_look_is_reported(guard: CudaGuard, file: AttachedWriter) -> None:
+    """A library that looked too early fails although GPUs are there: the cause replaces its bare message."""
     file(real(1000, version=2))
 
     def poisoned() -> int:
@@ -215,7 +215,7 @@ def test_poisoned_before_us(guard: CudaGuard, file: AttachedWriter) -> None:
 
 
 def test_other_errors_pass(guard: CudaGuard, file: AttachedWriter) -> None:
-    """An error of the library that has nothing to do with this stays itself."""
+    """An unrelated error of the library stays as it is."""
     file(real(1000, version=2))
 
     def broken() -> int:
@@ -226,7 +226,7 @@ def test_other_errors_pass(guard: CudaGuard, file: AttachedWriter) -> None:
     assert guard.notice() == ""
 
 
-def test_older_news_is_no_news(guard: CudaGuard, env: dict[str, str]) -> None:
+def test_older_view_is_ignored(guard: CudaGuard, env: dict[str, str]) -> None:
     """A late view never overwrites a newer one; another instance of the server always does."""
     guard.see(Hint.of(real(2000, version=9)))
     guard.see(Hint.of(real(1000, version=8)))
@@ -235,8 +235,8 @@ def test_older_news_is_no_news(guard: CudaGuard, env: dict[str, str]) -> None:
     assert env[VISIBLE] == uuids(0)
 
 
-def test_cuda_is_seen_by_its_files(guard: CudaGuard, file: AttachedWriter) -> None:
-    """Libraries that we do not know leave their trace in the open files; NVML alone is not CUDA."""
+def test_started_cuda_is_detected_by_open_files(guard: CudaGuard, file: AttachedWriter) -> None:
+    """This also detects libraries that we do not know; NVML alone is not CUDA."""
     assert cuda_nodes(["/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null"]) == {"/dev/nvidia0"}
     assert cuda_nodes(["/dev/nvidiactl", "/dev/nvidia0"]) == frozenset()
     guard.see(Hint.of(real(2000, version=2)))
@@ -244,8 +244,8 @@ def test_cuda_is_seen_by_its_files(guard: CudaGuard, file: AttachedWriter) -> No
     assert "cannot use GPU 1" in guard.notice(links=["/dev/nvidia-uvm", "/dev/nvidia0"])
 
 
-def test_open_files_are_ours() -> None:
-    """The look at our own open files finds one that we open."""
+def test_own_open_files_are_found() -> None:
+    """The list has a file that this process opens."""
     with Path(os.devnull).open():
         assert os.devnull in open_files()
 
@@ -280,7 +280,7 @@ EARLY_AND_LATE = {
 @pytest.mark.usefixtures("provisioned")
 @pytest.mark.parametrize("library", EARLY_AND_LATE)
 def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: AttachedWriter, library: str) -> None:
-    """A real kernel asks and fails while it has no GPU; gets one; and the same process uses it."""
+    """A real kernel fails while it has no GPU; it gets one, and the same process uses it."""
     use, ask, nothing = EARLY_AND_LATE[library]
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     pid = kernel.run(f"import os, {library}; print(os.getpid())")
@@ -296,8 +296,8 @@ def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: Atta
 
 
 @pytest.mark.parametrize("library", EARLY_AND_LATE)
-def test_libraries_are_poisoned_without_us(start_kernel: StartKernel, library: str) -> None:
-    """The stand-ins behave as the libraries do: without the guard, the first failure is for ever."""
+def test_stand_ins_remember_a_failed_look_without_the_guard(start_kernel: StartKernel, library: str) -> None:
+    """They behave as the libraries do: without the guard, the first failure lasts for ever."""
     use, _ask, _ = EARLY_AND_LATE[library]
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="")
     kernel.run(f"import os, {library}")
@@ -309,8 +309,8 @@ def test_libraries_are_poisoned_without_us(start_kernel: StartKernel, library: s
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_cpu_on_purpose(start_kernel: StartKernel, file: AttachedWriter) -> None:
-    """JAX on the CPU, by its own variable or by CUDA's, is nobody's mistake."""
+def test_cpu_on_purpose_is_no_error(start_kernel: StartKernel, file: AttachedWriter) -> None:
+    """JAX stays on the CPU by its own variable or by CUDA's."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path), JAX_PLATFORMS="cpu")
     assert kernel.run("import jax; print(jax.devices())") == "['cpu:0']"
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
@@ -319,8 +319,10 @@ def test_cpu_on_purpose(start_kernel: StartKernel, file: AttachedWriter) -> None
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_unknown_version_of_a_library(start_kernel: StartKernel, file: AttachedWriter, tmp_path: Path) -> None:
-    """A library that is built otherwise than we know is imported as without us."""
+def test_unknown_version_of_a_library_is_left_alone(
+    start_kernel: StartKernel, file: AttachedWriter, tmp_path: Path
+) -> None:
+    """A library with unknown internals is imported as without the guard."""
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "torch.py").write_text("answer = 42\n")
@@ -330,7 +332,7 @@ def test_unknown_version_of_a_library(start_kernel: StartKernel, file: AttachedW
 
 @pytest.mark.usefixtures("provisioned")
 def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: AttachedWriter) -> None:
-    """The import looks as if we had not been there: loader, source, reload."""
+    """Loader, source and reload are as without the guard."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     kernel.run("import torch, inspect, importlib")
     code = "print(type(torch.__loader__).__name__, 'PyTorch' in inspect.getsource(torch))"
@@ -339,8 +341,8 @@ def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: AttachedWri
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_cells_are_not_slower(start_kernel: StartKernel, file: AttachedWriter) -> None:
-    """The hook before each cell takes less than a tenth of a millisecond where nothing changed."""
+def test_hook_before_a_cell_is_fast(start_kernel: StartKernel, file: AttachedWriter) -> None:
+    """It takes less than a tenth of a millisecond if nothing changed."""
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     code = (
         "import time, timeit; e, timer = get_ipython().events, time.thread_time\n"

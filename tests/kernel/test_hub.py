@@ -43,14 +43,14 @@ c.Spawner.default_url = "/lab"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Theirs."""
+    """Return the home of the users."""
     (home := tmp_path_factory.mktemp("hub") / "home").mkdir()
     return home
 
 
 @pytest.fixture(scope="module")
 def person(home: Path) -> Iterator[Person]:
-    """Somebody who is logged in, and whose server runs."""
+    """Return a user who is logged in, and whose server runs."""
     folder = home.parent
     options = {
         "--ServerApp.jpserver_extensions": "{'jupyter_gpu': True}",
@@ -73,7 +73,7 @@ def person(home: Path) -> Iterator[Person]:
 
 @pytest.fixture
 def kernel(person: Person, home: Path) -> Iterator[Kernel]:
-    """Start a kernel of theirs."""
+    """Start a kernel of the user."""
     made = person.api("POST", "kernels", {"name": "python3"})
     client = BlockingKernelClient(connection_file=str(home / "runtime" / f"kernel-{made['id']}.json"))
     client.load_connection_file()
@@ -87,8 +87,8 @@ def kernel(person: Person, home: Path) -> Iterator[Kernel]:
             person.api("DELETE", f"kernels/{made['id']}")
 
 
-def test_a_kernel_changes_its_gpus_and_the_panel_sees_it(person: Person, kernel: Kernel) -> None:
-    """Nobody has configured anything: code comes by the door, the panel through the proxy with its certificate."""
+def test_kernel_changes_gpus_and_the_panel_follows(person: Person, kernel: Kernel) -> None:
+    """Nothing is configured: code uses the local socket, the panel the proxy with its certificate."""
     assert kernel.run("import os; print(os.environ['JUPYTERHUB_SERVICE_URL'].split(':')[0])") == "https"
     assert kernel.run("from jupyter_gpu import gpu; print(gpu.resize(2).attached)") == "2"
     assert person.ask("GET", "status")["amounts"]["attached"] == 2000
@@ -96,8 +96,8 @@ def test_a_kernel_changes_its_gpus_and_the_panel_sees_it(person: Person, kernel:
     until(lambda: kernel.run("print(gpu.status().attached)") == "1", SECONDS, "one GPU")
 
 
-def test_the_stream_of_the_panel(person: Person) -> None:
-    """Through the proxy: the view at once, and each change."""
+def test_stream_works_through_the_proxy(person: Person) -> None:
+    """It sends the view at once, and each change."""
 
     async def listen() -> list[int]:
         url = f"{person.hub.replace('http', 'ws', 1)}/user/ann/jupyter-gpu/api/v1/stream"
@@ -127,6 +127,6 @@ print(done.stdout, done.stderr)
 """
 
 
-def test_by_the_hubs_own_variables(kernel: Kernel) -> None:
-    """Where ours are lost the hub's lead to the server, though its port lets in the hub and the proxy alone."""
+def test_hub_variables_lead_to_the_server(kernel: Kernel) -> None:
+    """Without our variables the hub's are enough, though the server's port accepts only the hub and the proxy."""
     assert kernel.run(LOST) == "1"

@@ -39,7 +39,7 @@ LEFT = [
 
 
 @pytest.mark.parametrize("text", DIRECT)
-def test_python_itself(text: str) -> None:
+def test_python_gets_the_argument(text: str) -> None:
     """Its name may have a version and a letter; options may stand before the module."""
     command = text.split()
     launch = read(command)
@@ -50,8 +50,8 @@ def test_python_itself(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CHOSEN)
-def test_what_chooses_a_python(text: str) -> None:
-    """Passes the argument on; the same Python is asked whether it has us."""
+def test_launchers_pass_the_argument_on(text: str) -> None:
+    """The same Python is asked whether it has jupyter_gpu."""
     command = text.split()
     launch = read(command)
     assert launch
@@ -62,8 +62,8 @@ def test_what_chooses_a_python(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", SHELL)
-def test_a_shell(text: str) -> None:
-    """The argument comes right behind the module; a question has nothing of what follows."""
+def test_shell_command_gets_the_argument(text: str) -> None:
+    """The argument comes right after the module; a question has nothing of what follows."""
     launch = read(["/bin/bash", "-lc", text, "name"])
     assert launch
     assert launch.direct == ""
@@ -73,8 +73,8 @@ def test_a_shell(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LEFT)
-def test_what_is_left_alone(text: str) -> None:
-    """Commands not known to be ipykernel: a question could start one, and an argument could break it."""
+def test_unknown_commands_are_left_alone(text: str) -> None:
+    """A question could start one, and an argument could break it."""
     assert read(shlex.split(text)) is None
 
 
@@ -99,7 +99,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS | st.text(max_size=6), max_size=7))
 def test_any_command_can_be_read(command: list[str]) -> None:
-    """And what is understood once is not given the argument twice."""
+    """A command that was changed once is not changed again."""
     launch = read(command)
     if launch:
         assert read(launch.guarded()) is None

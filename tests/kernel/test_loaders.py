@@ -76,7 +76,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
+    """Run one server for the module."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
         yield running
@@ -84,21 +84,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def kernel(server: Server) -> Iterator[Kernel]:
-    """With a GPU and a task that keeps it open."""
+    """Return a kernel with a GPU and a task that keeps it open."""
     with server.kernel() as running:
         running.run(KEEP)
         yield running
 
 
 def users(server: Server) -> list[int]:
-    """Processes that have a GPU open now."""
+    """Return the processes that have a GPU open now."""
     server.rest("GET", "jupyter-gpu/api/v1/sample")
     return sorted(user["pid"] for gpu in server.status()["gpus"] for user in gpu["users"])
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_its_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server, library: str) -> None:
-    """At once, by their process numbers; after what the error says, the GPU is given back."""
+def test_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server, library: str) -> None:
+    """The error names them at once by process number; after its advice is followed, the GPU is given back."""
     start, kind = LIBRARIES[library]
     kernel.run(start)
     pids = sorted(map(int, kernel.run("print(*pids)").split()))
@@ -113,7 +113,7 @@ def test_its_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server
 
 
 @pytest.mark.torch
-def test_the_workers_of_a_dataloader_are_named_and_end_as_advised(kernel: Kernel, server: Server) -> None:
+def test_dataloader_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server) -> None:
     """The DataLoader is PyTorch's own: the kernel takes it from the named Python, which must be of the same version."""
     names = [os.environ["JUPYTER_GPU_TEST_TORCH"], "-c", "import sys; print([path for path in sys.path if path])"]
     paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout

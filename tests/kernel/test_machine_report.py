@@ -18,8 +18,8 @@ from .servers import serve
 CASES = {case["name"]: Machine.from_json(case["machine"]) for case in golden.load("machines")}
 
 
-def test_everybody() -> None:
-    """A line for each GPU, in columns; what is given back and what is free; the sums; the line."""
+def test_report_lists_gpus_sums_and_line() -> None:
+    """Each GPU has a line, in columns, with what is given back and what is free."""
     assert list(lines(CASES["two users"])) == [
         "GPU 0  Test 80GB  42 %  1 KiB of 80 GiB  you",
         "GPU 1  Test 80GB        80 GiB           ann in ~/more (port 8889) 0.25; bob (ended) 0.25 (being given back); "
@@ -31,8 +31,8 @@ def test_everybody() -> None:
     ]
 
 
-def test_only_own_ones_and_sums() -> None:
-    """Others are others; of a node in a cluster there are no GPUs to list."""
+def test_report_sums_what_is_not_shown() -> None:
+    """Other users are one sum, and so are all GPUs of a node in a cluster."""
     assert list(lines(CASES["own ones"])) == [
         "GPU 0  Test    1 B  you 0.4; others 0.6",
         "0 of 1 GPU of this machine is free; 1 server waits.",
@@ -40,8 +40,8 @@ def test_only_own_ones_and_sums() -> None:
     assert list(lines(CASES["sums"])) == ["2.5 of 8 GPUs of this node are free; nobody waits."]
 
 
-def test_a_long_line() -> None:
-    """Places behind the first are about right; who asks is `you`."""
+def test_places_in_a_long_line_are_approximate() -> None:
+    """The first places are exact; the own server is called `you`."""
     servers = (Server("ann", here=True, owed=500, position=1), Server("bob", has=1000, owed=1000, position=30))
     free = MachineGpu("GPU-0", 0, "T", 1, load=GpuLoad(3, None), parts=(Part(1000, 1),))
     machine = Machine(Shown.EVERYBODY, Totals(1, 0, 1000, 2), (free,), servers)
@@ -56,8 +56,8 @@ def test_a_long_line() -> None:
     assert last == "bob wants 1 GPU."
 
 
-def test_in_a_real_shell(tmp_path: Path) -> None:
-    """Words for people, the same as JSON for scripts; in code it shows itself."""
+def test_command_prints_words_or_json(tmp_path: Path) -> None:
+    """`jupyter gpu machine` prints words for people, and the same as JSON; in code the report shows itself."""
     with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft") as server:
         server.gpus(1)
         done = server.cli("machine")

@@ -22,7 +22,7 @@ SOFT = "--GpuExtension.enforcement=soft"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
+    """Run one server for the module."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", SOFT) as running:
         yield running
@@ -30,14 +30,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
+    """Give all GPUs back after each test."""
     yield
     server.gpus(0)
     await_(lambda: server.status()["phase"] == "Idle")
 
 
 def python(server: Server, code: str, *before: str, env: dict[str, str] | None = None) -> Any:
-    """A script of this user that nothing of Jupyter started, as cron or a login shell does."""
+    """Run a script of this user that nothing of Jupyter started, as cron or a login shell does."""
     return subprocess.run(
         [*before, sys.executable, "-c", code],
         env=env or server.env, capture_output=True, text=True, check=False, timeout=60,
@@ -45,15 +45,15 @@ def python(server: Server, code: str, *before: str, env: dict[str, str] | None =
 
 
 def wanted(server: Server) -> int:
-    """Milli that it asks for."""
+    """Return the milli that the server requests."""
     return int(server.status()["amounts"]["requested"])
 
 
 @pytest.mark.parametrize(
     "code", ["gpu.resize(1)", "gpu.release()", "gpu.status()", "with gpu.at_least(1): pass", "gpu.devices"]
 )
-def test_a_script_is_told_what_it_would_get(server: Server, code: str) -> None:
-    """Which server runs, that nothing guards this program, how to say that it wants the GPUs. Nothing is done."""
+def test_script_outside_gets_an_explanation(server: Server, code: str) -> None:
+    """The error names the server, says that the program is not guarded, and how to connect. Nothing is done."""
     done = python(server, f"from jupyter_gpu import gpu\n{code}")
     said = done.stderr.splitlines()[-1]
     assert said.startswith("jupyter_gpu.model.errors.OutsideServer: This program was not started by a Jupyter server")
@@ -67,8 +67,8 @@ def test_a_script_is_told_what_it_would_get(server: Server, code: str) -> None:
     assert wanted(server) == 0
 
 
-def test_a_script_that_says_it(server: Server) -> None:
-    """`gpu.connect()` is enough for the only one; its address for one among others, without its token."""
+def test_script_connects_explicitly(server: Server) -> None:
+    """`gpu.connect()` is enough for the only server, an address for one of several, without its token."""
     code = "from jupyter_gpu import gpu\n{}\nprint(gpu.resize(1).attached)"
     assert python(server, code.format("gpu.connect()")).stdout == "1\n"
     assert python(server, code.format(f"gpu.connect({server.url!r})")).stdout == "1\n"
@@ -76,8 +76,8 @@ def test_a_script_that_says_it(server: Server) -> None:
     assert "say which: gpu.connect(url, token)" in python(server, code.format("gpu.connect(token='x')")).stderr
 
 
-def test_several_run(server: Server, tmp_path: Path) -> None:
-    """None is chosen by chance; each is named, and its address alone says it."""
+def test_several_servers_are_listed_and_none_chosen(server: Server, tmp_path: Path) -> None:
+    """Each is listed, and its address alone selects it."""
     code = "from jupyter_gpu import gpu\ngpu.connect({})\nprint(gpu.status().view.instance)"
     with serve(tmp_path, server.folder / "state", SOFT, env=server.env) as other:
         said = python(server, code.format("")).stderr.splitlines()[-1]
@@ -96,8 +96,8 @@ def cells(server: Server, *code: str) -> list[Any]:
     return [cell.outputs for cell in book.cells]
 
 
-def test_a_kernel_of_another_editor(server: Server) -> None:
-    """Its errors and its `gpu` say the same sentence; with `gpu.connect()` it works, and the slider is shown."""
+def test_kernel_of_another_editor_connects_explicitly(server: Server) -> None:
+    """Its errors and its `gpu` have the same message; with `gpu.connect()` it works, and the slider is shown."""
     shown = cells(
         server,
         "from jupyter_gpu import gpu",
@@ -118,12 +118,12 @@ def test_a_kernel_of_another_editor(server: Server) -> None:
 
 
 def outside(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`jupyter gpu …` in a terminal that no server started."""
+    """Run `jupyter gpu …` in a terminal that no server started."""
     return server.cli(*arguments, env={"JUPYTER_GPU_SERVER": ""})
 
 
-def test_a_terminal_may_look_and_must_say_that_it_acts(server: Server) -> None:
-    """`status` reads and says of which server; what changes something needs --connect or --url."""
+def test_terminal_outside_reads_freely_and_acts_explicitly(server: Server) -> None:
+    """`status` reads and names the server; a command that changes something needs --connect or --url."""
     done = outside(server, "status")
     assert (done.returncode, done.stdout.splitlines()[0]) == (DONE, "0 of 4 GPUs attached")
     place = f"{server.url} (folder {server.folder})"
@@ -157,8 +157,8 @@ print(done.stdout, done.stderr)
 @pytest.mark.parametrize(
     "before", [[], ["setsid", "--wait", "nohup"], ["sh", "-c", '"$0" "$@"; exit'], ["timeout", "50"]]
 )
-def test_what_a_notebook_starts_belongs_to_its_server(server: Server, before: list[str], kept: bool) -> None:
-    """By its variables, or by its parents where these are lost, as by sudo: it works without a word."""
+def test_programs_of_a_notebook_belong_to_its_server(server: Server, before: list[str], kept: bool) -> None:
+    """Variables show it, or the parents if these are lost, as by sudo."""
     with server.kernel() as kernel:
         assert kernel.run(STARTED.format(kept, before)).split() == ["1"]
 
@@ -172,8 +172,8 @@ with open("detached", "w") as out:
 """
 
 
-def test_a_detached_program_without_the_variable(server: Server) -> None:
-    """As in a tmux that was started elsewhere: nothing tells any more where it comes from, so it is asked."""
+def test_detached_program_without_the_variable_is_outside(server: Server) -> None:
+    """In a tmux that was started elsewhere nothing shows where it comes from."""
     with server.kernel() as kernel:
         kernel.run(DETACHED)
         path = Path(kernel.run("print(os.path.abspath('detached'))"))
@@ -183,8 +183,8 @@ def test_a_detached_program_without_the_variable(server: Server) -> None:
 
 
 @pytest.mark.root
-def test_a_container_with_the_same_home(server: Server) -> None:
-    """Servers of the machine do not run there: none is named, and `gpu.connect()` finds none."""
+def test_container_with_the_same_home_finds_no_server(server: Server) -> None:
+    """Servers of the machine do not run there: none is listed, and `gpu.connect()` finds none."""
     for code in ("gpu.status()", "gpu.connect()"):
         done = python(
             server, f"from jupyter_gpu import gpu\n{code}", "unshare", "--pid", "--fork", "--mount-proc", "--kill-child"
@@ -209,8 +209,8 @@ print(gpu.resize(1).view.instance, flush=True)
 """
 
 
-def test_its_server_is_started_anew(tmp_path: Path) -> None:
-    """A program that has connected is told while it is away, and goes on with it afterwards, by its folder."""
+def test_connected_program_follows_a_restart(tmp_path: Path) -> None:
+    """While the server is away calls say so; afterwards the program finds it again by its folder."""
     (home := tmp_path / "home").mkdir()
     with serve(home, tmp_path / "state", SOFT) as first:
         program = subprocess.Popen(

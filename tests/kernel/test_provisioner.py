@@ -23,7 +23,7 @@ from .conftest import StartKernel
 
 @pytest.mark.usefixtures("provisioned")
 def test_kernel_is_prepared(start_kernel: StartKernel) -> None:
-    """Variables are there before the first cell; none that the user has set is changed."""
+    """Variables are set before the first cell; none that the user has set is changed."""
     kernel = start_kernel(CUDA_DEVICE_ORDER="FASTEST_FIRST")
     assert kernel.run("import os; print(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])") == "1"
     assert kernel.run("print(os.environ['CUDA_DEVICE_ORDER'])") == "FASTEST_FIRST"
@@ -34,8 +34,8 @@ def test_kernel_is_prepared(start_kernel: StartKernel) -> None:
     )
 
 
-def test_plain_kernel_is_not(start_kernel: StartKernel) -> None:
-    """Without the provisioner nothing is added: the test above sees our doing."""
+def test_plain_kernel_is_not_prepared(start_kernel: StartKernel) -> None:
+    """Without the provisioner nothing is added, so the test above sees its effect."""
     kernel = start_kernel()
     assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules)") == "False"
 
@@ -52,8 +52,8 @@ def test_broken_guard_breaks_no_kernel(start_kernel: StartKernel, tmp_path: Path
     assert kernel.run("print(1 + 1)") == "2"
 
 
-def test_other_environment_without_us(tmp_path: Path) -> None:
-    """An interpreter that cannot import us does not get the argument; one that can, does."""
+def test_argument_needs_jupyter_gpu_in_the_interpreter(tmp_path: Path) -> None:
+    """An interpreter that cannot import jupyter_gpu does not get the argument; one that can, does."""
     other = tmp_path / "python3"
     other.symlink_to(sys.executable)
     with_us = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -68,8 +68,8 @@ def test_other_environment_without_us(tmp_path: Path) -> None:
     assert has(sys.executable, {})
 
 
-def test_a_question_that_is_never_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is ended with all that it started, and counts as a no, which is not asked again at each start."""
+def test_unanswered_question_counts_as_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended with all that it started, and not asked again at each start."""
     monkeypatch.setattr(provisioner, "_PROBE_SECONDS", 0.5)
     monkeypatch.setattr(provisioner, "_SLOW", 0.1)
     marks = tmp_path / "marks"
@@ -107,10 +107,10 @@ def _specs(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("way", ["conda", "uv", "env", "bash", "nb_conda_kernels", "free-threaded"])
 @pytest.mark.usefixtures("provisioned")
-def test_the_guard_reaches_python_however_it_is_started(
+def test_guard_is_loaded_however_python_is_started(
     start_kernel: StartKernel, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Real kernels, by a kernel spec that chooses its Python like that."""
+    """Real kernels start from kernel specs that choose their Python."""
     folder = tmp_path / "data" / "kernels" / "chosen"
     folder.mkdir(parents=True)
     spec = {"argv": _specs(tmp_path)[way], "display_name": way, "language": "python"}
@@ -123,10 +123,10 @@ def test_the_guard_reaches_python_however_it_is_started(
 
 @pytest.mark.parametrize("of_project", [True, False], ids=["of a project", "of this environment"])
 @pytest.mark.usefixtures("provisioned")
-def test_the_guard_reaches_python_that_the_real_uv_chooses(
+def test_guard_is_loaded_with_uv(
     start_kernel: StartKernel, tmp_path: Path, of_project: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`uv run` of a project with an environment of its own, and without one; nothing is downloaded."""
+    """`uv run` starts a project with and without its own environment; nothing is downloaded."""
     uv = Path(sys.executable).with_name("uv")
     if not uv.exists():
         pytest.skip("uv is not installed in this environment: the extra [test] has it")
@@ -149,10 +149,10 @@ def test_the_guard_reaches_python_that_the_real_uv_chooses(
 
 
 @pytest.mark.usefixtures("provisioned")
-def test_what_cannot_be_guarded_is_told_in_the_log(
+def test_unguarded_kernel_is_logged_with_the_reason(
     start_kernel: StartKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the reason; to import the package sets the guard up, once, where its server tells what is attached."""
+    """Importing the package then sets the guard up, once, if the server provides what is attached."""
     folder = tmp_path / "data" / "kernels" / "chosen"
     folder.mkdir(parents=True)
     script = tmp_path / "kernel.sh"
@@ -178,8 +178,8 @@ def test_what_cannot_be_guarded_is_told_in_the_log(
     )
 
 
-def test_no_kernel_is_older_than_its_guard() -> None:
-    """In a server that takes its GPUs up in the background, a kernel waits for that; a failure of it is no reason."""
+def test_kernel_waits_for_the_server_to_start() -> None:
+    """In a server that starts in the background, a kernel waits for that; a failure of it does not stop the kernel."""
 
     async def scene() -> list[str]:
         order: list[str] = []

@@ -60,14 +60,14 @@ def test_public_names() -> None:
 
 
 def errors_in_the_guide() -> dict[str, str]:
-    """The first and second column of the user guide's table of errors."""
+    """Return the first and second column of the user guide's table of errors."""
     guide = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
     table = guide.partition("| error | when |")[2].partition("\n\n")[0]
     return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
 
 
 def test_every_error_in_the_guide_can_be_imported() -> None:
-    """As the guide says: all are kinds of `GpuError`, and no error is left out. What it says of fields is so."""
+    """All are kinds of `GpuError`, none is left out, and the fields that the guide names exist."""
     listed = errors_in_the_guide()
     assert len(listed) > 10
     for name in listed:
@@ -84,7 +84,7 @@ def test_every_error_in_the_guide_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize("name", errors_in_the_guide())
-def test_every_error_travels_between_processes(name: str) -> None:
+def test_every_error_can_be_pickled(name: str) -> None:
     """Pickled in a worker, it is the same in the notebook."""
     known: dict[str, dict[str, Any]] = {
         "LimitExceeded": {"limit": 1000},
@@ -104,8 +104,8 @@ def test_every_error_travels_between_processes(name: str) -> None:
     assert (str(again), again.details) == (str(error), error.details)
 
 
-def test_version_is_found_beside_the_file_that_the_build_writes() -> None:
-    """A submodule becomes an attribute of its package, so none may have the name of something that is needed."""
+def test_version_is_no_submodule() -> None:
+    """A submodule becomes an attribute of its package, so none may have the name of an attribute."""
     code = (
         "import types, jupyter_gpu; jupyter_gpu._version = types.ModuleType('_version'); print(jupyter_gpu.__version__)"
     )
@@ -114,7 +114,7 @@ def test_version_is_found_beside_the_file_that_the_build_writes() -> None:
 
 
 def test_public_methods() -> None:
-    """The same for `gpu`."""
+    """A public method of `gpu` that is added or removed must be changed here, too."""
     assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [
         "aresize",
         "at_least",
@@ -134,8 +134,8 @@ def test_public_methods() -> None:
     assert inspect.signature(Gpu.resize).parameters.keys() == inspect.signature(Gpu.aresize).parameters.keys()
 
 
-def test_module_is_the_gpu() -> None:
-    """`import jupyter_gpu as gpu` has the methods of `from jupyter_gpu import gpu`."""
+def test_module_has_the_methods_of_gpu() -> None:
+    """`import jupyter_gpu as gpu` works like `from jupyter_gpu import gpu`."""
     assert jupyter_gpu.gpu is gpu
     assert jupyter_gpu.resize == gpu.resize
     assert jupyter_gpu.NoCapacity is errors.NoCapacity
@@ -144,13 +144,13 @@ def test_module_is_the_gpu() -> None:
 
 
 def test_help_needs_no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Tools that read every name in `dir()` ask no server."""
+    """Tools that read every name in `dir()` contact no server."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     assert "resize" in dict(inspect.getmembers(jupyter_gpu))
 
 
 def test_extension_points() -> None:
-    """Where JupyterLab and the server find their parts."""
+    """JupyterLab and the server find their parts."""
     assert jupyter_gpu._jupyter_labextension_paths() == [{"src": "labextension", "dest": "jupyter-gpu"}]
     (point,) = jupyter_gpu._jupyter_server_extension_points()
     assert point["module"] == "jupyter_gpu.server.app"
@@ -158,7 +158,7 @@ def test_extension_points() -> None:
 
 
 def fresh(code: str) -> str:
-    """Output of a fresh interpreter."""
+    """Return the output of a fresh interpreter."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -185,5 +185,5 @@ def test_use_is_light() -> None:
 
 
 def test_star_import_needs_no_server() -> None:
-    """`from jupyter_gpu import *` asks nobody."""
+    """`from jupyter_gpu import *` contacts no server."""
     assert fresh("from jupyter_gpu import *; print(gpu.resize.__name__, resize.__name__)") == "resize resize"

@@ -20,7 +20,7 @@ from .servers import Server, await_, serve
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module; `kernel` gives all GPUs back before each test."""
+    """Run one server for the module; `kernel` gives all GPUs back before each test."""
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
         yield running
@@ -36,7 +36,7 @@ def give_back(server: Server) -> None:
 
 @pytest.fixture
 def kernel(server: Server) -> Iterator[Kernel]:
-    """A fresh kernel with no GPU and `gpu` imported."""
+    """Return a fresh kernel with no GPU and `gpu` imported."""
     with server.kernel() as running:
         running.run(IMPORTS)
         yield running
@@ -52,13 +52,13 @@ def one_for_all(server: Server) -> Iterator[Kernel]:
 
 @pytest.fixture
 def calm(one_for_all: Kernel, server: Server) -> Iterator[Kernel]:
-    """The same kernel for all tests that open no device, with no GPU."""
+    """Return the same kernel for all tests that open no device, with no GPU."""
     yield one_for_all
     give_back(server)
 
 
 def test_resize_in_a_running_kernel(kernel: Kernel, server: Server) -> None:
-    """Grow, shrink, shares: pid, variables and an open connection stay; panel and code say the same."""
+    """It grows, shrinks and takes shares: pid, variables and an open connection stay; panel and code agree."""
     kernel.run("import os, socket; a, b = socket.socketpair(); x = 42; pid = os.getpid()")
     for amount, text in (("2", "2 of 4 GPUs"), ("'500m'", "0.5 of 4 GPUs"), ("0.25", "0.25 of 4"), ("4", "4 of 4")):
         assert kernel.run(f"print(gpu.resize({amount}).sentence)").startswith(text)
@@ -67,8 +67,8 @@ def test_resize_in_a_running_kernel(kernel: Kernel, server: Server) -> None:
     assert kernel.run("a.send(b'hi'); print(b.recv(2), x, pid == os.getpid())") == "b'hi' 42 True"
 
 
-def test_devices(calm: Kernel) -> None:
-    """Return what is attached, by index, whole or shared."""
+def test_devices_lists_what_is_attached(calm: Kernel) -> None:
+    """GPUs come by index, whole or shared."""
     calm.run("gpu.resize(1.5)")
     assert calm.run("print([(d.milli, d.exclusive, d.simulated) for d in gpu.devices])") == (
         "[(1000, True, True), (500, False, True)]"
@@ -76,7 +76,7 @@ def test_devices(calm: Kernel) -> None:
     assert calm.run("import os; print(all(os.path.exists(d.path) and d.memory > 0 for d in gpu.devices))") == "True"
 
 
-def test_usage(calm: Kernel) -> None:
+def test_usage_without_shares_gives_the_reason(calm: Kernel) -> None:
     """With nothing, or whole GPUs only, it is empty and says why, below what the server held."""
     calm.run("gpu.resize(1)")
     text = "Your server has no time share of a GPU: a whole one is shared with nobody, and nothing is accounted for."
@@ -86,22 +86,22 @@ def test_usage(calm: Kernel) -> None:
     assert shown.endswith(text)
 
 
-def test_module_as_gpu(calm: Kernel) -> None:
+def test_module_works_like_gpu(calm: Kernel) -> None:
     """`import jupyter_gpu as gpu` does the same."""
     calm.run("import jupyter_gpu as g")
     assert calm.run("print(g.resize(1).attached, len(g.devices), g.status().attached)") == "1 1 1"
     assert calm.run("print(g.release().attached)") == "0"
 
 
-def test_async(calm: Kernel) -> None:
-    """`await gpu.aresize` lets other tasks run, and `async with` gives back."""
+def test_async_calls_let_other_tasks_run(calm: Kernel) -> None:
+    """`async with` gives back at its end."""
     assert calm.run("print((await gpu.aresize(2)).attached)") == "2"
     code = "async with gpu.at_least(3) as s: print(s.attached)\nprint(gpu.status().requested)"
     assert calm.run(code) == "3\n2"
 
 
-def test_at_least(calm: Kernel) -> None:
-    """Nested, after an exception, and by hand: what was there before is there afterwards."""
+def test_at_least_restores_the_amount(calm: Kernel) -> None:
+    """This holds nested, after an exception, and by hand."""
     calm.run("gpu.resize(1)")
     code = "with gpu.at_least(2):\n with gpu.at_least(3): print(gpu.status().attached)\n print(gpu.status().attached)"
     assert calm.run(code) == "3\n2"
@@ -136,15 +136,15 @@ def test_at_least(calm: Kernel) -> None:
         ("simulate.work(1)", r"NoGpuAttached: Your server has no GPU: gpu\.resize\(1\) first"),
     ],
 )
-def test_errors(calm: Kernel, code: str, error: str) -> None:
-    """Each has its type and says what is wrong; nothing was changed."""
+def test_each_error_has_its_type_and_message(calm: Kernel, code: str, error: str) -> None:
+    """Nothing is changed."""
     with pytest.raises(Failed, match=error):
         calm.run(code)
     assert calm.run("print(gpu.status().requested)") == "0"
 
 
-def test_the_amount_alone(calm: Kernel, server: Server) -> None:
-    """Code, command, panel and widget change the amount and keep the rest; None takes one back, release all of it."""
+def test_resize_changes_the_amount_alone(calm: Kernel, server: Server) -> None:
+    """Code, command, panel and widget keep the other options; None removes one, release all of them."""
 
     def asked() -> Any:
         return {key: value for key, value in server.status()["requested"].items() if key != "generation"}
@@ -175,8 +175,8 @@ def test_the_amount_alone(calm: Kernel, server: Server) -> None:
      lambda calm, server, name: server.cli("resize", "1", f"--{name}", "any")],
     ids=["None", "any", "command"],
 )  # fmt: skip
-def test_one_option_is_taken_back(calm: Kernel, server: Server, way: Callable[[Kernel, Server, str], object]) -> None:
-    """In code and by the command: any one of them, and the others stay."""
+def test_one_option_is_removed(calm: Kernel, server: Server, way: Callable[[Kernel, Server, str], object]) -> None:
+    """Code and command remove any one of them, and the others stay."""
     every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "topology": "island", "priority": 3}
     for name in every:
         calm.run(f"gpu.resize(1, **{every!r})")
@@ -188,8 +188,8 @@ def test_one_option_is_taken_back(calm: Kernel, server: Server, way: Callable[[K
     calm.run("gpu.release()")
 
 
-def test_any_stands_alone(calm: Kernel, server: Server) -> None:
-    """Beside a model it means nothing, which is said; nothing was changed."""
+def test_any_beside_a_model_is_refused(calm: Kernel, server: Server) -> None:
+    """It has no meaning there; nothing is changed."""
     for words in (["--model", "any", "--model", "NVIDIA H100"], ["--priority", "high"], ["--memory", "anything"]):
         done = server.cli("resize", "1", *words)
         assert (done.returncode, done.stdout) == (2, "")
@@ -198,8 +198,8 @@ def test_any_stands_alone(calm: Kernel, server: Server) -> None:
         calm.run("gpu.resize(1, model=['any', 'NVIDIA H100'])")
 
 
-def test_limit(tmp_path: Path) -> None:
-    """A limit of the administrator is its own error, with the figure."""
+def test_limit_is_its_own_error(tmp_path: Path) -> None:
+    """The error has the administrator's limit."""
     with (
         serve(tmp_path, tmp_path / "s", "--GpuExtension.limit=2", "--GpuExtension.enforcement=soft") as limited,
         limited.kernel() as kernel,
@@ -210,8 +210,8 @@ def test_limit(tmp_path: Path) -> None:
         assert kernel.run(code) == "2000"
 
 
-def test_no_capacity(kernel: Kernel, server: Server, tmp_path: Path) -> None:
-    """Another server has the GPUs: with a timeout NoCapacity and a place in line; the wish stands and is granted."""
+def test_no_capacity_after_a_timeout(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """Another server has the GPUs: the error has the place in line; the request stands and is granted later."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(3)
         kernel.run("from jupyter_gpu import NoCapacity")
@@ -224,8 +224,8 @@ def test_no_capacity(kernel: Kernel, server: Server, tmp_path: Path) -> None:
         assert kernel.run("print(gpu.wait(timeout=30).attached)") == "2"
 
 
-def test_ctrl_c_leaves_the_wish(kernel: Kernel, server: Server, tmp_path: Path) -> None:
-    """Interrupting the kernel ends the wait at once, says so, and the GPUs come later."""
+def test_ctrl_c_keeps_the_request(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """Interrupting the kernel ends the wait at once with a message, and the GPUs come later."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(4)
         pid = int(kernel.run("print(__import__('os').getpid())"))
@@ -240,8 +240,8 @@ def test_ctrl_c_leaves_the_wish(kernel: Kernel, server: Server, tmp_path: Path) 
         assert kernel.run("print(gpu.wait(timeout=30).attached)") == "1"
 
 
-def test_waiting_for_itself(kernel: Kernel) -> None:
-    """A kernel that still has the GPU open is told at once, with its two ways out; both work."""
+def test_kernel_does_not_wait_for_itself(kernel: Kernel) -> None:
+    """If it still has the GPU open, the error comes at once with its two ways out; both work."""
     kernel.run("gpu.resize(2); held = simulate.hold(); held.__enter__()")
     with pytest.raises(Failed, match=r"Draining: This kernel itself still has GPU \d open"):
         kernel.run("gpu.resize(1)")
@@ -253,7 +253,7 @@ def test_waiting_for_itself(kernel: Kernel) -> None:
 
 
 def in_use(server: Server) -> bool:
-    """Whether a program has a GPU open now."""
+    """Tell whether a program has a GPU open now."""
     server.rest("GET", "jupyter-gpu/api/v1/sample")
     return any(gpu["users"] for gpu in server.status()["gpus"])
 
@@ -274,8 +274,8 @@ WORKERS = {
 
 
 @pytest.mark.parametrize("how", WORKERS)
-def test_waiting_for_its_own_workers(kernel: Kernel, server: Server, how: str) -> None:
-    """Workers that this kernel started are named at once, with what to do; once they end, the GPU is given back."""
+def test_kernel_does_not_wait_for_its_workers(kernel: Kernel, server: Server, how: str) -> None:
+    """The error names them at once, with what to do; once they end, the GPU is given back."""
     kernel.run(f"import multiprocessing as mp, os, signal\ngpu.resize(1)\n{WORKERS[how]}")
     await_(lambda: in_use(server))
     with pytest.raises(Failed, match=r"Draining: Still open: a multiprocessing worker \(process \d+\)") as caught:
@@ -285,8 +285,8 @@ def test_waiting_for_its_own_workers(kernel: Kernel, server: Server, how: str) -
     assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
 
 
-def test_a_program_of_its_own_is_waited_for(kernel: Kernel, server: Server) -> None:
-    """It ends by itself: it is named meanwhile, and nothing is raised."""
+def test_program_of_the_kernel_is_waited_for(kernel: Kernel, server: Server) -> None:
+    """It may end by itself: it is named meanwhile, and nothing is raised."""
     code = "from jupyter_gpu import simulate; simulate.work(3)"
     kernel.run(f"import subprocess, sys\ngpu.resize(1)\np = subprocess.Popen([sys.executable, '-c', {code!r}])")
     await_(lambda: in_use(server))
@@ -294,8 +294,8 @@ def test_a_program_of_its_own_is_waited_for(kernel: Kernel, server: Server) -> N
     assert "a program that you started here (process" in kernel.errors
 
 
-def test_another_kernel_drains(kernel: Kernel, server: Server) -> None:
-    """Draining names the process of another notebook; when that ends, the GPU is given back."""
+def test_draining_names_another_notebook(kernel: Kernel, server: Server) -> None:
+    """When that process ends, the GPU is given back."""
     with server.kernel() as other:
         kernel.run("gpu.resize(1)")
         other.run("from jupyter_gpu import simulate; held = simulate.hold(); held.__enter__(); import os")
@@ -309,8 +309,8 @@ def test_another_kernel_drains(kernel: Kernel, server: Server) -> None:
         assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
 
 
-def test_work_makes_load(kernel: Kernel, server: Server) -> None:
-    """Simulated work is seen as utilisation, ends when it should, and an interrupt closes everything."""
+def test_simulated_work_makes_load(kernel: Kernel, server: Server) -> None:
+    """It ends on time, and an interrupt closes everything."""
     pid = int(kernel.run("import os; print(os.getpid())"))
     load = server.folder / "state" / "simulated" / "load"
 
@@ -330,8 +330,8 @@ def test_work_makes_load(kernel: Kernel, server: Server) -> None:
     kernel.run("assert gpu.release(timeout=60).attached == 0")
 
 
-def test_soft_mode_refuses_politely(kernel: Kernel) -> None:
-    """A GPU that was given back is refused like by a device rule; and the status says that it is soft mode."""
+def test_soft_mode_refuses_a_released_gpu(kernel: Kernel) -> None:
+    """Simulated work is refused as by a device rule; and the status says that it is soft mode."""
     kernel.run("gpu.resize(1); old = gpu.devices; gpu.release()")
     with pytest.raises(Failed, match="PermissionError"):
         kernel.run("simulate.work(1, old)")
@@ -340,8 +340,8 @@ def test_soft_mode_refuses_politely(kernel: Kernel) -> None:
     )
 
 
-def test_shown_in_a_cell(kernel: Kernel, server: Server) -> None:
-    """`gpu` is a widget with one line of text beside it, the module too; no token is in what a notebook saves."""
+def test_gpu_in_a_cell_is_a_widget(kernel: Kernel, server: Server) -> None:
+    """One line of text stands beside it; the module shows the same; a saved notebook has no token."""
     for code in ("gpu", "jupyter_gpu"):
         kernel.run(code)
         (data,) = kernel.results
@@ -353,15 +353,15 @@ def test_shown_in_a_cell(kernel: Kernel, server: Server) -> None:
     assert kernel.run("import ipywidgets; print(len(ipywidgets.VBox([gpu._widget]).children))") == "1"
 
 
-def test_status_in_a_cell(calm: Kernel) -> None:
-    """The status is a table."""
+def test_status_in_a_cell_is_a_table(calm: Kernel) -> None:
+    """The status has an HTML form."""
     calm.run("gpu.resize(1)")
     assert "<table>" in calm.results[0]["text/html"]
     assert "exclusive" in calm.results[0]["text/plain"]
 
 
-def test_line_in_a_terminal(server: Server) -> None:
-    """In a plain interpreter of a terminal it is one line of text."""
+def test_gpu_in_a_terminal_is_a_line(server: Server) -> None:
+    """A plain interpreter shows one line of text."""
     code = "from jupyter_gpu import gpu; print(gpu)"
     done = subprocess.run([sys.executable, "-c", code], env=server.terminal, capture_output=True, text=True, check=True)
     assert done.stdout == "GPU: 0 of 4 GPUs attached\n"
@@ -378,8 +378,8 @@ def opens(path):
 
 
 @pytest.mark.root
-def test_devices_really_open(tmp_path: Path) -> None:
-    """With device rules of the operating system: EPERM before, open while attached, EPERM after, in one process."""
+def test_devices_open_only_while_attached(tmp_path: Path) -> None:
+    """With device rules: EPERM before, open while attached, EPERM after, in one process."""
     with (
         serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=required") as guarded,
         guarded.kernel() as kernel,
@@ -395,8 +395,8 @@ def test_devices_really_open(tmp_path: Path) -> None:
             kernel.run("simulate.work(1, old)")
 
 
-def test_kernel_is_told_without_asking(kernel: Kernel, server: Server) -> None:
-    """The file that spares kernels to ask follows the panel; it goes with the server."""
+def test_attached_file_follows_the_panel(kernel: Kernel, server: Server) -> None:
+    """Kernels read it instead of asking; it is removed with the server."""
     kernel.run(
         "import os\nfrom jupyter_gpu.common.attached import AttachedReader\n"
         "def told(): return len(AttachedReader(os.environ['JUPYTER_GPU_ATTACHED']).read().gpus)"
@@ -407,7 +407,7 @@ def test_kernel_is_told_without_asking(kernel: Kernel, server: Server) -> None:
     assert kernel.run("print('CUDA_VISIBLE_DEVICES' in os.environ)") == "False"  # they are simulated
 
 
-def test_file_goes_with_the_server(tmp_path: Path) -> None:
+def test_server_file_is_removed_with_the_server(tmp_path: Path) -> None:
     """A server that ends leaves no file behind."""
     with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft") as running, running.kernel() as kernel:
         path = Path(kernel.run("import os; print(os.environ['JUPYTER_GPU_ATTACHED'])"))

@@ -48,12 +48,12 @@ TOTAL = Usage(1.0, 60.0, (GpuUse("GPU-1", 0, "H100", 30.0),))
 
 
 def sample(*shares: ShareUse) -> Sample:
-    """With these."""
+    """Return a sample with these shares."""
     return Sample(1.0, {}, {share.uuid: share for share in shares})
 
 
-def test_figures() -> None:
-    """Seconds and parts of a GPU; an overrun is time of its own."""
+def test_shares_have_seconds_and_ratios() -> None:
+    """An overrun is time of its own."""
     (one,) = usage(view(250), sample(SHARE))
     assert (one.uuid, one.index, one.name) == (SHARE.uuid, 0, "GPU 0")
     assert (one.allocated, one.slice) == (0.25, 0.4)
@@ -63,8 +63,8 @@ def test_figures() -> None:
     assert one.reason == SHARE.reason
 
 
-def test_words() -> None:
-    """All of it can be read, in a terminal and as a table."""
+def test_report_is_readable_as_text_and_table() -> None:
+    """All of it can be read in a terminal and in a notebook."""
     found = usage(view(250), sample(SHARE))
     assert repr(found).splitlines() == [
         "Your server has one time share.",
@@ -80,8 +80,8 @@ def test_words() -> None:
     assert '<th scope="row">Waited</th>' in html
 
 
-def test_little_is_known() -> None:
-    """Unknown figures are left out, not made up."""
+def test_unknown_figures_are_left_out() -> None:
+    """They are not made up."""
     assert repr(usage(view(250), sample(BARE))[0]).splitlines() == [
         "GPU 0: 0.25 of it, nobody else shares it",
         "  ran       17 s: 12.5 s of its slice, 3 s from its bank, 1.5 s idle time",
@@ -92,7 +92,7 @@ def test_little_is_known() -> None:
     assert "memory    1 GiB\n" in repr(usage(view(250), sample(replace(SHARE, memory_limit=None))))
 
 
-def test_a_reason_is_text_and_no_html() -> None:
+def test_reason_is_escaped() -> None:
     """Words of the node are shown as they are."""
     html = usage(view(250), sample(replace(SHARE, reason="<b>")))._repr_html_()
     assert "&lt;b&gt;" in html
@@ -110,8 +110,8 @@ def test_a_reason_is_text_and_no_html() -> None:
         (view(1500), (SHARE,), 1, "Your server has 2 time shares; nothing is told yet of 1 of them."),
     ],
 )
-def test_sentence(now: View, shares: tuple[ShareUse, ...], length: int, sentence: str) -> None:
-    """An empty result says why it is empty, and is false."""
+def test_empty_report_gives_the_reason(now: View, shares: tuple[ShareUse, ...], length: int, sentence: str) -> None:
+    """It is false."""
     found = usage(now, sample(*shares))
     assert (len(found), bool(found)) == (length, length > 0)
     assert found.sentence.startswith(sentence)
@@ -119,8 +119,8 @@ def test_sentence(now: View, shares: tuple[ShareUse, ...], length: int, sentence
     assert found._repr_html_().startswith(f"<p>{sentence}")
 
 
-def test_order() -> None:
-    """By index; a GPU that was given back at this moment comes last, under its uuid."""
+def test_shares_are_sorted_by_index() -> None:
+    """A GPU that was given back at this moment comes last, under its uuid."""
     shares = [replace(SHARE, uuid=uuid) for uuid in ("gone", gpu(1).uuid, gpu(0).uuid)]
     found = usage(view(1500), sample(*shares))
     assert [one.name for one in found] == ["GPU 0", "GPU 1", "gone"]
@@ -143,8 +143,8 @@ def test_order() -> None:
         (3 * 3600 + 61, "3 h 1 min"),
     ],
 )
-def test_seconds(amount: float, text: str) -> None:
-    """Short, and never a longer unit's amount."""
+def test_seconds_are_short(amount: float, text: str) -> None:
+    """They never fill a longer unit."""
     assert seconds(amount) == text
 
 
@@ -161,15 +161,15 @@ def answers(site: Site) -> dict[str, object]:  # noqa: F811 - the fixture
     return found
 
 
-def test_asked_of_the_server(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
-    """The view and the sample, joined."""
+def test_report_joins_view_and_sample(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
+    """Both come from the server."""
     gpus = Gpu(Client(site.server_for()))
     assert gpus.usage() == usage(view(250), sample(SHARE), TOTAL)
     assert [path for _, path, _, _ in site.asked] == [f"/base/jupyter-gpu/api/v1/{name}" for name in answers]
 
 
-def test_an_answer_that_is_no_sample(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
-    """Versions that do not fit are named as the likely cause."""
+def test_unreadable_sample_names_versions_as_cause(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
+    """Versions that do not fit are the likely cause."""
     answers["sample"] = {"time": 1.0, "gpus": {}, "shares": {"a": {"uuid": "a"}}}
     with pytest.raises(GpuError, match="different versions"):
         Gpu(Client(site.server_for())).usage()

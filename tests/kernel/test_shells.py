@@ -32,7 +32,7 @@ HERE = [shell for shell, command in EVALS.items() if shutil.which(command[0])]
 
 
 @pytest.mark.parametrize("shell", HERE)
-def test_a_real_shell_reads_what_was_written(shell: str, tmp_path: Path) -> None:
+def test_real_shells_read_the_exact_value(shell: str, tmp_path: Path) -> None:
     """Installed shells run nothing in a value, and unset what is to be unset."""
     text = lines({"X": NASTY, "Y": None}, shell)
     env = {"LINES_OF_IT": text, "Y": "there", "HOME": str(tmp_path)}
@@ -42,15 +42,15 @@ def test_a_real_shell_reads_what_was_written(shell: str, tmp_path: Path) -> None
 
 @settings(max_examples=50)
 @given(value=st.text().filter(str.isprintable))
-def test_any_value_comes_through(value: str) -> None:
-    """In the shell that every machine has."""
+def test_any_value_is_quoted(value: str) -> None:
+    """The shell that every machine has reads it back."""
     value = value.encode("utf-8", "ignore").decode()
     done = subprocess.run(["sh", "-c", lines({"X": value}, "sh") + '; printf %s "$X"'], capture_output=True, timeout=30)
     assert done.stdout.decode() == value
 
 
-def test_the_words_of_each_shell() -> None:
-    """As their manuals have them; a semicolon in csh, whose `eval` makes one line of all."""
+def test_syntax_of_each_shell() -> None:
+    """It follows their manuals; a semicolon in csh, whose `eval` joins all lines."""
     variables = {"X": "a'!\\", "Y": None}
     assert lines(variables, "sh") == lines(variables, "zsh") == "export X='a'\"'\"'!\\'\nunset Y"
     assert lines(variables, "fish") == "set -gx X 'a\\'!\\\\'\nset -e Y"
@@ -60,8 +60,8 @@ def test_the_words_of_each_shell() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("X", "a\nb"), ("X", "a\x1bb"), ("X Y", "a"), ("X;id", None)])
-def test_what_is_no_plain_text_is_refused(name: str, value: str | None) -> None:
-    """A line end would begin a command in some shell."""
+def test_control_characters_are_refused(name: str, value: str | None) -> None:
+    """A line end would begin a command in some shells."""
     with pytest.raises(InvalidRequest, match="cannot be printed"):
         lines({name: value}, "sh")
 
@@ -69,8 +69,8 @@ def test_what_is_no_plain_text_is_refused(name: str, value: str | None) -> None:
 GPUS = tuple(AttachedGpu(gpu(i).uuid, i, gpu(i).path) for i in range(3))
 
 
-def test_a_shell_is_given_what_is_attached() -> None:
-    """Whatever it had; with numbers only in the order that gives them their meaning; the same where it is enforced."""
+def test_shell_gets_what_is_attached() -> None:
+    """Earlier values do not matter; numbers come only with the order that defines them; enforced mode is the same."""
     soft, guarded = (Hint("one", 1, False, GPUS[1:], enforced) for enforced in (False, True))
     both = f"{GPUS[1].uuid},{GPUS[2].uuid}"
     assert shell_variables({}, soft) == {ORDER: "PCI_BUS_ID", VISIBLE: both, OURS: both, WANTED: None}
@@ -82,8 +82,8 @@ def test_a_shell_is_given_what_is_attached() -> None:
     assert shell_variables({}, Hint("one", 1, True, GPUS)) == {}
 
 
-def test_a_shell_with_an_older_list_is_told() -> None:
-    """If that is ours: who chose another one needs no word, and neither does anybody where it is enforced."""
+def test_outdated_shell_gets_a_hint() -> None:
+    """Only a value of ours gives one: not a list of the user's, and not in enforced mode."""
     now = view(1000, simulated=False)
     assert 'eval "$(jupyter gpu env)"' in outdated(now, {VISIBLE: "", OURS: ""}, {})
     assert outdated(now, {VISIBLE: gpu(0).uuid, OURS: gpu(0).uuid}, {}) == ""
@@ -92,8 +92,8 @@ def test_a_shell_with_an_older_list_is_told() -> None:
     assert outdated(view(1000), {VISIBLE: "", OURS: ""}, {}) == "", "Simulated."
 
 
-def test_who_starts_a_program_leaves_what_was_chosen_for_it() -> None:
-    """The value inherited from the server is narrowed, as a batch system gave that to the server."""
+def test_list_inherited_from_the_server_is_narrowed() -> None:
+    """A batch system gave it to the server."""
     soft = Hint("one", 1, False, GPUS[1:2])
     site = {VISIBLE: "0,1", ORDER: "PCI_BUS_ID"}
     assert start(site, site, soft) == {VISIBLE: "1", OURS: "1", WANTED: "0,1"}

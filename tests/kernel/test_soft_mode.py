@@ -48,30 +48,30 @@ LOOKS = f"{shlex.quote(sys.executable)} -c {shlex.quote(LIST_GPUS + 'list_gpus()
 
 
 class Machine:
-    """One with three GPUs and a driver, and a server of soft mode."""
+    """A machine with three GPUs and a driver, and a server in soft mode."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.uuids: list[str] = []
 
     def have(self, amount: float) -> None:
-        """As the slider does it, and until it is so."""
+        """Request so many as the slider does, and wait until they are attached."""
         self.server.gpus(amount)
         await_(lambda: self.server.status()["settled"])
 
     @property
     def attached(self) -> list[str]:
-        """Uuids, by index."""
+        """Return the uuids, by index."""
         found = [gpu for gpu in self.server.status()["gpus"] if gpu["state"] == "attached"]
         return [gpu["uuid"] for gpu in sorted(found, key=lambda gpu: gpu["index"])]
 
     def terminal(self) -> Terminal:
-        """A new one of the server."""
+        """Open a new terminal of the server."""
         return Terminal(self, self.server.rest("POST", "api/terminals", {})["name"])
 
     @contextlib.contextmanager
     def run(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """`jupyter gpu run …`, as a script of this user starts it; until it has ended, killed if the test fails."""
+        """Run `jupyter gpu run …` as a script of this user; until it has ended, killed if the test fails."""
         command = [sys.executable, "-m", "jupyter_gpu.cli", "run", *words]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, env=self.server.terminal, stdout=pipe, stderr=pipe, text=True) as process:
@@ -83,7 +83,7 @@ class Machine:
 
 
 class Terminal:
-    """A shell of a real terminal of the server."""
+    """A shell in a real terminal of the server."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self._machine, self._name = machine, name
@@ -111,7 +111,7 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    """With nothing attached at first."""
+    """Run the machine, with nothing attached at first."""
     folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     driver = folder / "driver"
     driver.mkdir(parents=True)
@@ -151,7 +151,7 @@ def _serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 @pytest.fixture(autouse=True)
 def nothing(machine: Machine) -> Iterator[None]:
-    """Each test begins with nothing attached."""
+    """Begin each test with nothing attached."""
     machine.have(0)
     yield
     machine.have(0)
@@ -161,8 +161,8 @@ def _bytes(uuids: list[str]) -> str:
     return " ".join(str(int(uuid[10:12], 16)) for uuid in uuids)
 
 
-def test_a_terminal_is_told_at_its_start_and_its_programs_when_they_look(machine: Machine) -> None:
-    """It is opened without a GPU and sees none; what it starts later sees what is attached then, without more ado."""
+def test_terminal_programs_see_what_is_attached(machine: Machine) -> None:
+    """A terminal opened without a GPU sees none; programs that it starts later see what is attached then."""
     terminal = machine.terminal()
     assert terminal.say('echo "<$CUDA_VISIBLE_DEVICES>" $CUDA_DEVICE_ORDER') == "<> PCI_BUS_ID"
     assert terminal.say(LOOKS) == "100 |"
@@ -183,8 +183,8 @@ def test_a_terminal_is_told_at_its_start_and_its_programs_when_they_look(machine
     assert other.say(LOOKS) == f"0 {_bytes(machine.attached)} | {machine.attached[0]}"
 
 
-def test_a_choice_in_a_terminal_is_narrowed(machine: Machine) -> None:
-    """By the numbers of the panel: of what is chosen, only what is attached is seen."""
+def test_list_in_a_terminal_is_narrowed(machine: Machine) -> None:
+    """By the panel's numbers, only the attached GPUs of the list are seen."""
     machine.have(2)
     one, two = machine.attached
     index = {uuid: str(position) for position, uuid in enumerate(machine.uuids)}
@@ -210,7 +210,7 @@ done
 
 @contextlib.contextmanager
 def _kernel(machine: Machine, **env: str) -> Iterator[Any]:
-    """A kernel whose language is the shell's; what it is given to run."""
+    """Run a kernel whose language is the shell's, and return a function that runs code in it."""
     folder = machine.folder / f"kernel-{uuid.uuid4().hex}"
     spec = Path(machine.server.env["HOME"]) / ".local/share/jupyter/kernels" / folder.name
     folder.mkdir()
@@ -234,8 +234,8 @@ def _kernel(machine: Machine, **env: str) -> Iterator[Any]:
         machine.server.rest("DELETE", f"api/kernels/{kernel}")
 
 
-def test_a_kernel_of_another_language_sees_what_is_attached(machine: Machine) -> None:
-    """It has no guard: at its start by its environment, and at each first look of a program."""
+def test_kernel_of_another_language_sees_what_is_attached(machine: Machine) -> None:
+    """It has no guard: its environment counts at its start, and the gate at each first look of a program."""
     with _kernel(machine) as run:
         assert run('echo "<$CUDA_VISIBLE_DEVICES>"') == "<>"
         assert run(LOOKS) == "100 |"
@@ -245,8 +245,8 @@ def test_a_kernel_of_another_language_sees_what_is_attached(machine: Machine) ->
         assert run('echo "<$CUDA_VISIBLE_DEVICES>"') == f"<{machine.attached[0]}>"
 
 
-def test_what_a_kernel_spec_chooses_stays_until_a_program_looks(machine: Machine) -> None:
-    """It may get its GPU later. What it sees of it is what is attached."""
+def test_list_of_a_kernel_spec_is_narrowed_at_the_first_look(machine: Machine) -> None:
+    """The GPU may be attached later."""
     with _kernel(machine, CUDA_VISIBLE_DEVICES="0,1,2") as run:
         assert run('echo "<$CUDA_VISIBLE_DEVICES>"') == "<0,1,2>"
         assert run(LOOKS) == "100 |"
@@ -254,8 +254,8 @@ def test_what_a_kernel_spec_chooses_stays_until_a_program_looks(machine: Machine
         assert run(LOOKS).startswith(f"0 {_bytes(machine.attached)} | ")
 
 
-def test_what_a_notebook_starts_sees_what_is_attached(machine: Machine) -> None:
-    """`%%bash` and `!python`, while a cell runs and after it."""
+def test_programs_of_a_notebook_see_what_is_attached(machine: Machine) -> None:
+    """`%%bash` and `!python` do, while a cell runs and after it."""
     code = f"import subprocess; print(subprocess.run({LOOKS!r}, shell=True, capture_output=True, text=True).stdout)"
     resized = (
         "from jupyter_gpu import gpu; import os; before = dict(os.environ); gpu.resize(1)\n"
@@ -269,15 +269,15 @@ def test_what_a_notebook_starts_sees_what_is_attached(machine: Machine) -> None:
         assert kernel.run(code) == seen
 
 
-def test_the_view_says_what_is_not_enforced(machine: Machine) -> None:
-    """In soft mode: who is told, and what can see every GPU all the same."""
+def test_view_says_what_is_not_enforced(machine: Machine) -> None:
+    """In soft mode it names what programs are told, and which programs can see every GPU all the same."""
     said = {one["type"]: one["message"] for one in machine.server.status()["conditions"]}
     assert "CUDA_VISIBLE_DEVICES" in said["SoftMode"]
     assert "That is not enforced: a program that finds the driver in a way of its own sees all" in said["SoftMode"]
 
 
 @pytest.mark.root
-def test_where_the_system_guards_the_gpus_nothing_is_set(machine: Machine) -> None:
+def test_enforced_mode_sets_nothing(machine: Machine) -> None:
     """Terminals and kernels see what they can open; the list for a shell is the same as in soft mode."""
     folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()
@@ -300,7 +300,7 @@ def test_where_the_system_guards_the_gpus_nothing_is_set(machine: Machine) -> No
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_the_environment_for_a_shell(machine: Machine) -> None:
+def test_env_prints_what_is_attached(machine: Machine) -> None:
     """Nothing attached: no GPU is seen. By uuid or index; without a server, nothing is printed."""
     cli = machine.server.cli
     none = cli("env")
@@ -317,8 +317,8 @@ def test_the_environment_for_a_shell(machine: Machine) -> None:
     assert (away.returncode, away.stdout) == (5, "")
 
 
-def test_a_command_has_its_gpus_while_it_runs(machine: Machine) -> None:
-    """It sees them, its exit status and signals are its own, and at its end they are given back."""
+def test_run_holds_gpus_while_the_command_runs(machine: Machine) -> None:
+    """The command sees them, exit status and signals are its own, and at its end they are given back."""
     mark = machine.folder / "go-on"
     show = f'echo "$CUDA_VISIBLE_DEVICES"; until [ -e {mark} ]; do sleep 0.1; done; exit 7'
     with machine.run("--gpus", "2", "--", "sh", "-c", show) as running:
@@ -333,7 +333,7 @@ def test_a_command_has_its_gpus_while_it_runs(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_is_killed_gives_back(machine: Machine, number: signal.Signals) -> None:
+def test_killed_command_gives_back(machine: Machine, number: signal.Signals) -> None:
     """The signal reaches the command itself: it is the process that was started."""
     with machine.run("--gpus", "1", "--", "sh", "-c", "echo $$; exec sleep 1000") as running:
         assert running.stdout
@@ -344,8 +344,8 @@ def test_a_command_that_is_killed_gives_back(machine: Machine, number: signal.Si
     await_(lambda: machine.attached == [])
 
 
-def test_a_command_without_a_wish_has_what_there_is(machine: Machine) -> None:
-    """Nothing, with a word about it; or what is attached; and it takes and gives back nothing."""
+def test_run_without_gpus_option_uses_what_is_attached(machine: Machine) -> None:
+    """It takes and gives back nothing; with nothing attached it says so."""
     with machine.run("sh", "-c", 'echo "<$CUDA_VISIBLE_DEVICES>"') as running:
         out, said = running.communicate(timeout=60)
     assert (running.returncode, out) == (0, "<>\n")
@@ -357,8 +357,8 @@ def test_a_command_without_a_wish_has_what_there_is(machine: Machine) -> None:
     assert len(machine.attached) == 1
 
 
-def test_what_cannot_be_run_takes_nothing(machine: Machine) -> None:
-    """No such command, no program, none at all, too many GPUs: exit codes of shells and of our own."""
+def test_command_that_cannot_be_run_takes_nothing(machine: Machine) -> None:
+    """No such command, no program, none at all, too many GPUs: exit codes are those of shells and our own."""
     text = machine.folder / "text"
     text.write_text("no program")
     text.chmod(0o755)
@@ -376,8 +376,8 @@ def test_what_cannot_be_run_takes_nothing(machine: Machine) -> None:
         assert machine.server.status()["amounts"]["requested"] == 0
 
 
-def test_a_command_waits_for_its_gpus(machine: Machine, tmp_path: Path) -> None:
-    """For what another server has; with a limit of time it ends, and nothing stays asked for."""
+def test_run_waits_for_its_gpus(machine: Machine, tmp_path: Path) -> None:
+    """Another server has them; with a time limit the wait ends, and its request is withdrawn."""
     other = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     other.mkdir()
     state = machine.folder.parent / "state"

@@ -30,7 +30,7 @@ from .builders import view
 
 @dataclass
 class Recorder:
-    """A progress that remembers."""
+    """A progress that records its calls."""
 
     visible: bool = False
     shown: list[View] = field(default_factory=list)
@@ -54,7 +54,7 @@ def patience(timeout: float | None = None, itself: bool = False) -> Patience:
 def drive(
     steps: Steps, *answers: View | BaseException, into: list[Call | Pause] | None = None
 ) -> tuple[View, list[Call | Pause]]:
-    """Answer each call in turn; pauses are skipped. The result and what was done (also ``into`` a list)."""
+    """Answer each call in turn, skipping pauses; return the result and the calls (also ``into`` a list)."""
     done: list[Call | Pause] = [] if into is None else into
     step = next(steps)
     script = iter(answers)
@@ -75,7 +75,7 @@ def calls(done: list[Call | Pause]) -> list[tuple[str, Mapping[str, Any] | None]
 
 
 def test_fulfilled_at_once() -> None:
-    """One call where the answer already is what was wanted, and no progress bar."""
+    """One call suffices if the answer already is what was wanted; there is no progress bar."""
     mine = patience()
     result, done = drive(resize({"milli": 1000}, mine), view(1000))
     assert calls(done) == [("PUT", {"milli": 1000})]
@@ -84,15 +84,15 @@ def test_fulfilled_at_once() -> None:
     assert mine.progress.shown == []
 
 
-def test_not_waiting() -> None:
-    """Without patience the first answer is the result, whatever it says."""
+def test_no_wait_returns_the_first_answer() -> None:
+    """This holds whatever the answer is."""
     result, done = drive(resize({"milli": 2000}, None), view(2000, attached=0, position=2))
     assert len(done) == 1
     assert not result.status.settled
 
 
-def test_waits_in_line() -> None:
-    """It asks for what is newer than the last view until the wish is fulfilled."""
+def test_waits_until_the_request_is_fulfilled() -> None:
+    """It asks for views that are newer than the last one."""
     mine = patience()
     result, done = drive(
         resize({"milli": 2000}, mine),
@@ -110,36 +110,36 @@ def test_waits_in_line() -> None:
     assert mine.progress.closed == 1
 
 
-def test_time_is_over_in_line() -> None:
-    """NoCapacity tells what is there and the place in line; the wish stands, so nothing is written."""
+def test_timeout_in_line_is_no_capacity() -> None:
+    """NoCapacity has what is there and the place in line; the request stands, so nothing is written."""
     with pytest.raises(NoCapacity) as caught:
         drive(resize({"milli": 3000}, patience(0)), view(3000, attached=1000, position=2))
     assert (caught.value.have, caught.value.queue) == (1000, 2)
 
 
-def test_time_is_over_while_draining() -> None:
-    """Draining names who has the GPU open."""
+def test_timeout_while_draining_names_the_holder() -> None:
+    """Draining names the process that has the GPU open."""
     user = User(99, "python", kernel="k", notebook="work/analysis.ipynb")
     with pytest.raises(Draining, match=r"analysis\.ipynb") as caught:
         drive(resize({"milli": 0}, patience(0)), view(0, generation=2, draining=(0,), users=(user,)))
     assert caught.value.holders == [user.to_json()]
 
 
-def test_time_is_over_while_attaching() -> None:
+def test_timeout_while_attaching_is_backend_unavailable() -> None:
     """A server that decided but does not attach is neither full nor draining."""
     with pytest.raises(BackendUnavailable, match="request stands"):
         drive(settle(view(1000, attached=0, seen=False), patience(0)))
 
 
-def test_waiting_for_itself() -> None:
-    """This process has the GPU open that it gives back: it says so at once, with the two ways out."""
+def test_own_open_gpu_is_an_error_at_once() -> None:
+    """This process has the GPU open that it gives back: the error names the two ways out."""
     user = User(1, "python")
     with pytest.raises(Draining, match=r"itself still has GPU 1 open.*restart this kernel.*gpu\.resize\(2\)"):
         drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
 
 
-def test_waiting_for_its_own_workers() -> None:
-    """They wait for this process. Those that were just told to end have a moment; then it says what to do."""
+def test_own_workers_are_an_error_soon() -> None:
+    """They wait for this process. Workers that were just told to end have a moment; then the error says what to do."""
     mine = patience()
     loader = worker(StartedProcess(7, "pt_data_worker", ("python",), forked=True), ())
     mine.own_holders = lambda _: (loader,)
@@ -155,8 +155,8 @@ def test_waiting_for_its_own_workers() -> None:
         steps.send(drains)
 
 
-def test_its_own_workers_end() -> None:
-    """No error where they were just about to."""
+def test_ending_workers_are_no_error() -> None:
+    """They were about to end."""
     mine = patience()
     answers = iter([(worker(StartedProcess(7, "python", ("python",), forked=True), ()),), (), ()])
     mine.own_holders = lambda _: next(answers)
@@ -165,7 +165,7 @@ def test_its_own_workers_end() -> None:
     assert result.status.draining == 0
 
 
-def test_a_program_of_its_own() -> None:
+def test_own_program_is_waited_for() -> None:
     """It may end by itself: it is waited for, and named once."""
     mine = patience()
     program = worker(StartedProcess(7, "train", ("./train",)), ())
@@ -178,16 +178,16 @@ def test_a_program_of_its_own() -> None:
     assert "process.terminate()" in said
 
 
-def test_somebody_else_drains() -> None:
-    """Another process may close the GPU at any time: wait for it."""
+def test_other_holder_is_waited_for() -> None:
+    """Another process may close the GPU at any time."""
     other = User(2, "python")
     first = view(0, generation=2, draining=(0,), users=(other,))
     result, _ = drive(resize({"milli": 0}, patience()), first, view(0, generation=2, version=2))
     assert result.status.draining == 0
 
 
-def test_somebody_changed_the_wish() -> None:
-    """A wait for a wish that is no longer the wish would never end."""
+def test_changed_request_ends_the_wait() -> None:
+    """A wait for a request that no longer stands would never end."""
     with pytest.raises(StaleGeneration, match="changed to 3 GPUs"):
         drive(
             resize({"milli": 2000}, patience()),
@@ -197,14 +197,14 @@ def test_somebody_changed_the_wish() -> None:
 
 
 @pytest.mark.parametrize(("reason", "error"), [(Reason.LIMIT_EXCEEDED, LimitExceeded), (Reason.INFEASIBLE, Infeasible)])
-def test_refused_later(reason: Reason, error: type[GpuError]) -> None:
-    """A refusal of the scheduler ends the wait with its own error."""
+def test_later_refusal_ends_the_wait(reason: Reason, error: type[GpuError]) -> None:
+    """The scheduler's own error is raised."""
     with pytest.raises(error):
         drive(settle(view(2000, attached=0, reason=reason), patience()))
 
 
-def test_ctrl_c_leaves_the_wish() -> None:
-    """Ctrl-C is raised again after the sentence that says what is so; nothing is taken back."""
+def test_ctrl_c_keeps_the_request() -> None:
+    """KeyboardInterrupt is raised again after a message with the current state; nothing is taken back."""
     mine = patience()
     with pytest.raises(KeyboardInterrupt):
         drive(resize({"milli": 2000}, mine), view(2000, attached=0, position=1), KeyboardInterrupt())
@@ -213,8 +213,8 @@ def test_ctrl_c_leaves_the_wish() -> None:
     assert "gpu.release() cancels it" in mine.progress.said[0]
 
 
-def test_server_restarts_during_a_wait() -> None:
-    """A server that was there is waited for: its state is on disk."""
+def test_restarting_server_is_waited_for() -> None:
+    """Its state is on disk."""
     lost = ServerUnreachable("gone")
     result, done = drive(
         resize({"milli": 1000}, patience()),
@@ -227,7 +227,7 @@ def test_server_restarts_during_a_wait() -> None:
     assert [step.seconds for step in done if isinstance(step, Pause)] == [0.25, 0.5]
 
 
-def test_server_gone_and_no_time_left() -> None:
+def test_timeout_holds_without_a_server() -> None:
     """A wait with a timeout does not outlive it because the server is gone."""
     mine = patience(0.05)
     mine.started -= 0.04
@@ -238,8 +238,8 @@ def test_server_gone_and_no_time_left() -> None:
 OWNER = Owner(1, 2, 3, "k")
 
 
-def test_at_least_waits_until_enough_is_there() -> None:
-    """One lease under a key of the client's, and then questions for what is newer."""
+def test_at_least_waits_until_enough_is_attached() -> None:
+    """It sends one lease under the client's key, and then asks for newer views."""
     mine = patience()
     result, done = drive(
         take("key", 3000, OWNER, mine),
@@ -254,14 +254,14 @@ def test_at_least_waits_until_enough_is_there() -> None:
     assert mine.progress.closed == 1
 
 
-def test_at_least_time_is_over() -> None:
-    """The error is the wait's; giving back is the caller's part."""
+def test_at_least_timeout_raises_the_waits_error() -> None:
+    """Giving back is the caller's part."""
     with pytest.raises(NoCapacity):
         drive(take("key", 2000, OWNER, patience(0)), view(2000, attached=1000, generation=2, position=1))
 
 
-def test_at_least_is_overruled() -> None:
-    """Somebody took it back in the panel while it was waited for."""
+def test_at_least_overruled_while_waiting() -> None:
+    """A user took it back in the panel meanwhile."""
     with pytest.raises(StaleGeneration, match="changed to 1 GPU meanwhile; 2 GPUs must stay here"):
         drive(take("key", 2000, OWNER, patience()), view(2000, attached=0), view(1000, generation=2, version=2))
 
@@ -275,7 +275,7 @@ def test_at_least_says_that_ctrl_c_withdraws() -> None:
     assert "withdrawn" in mine.progress.said[0]
 
 
-def test_at_least_asks_a_server_that_started_anew_again() -> None:
+def test_at_least_asks_a_restarted_server_again() -> None:
     """It knows no leases."""
     _, done = drive(
         take("key", 1000, OWNER, patience()),
@@ -286,8 +286,8 @@ def test_at_least_asks_a_server_that_started_anew_again() -> None:
     assert [step.path for step in done if isinstance(step, Call) and step.method == "PUT"] == ["leases/key"] * 2
 
 
-def test_blocks_of_others_do_not_end_a_wait() -> None:
-    """A lease that begins and one that ends change the generation, and not what was asked for."""
+def test_other_blocks_do_not_end_a_wait() -> None:
+    """A lease that begins or ends changes the generation, but not the request."""
     result, _ = drive(
         resize({"milli": 2000}, patience()),
         view(2000, attached=0, generation=1),
@@ -298,14 +298,14 @@ def test_blocks_of_others_do_not_end_a_wait() -> None:
     assert result.version == 4
 
 
-def test_what_a_block_of_others_waits_for_is_not_waited_for() -> None:
-    """All that was asked for is there; the rest is another block's."""
+def test_wait_ends_when_the_own_part_is_attached() -> None:
+    """The rest belongs to another block."""
     waiting = view(4000, attached=2000, base=2000, generation=2, version=2, position=1)
     result, _ = drive(resize({"milli": 2000}, patience()), view(2000, attached=1000, generation=1), waiting)
     assert result == waiting
 
 
-def test_holders_are_named_once() -> None:
+def test_holder_is_named_once() -> None:
     """A process with two GPUs open is one holder."""
     user = User(1, "python")
     assert holders(view(0, generation=2, draining=(0, 1), users=(user,))) == (user,)

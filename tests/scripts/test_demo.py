@@ -12,14 +12,14 @@ CODE = "code"
 
 
 def notebook(name: str) -> dict[str, Any]:
-    """One of them."""
+    """Return one of the notebooks."""
     found: dict[str, Any] = json.loads((demo_sharing.NOTEBOOKS / f"{name}.ipynb").read_text())
     return found
 
 
 @pytest.mark.parametrize("name", demo_sharing.NAMES)
-def test_kept_without_outputs(name: str) -> None:
-    """Nobody's results are in the repository, and each cell can be run: it is Python."""
+def test_notebooks_have_no_outputs(name: str) -> None:
+    """No results are in the repository, and each cell is valid Python."""
     cells = [cell for cell in notebook(name)["cells"] if cell["cell_type"] == CODE]
     assert cells
     for cell in cells:
@@ -28,19 +28,19 @@ def test_kept_without_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", demo_sharing.NAMES)
-def test_run_by_the_kernel_that_has_the_gpu(name: str) -> None:
-    """By its name: another kernel has neither Numba nor the driver."""
+def test_notebooks_name_the_kernel_with_the_gpu(name: str) -> None:
+    """Another kernel has neither Numba nor the driver."""
     assert notebook(name)["metadata"]["kernelspec"]["name"] == demo_sharing.KERNEL
 
 
-def test_the_training_can_be_made_shorter() -> None:
+def test_training_length_can_be_changed() -> None:
     """The check writes another number into it."""
     cells = ["".join(cell["source"]) for cell in notebook("training")["cells"]]
     assert sum(f"seconds = {demo_sharing.TRAINING_SECONDS}" in cell for cell in cells) == 1
 
 
-def test_programs_are_ordinary_ones() -> None:
-    """They import Numba and us, and nothing of the simulated GPU."""
+def test_notebooks_import_only_numba_and_gpu() -> None:
+    """They use nothing of the simulated GPU."""
     for name in demo_sharing.NAMES:
         source = "\n".join("".join(cell["source"]) for cell in notebook(name)["cells"] if cell["cell_type"] == CODE)
         imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}

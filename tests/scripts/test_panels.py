@@ -15,8 +15,8 @@ DASHBOARD = json.loads(
 )
 
 
-def test_every_panel_is_drawn_with_its_title_and_its_series() -> None:
-    """Names are escaped; where nothing was found it says so."""
+def test_every_panel_has_title_and_series() -> None:
+    """Names are escaped; an empty panel says so."""
     ids = [panel["id"] for panel in DASHBOARD["panels"] if panel["type"] != "row"]
     found = {number: [Series(f"<{number}>", [(0, 1), (60, 3)]), Series("two", [(0, 0.5)])] for number in ids[1:]}
     text = drawing(DASHBOARD, found)
@@ -28,8 +28,8 @@ def test_every_panel_is_drawn_with_its_title_and_its_series() -> None:
 
 
 @given(st.floats(1e-9, 1e12))
-def test_an_axis_ends_above_all_values(most: float) -> None:
-    """And not far above."""
+def test_axis_ends_just_above_all_values(most: float) -> None:
+    """It does not end far above."""
     assert most <= ceiling(most) * (1 + 1e-6)
     assert ceiling(most) <= most * 2.6
 
@@ -38,6 +38,6 @@ def test_an_axis_ends_above_all_values(most: float) -> None:
     ("value", "unit", "text"),
     [(0.0123, "s", "12.3 ms"), (2.5, "s", "2.5 s"), (0.256, "percentunit", "25.6 %"), (7, "none", "7")],
 )
-def test_figures_have_their_units(value: float, unit: str, text: str) -> None:
-    """As people write them."""
+def test_figures_have_units(value: float, unit: str, text: str) -> None:
+    """They are written as people write them."""
     assert shown(value, unit) == text

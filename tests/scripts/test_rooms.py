@@ -31,7 +31,7 @@ def modules(found: Iterable[Module]) -> dict[str, Module]:
 
 @given(DOWNWARD)
 def test_every_arrow_points_down(arrows: set[tuple[str, str]]) -> None:
-    """One layer at each step, from its one box to the other."""
+    """It crosses one layer at each step, from one box to the other."""
     placed = layers.arrange(NAMES, sorted(arrows))
     level = {name: at for at, layer in enumerate(placed.layers) for name in layer}
     assert set(NAMES) <= level.keys()
@@ -42,8 +42,8 @@ def test_every_arrow_points_down(arrows: set[tuple[str, str]]) -> None:
 
 
 @given(DOWNWARD)
-def test_no_box_lies_on_another_box_or_arrow(arrows: set[tuple[str, str]]) -> None:
-    """Each layer has room for all that is in it, in its order."""
+def test_boxes_do_not_overlap(arrows: set[tuple[str, str]]) -> None:
+    """Each layer has room for everything in it, in its order."""
     placed = layers.arrange(NAMES, sorted(arrows))
     for layer in placed.layers:
         widths = [layers.WIDTH if name in NAMES else layers.LANE for name in layer]
@@ -54,16 +54,16 @@ def test_no_box_lies_on_another_box_or_arrow(arrows: set[tuple[str, str]]) -> No
 
 
 @pytest.mark.parametrize("arrows", [[("a", "a")], [("a", "b"), ("b", "a")], [("c", "a"), ("a", "b"), ("b", "c")]])
-def test_a_circle_is_not_drawn(arrows: list[tuple[str, str]]) -> None:
-    """It is named, and nothing else."""
+def test_import_cycle_is_refused(arrows: list[tuple[str, str]]) -> None:
+    """The error names the cycle, and nothing else."""
     with pytest.raises(layers.Circle) as error:
         layers.arrange("abcd", [*arrows, ("d", "a")])
     told = str(error.value).partition(": ")[2].split(", ")
     assert set(told) == {name for pair in arrows for name in pair}
 
 
-def test_a_picture_has_all_boxes_and_arrows() -> None:
-    """Arrows beside which others lead to the same box are grey; those to a bar are left out; names are escaped."""
+def test_picture_has_all_boxes_and_arrows() -> None:
+    """Arrows with another path to the same box are grey; those to a bar are left out; names are escaped."""
     drawn = {name: Box(f"<{name}>", "2 modules", "Something.") for name in "abcd"}
     text = boxes.draw("All", drawn, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], bars=("d",))
     page = ET.fromstring(text)
@@ -74,7 +74,7 @@ def test_a_picture_has_all_boxes_and_arrows() -> None:
 
 
 def test_imports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Relative and absolute, inside functions, of modules and of names in them; nothing else is told."""
+    """Relative and absolute ones, inside functions, of modules and of names in them; nothing else is reported."""
     (tmp_path / "p" / "q").mkdir(parents=True)
     (tmp_path / "p" / "__init__.py").write_text('"""A package."""\nfrom .a import name\n')
     (tmp_path / "p" / "a.py").write_text("import os, p.q.c\n")
@@ -102,13 +102,13 @@ def test_imports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ("Questions (e.g. two) of one.", "Questions (e.g. two) of one."),
     ],
 )
-def test_the_summary_is_the_first_sentence(docstring: str, summary: str) -> None:
-    """Without what the folder says already."""
+def test_summary_is_the_first_sentence(docstring: str, summary: str) -> None:
+    """Words that repeat the folder are removed."""
     assert module("p.a", docstring=docstring).summary == summary
 
 
-def test_pure_folders_are_the_outermost() -> None:
-    """The model, and folders named `rules`; not what lies in them."""
+def test_pure_folders_are_outermost() -> None:
+    """They are the model and folders named `rules`, without the folders below."""
     names = ["p", "p.rules", "p.rules.more", "p.q", "p.q.rules", "jupyter_gpu", "jupyter_gpu.model"]
     found = modules([*(module(name, package=True) for name in names), module("p.ruleset"), module("p.rules.a")])
     assert tree.pure_folders(found) == ["p.rules", "p.q.rules", "jupyter_gpu.model"]
@@ -116,15 +116,15 @@ def test_pure_folders_are_the_outermost() -> None:
     assert not tree.is_pure("p.ruleset")
 
 
-def test_a_folder_that_is_in_no_room_is_told_of() -> None:
-    """A picture never leaves out what was added."""
+def test_folder_without_a_room_is_reported() -> None:
+    """A picture never leaves out a new folder."""
     with pytest.raises(rooms.NoRoom, match=r"jupyter_gpu_node\.cellar\.a"):
         rooms.room_of("jupyter_gpu_node.cellar.a", rooms.NODE_PLUGIN)
     assert rooms.room_of("jupyter_gpu.backends.local.pod", rooms.WHOLE).title == "backends/local/"
     assert rooms.room_of("jupyter_gpu.backends.base", rooms.WHOLE).title == "backends/"
 
 
-def test_what_is_out_of_date_is_told(
+def test_outdated_files_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With ``--check`` nothing is written; without it the next check passes."""
@@ -141,7 +141,7 @@ def test_what_is_out_of_date_is_told(
 
 
 def test_tables_have_a_section_for_each_folder() -> None:
-    """With rows of its modules and of the folders in it; bars in a sentence do not end its cell."""
+    """Rows are its modules and the folders in it; bars in a sentence do not end its cell."""
     found = modules(
         [
             module("p", package=True, docstring="All."),
@@ -161,8 +161,8 @@ def test_tables_have_a_section_for_each_folder() -> None:
     ]
 
 
-def test_c_files_have_their_rows(tmp_path: Path) -> None:
-    """By their first sentence, or by that of the header; a header alone has a row, too."""
+def test_c_files_have_rows(tmp_path: Path) -> None:
+    """A row is the first sentence of the file, or of its header; a header alone has a row, too."""
     (tmp_path / "a.c").write_text("/* The first part,\n * on two lines. More. */\n#include <a.h>\n/* Not this. */\n")
     (tmp_path / "a.h").write_text("/* Not this. */\n")
     (tmp_path / "b.c").write_text('#include "b.h"\n')

@@ -11,7 +11,7 @@ LIBRARY = Path(__file__).parents[2] / "scripts" / "lib" / "setup.sh"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with nothing but the library."""
+    """Return a project with nothing but the library."""
     (tmp_path / "scripts" / "lib").mkdir(parents=True)
     shutil.copy(LIBRARY, tmp_path / "scripts" / "lib")
     (tmp_path / "input").write_text("one")
@@ -19,25 +19,25 @@ def project(tmp_path: Path) -> Path:
 
 
 def bash(project: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs code after sourcing the library."""
+    """Run code after sourcing the library."""
     command = ["bash", "-c", f". scripts/lib/setup.sh\n{code}"]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
 
 
 def times(project: Path, code: str) -> int:
-    """How often `count` was called by now, after one more run of the code."""
+    """Return how often `count` was called so far, after one more run of the code."""
     bash(project, "count() { echo x >>counted; }\n" + code)
     return len((project / "counted").read_text().split())
 
 
-def test_once_is_once(project: Path) -> None:
+def test_done_step_is_not_repeated(project: Path) -> None:
     """The second run finds it done."""
     code = "once 'A step' input word -- count"
     assert times(project, code) == 1
     assert times(project, code) == 1
 
 
-def test_once_again_for_other_inputs(project: Path) -> None:
+def test_changed_inputs_repeat_a_step(project: Path) -> None:
     """A changed file, a new file in a folder and another word each count."""
     assert times(project, "once 'A step' input word -- count") == 1
     (project / "input").write_text("two")
@@ -49,7 +49,7 @@ def test_once_again_for_other_inputs(project: Path) -> None:
     assert times(project, "once 'A step' input folder -- count") == 5
 
 
-def test_a_failed_step_is_not_done(project: Path) -> None:
+def test_failed_step_is_not_done(project: Path) -> None:
     """It ends the script, shows the end of its output and is tried again, even if it was done before."""
     assert bash(project, "once 'A step' input -- true").returncode == 0
     (project / "input").write_text("two")
@@ -62,16 +62,16 @@ def test_a_failed_step_is_not_done(project: Path) -> None:
     assert times(project, "once 'A step' input -- count") == 1
 
 
-def test_a_step_says_its_name_and_keeps_its_output(project: Path) -> None:
-    """One line on the terminal, the rest in the log."""
+def test_step_prints_its_name_and_logs_its_output(project: Path) -> None:
+    """One line goes to the terminal, the rest to the log."""
     done = bash(project, "step 'A step' sh -c 'echo much; echo more >&2'")
     assert done.stdout.startswith("A step ")
     assert done.stdout.count("\n") == 1
     assert (project / ".cache" / "log" / "A-step.log").read_text() == "much\nmore\n"
 
 
-def test_what_is_missing_is_said(project: Path) -> None:
-    """Without a package manager nothing can be installed, and the message says what to do."""
+def test_missing_package_manager_is_explained(project: Path) -> None:
+    """Nothing can be installed then, and the message says what to do."""
     failed = bash(project, "PATH=/nonexistent; apt_install 'Node.js' nodejs")
     assert failed.returncode == 1
     assert "Node.js is missing" in failed.stderr

@@ -12,12 +12,12 @@ from scripts.lib.suite import Counts, Part, Result
 
 @pytest.fixture(autouse=True)
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports of these tests stay apart from those of the run that they are part of."""
+    """Keep reports of these tests apart from those of the run that they are part of."""
     monkeypatch.setattr(suite, "REPORTS", tmp_path)
 
 
 def python(code: str) -> list[str]:
-    """A command that runs `code`."""
+    """Return a command that runs `code`."""
     return [sys.executable, "-c", code]
 
 
@@ -52,8 +52,8 @@ JUNIT = '<testsuites><testsuite tests="7" failures="1" errors="2" skipped="1"/><
     ],
     ids=lambda value: value.name if isinstance(value, Part) else "",
 )
-def test_a_part_is_good_only_if_everything_says_so(part: Part, ok: bool, counts: Counts) -> None:
-    """Status, report and counts; whatever is missing counts as failed."""
+def test_part_passes_only_if_status_report_and_counts_agree(part: Part, ok: bool, counts: Counts) -> None:
+    """Whatever is missing counts as failed."""
     result = suite.run(part)
     assert (result.ok, result.counts) == (ok, counts)
 
@@ -71,8 +71,8 @@ print(mine.name)
 """
 
 
-def test_parts_run_at_the_same_time_and_are_shown_apart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each waits here for the other; and each counts by itself."""
+def test_parts_run_concurrently_with_separate_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each waits here for the other, and each is counted separately."""
     one, two = tmp_path / "one", tmp_path / "two"
     leader = Part("one", [*python(MEET), str(one), str(two)])
     other = Part("two", [*python(f"{MEET}\nraise SystemExit(3)"), str(two), str(one)], beside="one")
@@ -90,24 +90,24 @@ def test_parts_run_at_the_same_time_and_are_shown_apart(tmp_path: Path, capfd: p
     ]
 
 
-def test_what_a_part_needs_is_run_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not it is named; and nothing else is."""
+def test_prerequisites_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run whether or not they are named; nothing else does."""
     parts = (Part("check", []), Part("images", [], beside="check"), Part("cluster", [], needs="images"))
     monkeypatch.setattr(suite, "PARTS", parts)
     for names, found in (["cluster"], parts[1:]), (["check"], parts[:1]), (["cluster", "check"], parts), ([], parts):
         assert suite.selected(names) == list(found)
 
 
-def test_jest_counts(tmp_path: Path) -> None:
-    """A file that does not compile has no tests, and is a failure all the same."""
+def test_jest_file_that_does_not_compile_is_a_failure(tmp_path: Path) -> None:
+    """It has no tests."""
     report = tmp_path / "jest"
     found = {"numPassedTests": 5, "numFailedTests": 1, "numRuntimeErrorTestSuites": 1}
     report.write_text(json.dumps({**found, "numPendingTests": 2, "numTodoTests": 1}))
     assert suite.of_jest(1, report) == Counts(passed=5, failed=2, not_run=3)
 
 
-def test_the_last_line_counts_everything() -> None:
-    """What was not run is said, and is not among the passed."""
+def test_last_line_counts_everything() -> None:
+    """Tests that were not run are listed, and do not count as passed."""
     part = Part("one", [])
     text = suite.summary([Result(part, True, Counts(3, 0, 2), 1.0), Result(part, False, Counts(1, 1), 2.0)], 2.5)
     assert text.splitlines()[-1] == "4 passed, 1 failed"
@@ -115,8 +115,8 @@ def test_the_last_line_counts_everything() -> None:
     assert "FAILED" in text
 
 
-def test_the_summary_names_what_failed(tmp_path: Path) -> None:
-    """By JUnit's names and by Jest's, so that the end of a long log tells what to look at."""
+def test_summary_names_what_failed(tmp_path: Path) -> None:
+    """It uses the names of JUnit and Jest, so that the end of a long log says where to look."""
     junit, jest = tmp_path / "junit", tmp_path / "jest"
     cases = '<testcase classname="a.py" name="one"><failure/></testcase><testcase name="two"/>'
     junit.write_text(
@@ -140,21 +140,21 @@ def test_the_summary_names_what_failed(tmp_path: Path) -> None:
         ("<" * 7 + " HEAD", "a merge conflict"),
     ],
 )
-def test_tidy_finds(text: str, found: str) -> None:
-    """Each thing that no text may name, with its line."""
+def test_tidy_finds_each_forbidden_text(text: str, found: str) -> None:
+    """The finding has its line."""
     (finding,) = tidy.findings(Path("a.md"), f"first line\n{text}\n")
     assert finding.startswith("a.md:2: ")
     assert found in finding
 
 
 @pytest.mark.parametrize("text", ["https://example.org/work/x", "lab.work/demo", "a network/root/thing", "${x}/root/y"])
-def test_tidy_leaves_other_paths_alone(text: str) -> None:
+def test_tidy_ignores_other_paths(text: str) -> None:
     """Only paths from the root of the file system count."""
     assert not list(tidy.findings(Path("a.md"), text))
 
 
-def test_tidy_measures() -> None:
-    """Files and functions above the limits; what is just at them is fine."""
+def test_tidy_measures_files_and_functions() -> None:
+    """Those exactly at the limits pass."""
     body = "    x = 1\n" * 80
     assert not list(tidy.findings(Path("a.py"), "def f():\n" + body[:-10]))
     (finding,) = tidy.findings(Path("a.py"), "def f():\n" + body)
@@ -164,6 +164,6 @@ def test_tidy_measures() -> None:
     assert not list(tidy.findings(Path("a.json"), "x\n" * 601))
 
 
-def test_tidy_goes_on_after_a_file_that_does_not_parse() -> None:
-    """It is one more finding, no end of the check."""
+def test_tidy_continues_after_a_syntax_error() -> None:
+    """It is one more finding."""
     assert list(tidy.findings(Path("a.py"), "x = 1\n  y = 2\n")) == ["a.py:2: unexpected indent"]

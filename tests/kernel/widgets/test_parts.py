@@ -1,4 +1,4 @@
-"""Decisions of the slider's parts."""
+"""The parts of the slider: messages, attention, requests, language."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_anything_may_come_from_a_page(content: Any) -> None:
-    """Content that is no message is left out; nothing raises."""
+def test_any_content_from_a_page_is_accepted(content: Any) -> None:
+    """Content that is no message is ignored; nothing raises."""
     found = read_message(content)
     assert found is None or isinstance(found, (LookMessage, WishMessage))
 
@@ -46,14 +46,14 @@ def test_anything_may_come_from_a_page(content: Any) -> None:
         ({"type": "drop"}, None),
     ],
 )
-def test_messages(content: Any, found: Any) -> None:
-    """Each is read wholly or not at all."""
+def test_message_is_read_wholly_or_not_at_all(content: Any, found: Any) -> None:
+    """A field that is missing or of another type makes it no message."""
     assert read_message(content) == found
 
 
 @given(st.text(min_size=3), st.integers(1, 2**31 - 1))
-def test_no_name_in_the_saved_line(name: str, pid: int) -> None:
-    """Whatever processes and notebooks are called."""
+def test_saved_line_has_no_names(name: str, pid: int) -> None:
+    """Names of processes and notebooks are left out."""
     users = (User(pid, name, notebook=f"{name}.ipynb"), User(pid, name))
     with_names = view(0, generation=2, draining=(0,), users=users)
     assert saved_line(with_names) == "GPU: giving back GPU 0…"
@@ -61,7 +61,7 @@ def test_no_name_in_the_saved_line(name: str, pid: int) -> None:
 
 
 class Clock:
-    """Goes when it is told to."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -70,7 +70,7 @@ class Clock:
 
 
 def test_attention_ends() -> None:
-    """A page that says nothing more is not told anything: messages would keep an idle kernel from being ended."""
+    """A page that sends nothing more gets no messages: they would keep an idle kernel from being culled."""
     clock = Clock()
     attention = Attention(clock)
     assert not attention.held
@@ -81,7 +81,7 @@ def test_attention_ends() -> None:
 
 
 def test_attention_lasts_while_a_cell_runs() -> None:
-    """The kernel hears no page until its end, so who looked at its beginning is told how it stands."""
+    """The kernel reads no page until the cell ends, so a page that looked at its beginning keeps getting states."""
     clock = Clock()
     attention = Attention(clock)
     attention.look()
@@ -100,8 +100,8 @@ def test_attention_lasts_while_a_cell_runs() -> None:
     assert attention.held
 
 
-def test_wishes() -> None:
-    """One at a time; of those that wait the newest; each is answered once."""
+def test_requests_go_one_at_a_time() -> None:
+    """The newest of the waiting ones is sent; each is answered once."""
     go = threading.Event()
     made: list[int] = []
     done: list[tuple[int, str]] = []
@@ -135,13 +135,13 @@ def test_wishes() -> None:
         ({"LANG": "eo"}, "eo"),
     ],
 )
-def test_language(environ: dict[str, str], found: str) -> None:
-    """The language is that of the kernel's locale, as everywhere."""
+def test_language_is_the_kernels_locale(environ: dict[str, str], found: str) -> None:
+    """It is found as everywhere else."""
     assert words.language(environ) == found
 
 
-def test_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From an installed language pack, the same as JupyterLab's; a near one where that very one is missing."""
+def test_catalog_is_the_installed_language_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same as JupyterLab's; a similar one is used if the exact one is missing."""
     folder = tmp_path / "pack_de_DE" / "locale" / "de_DE" / "LC_MESSAGES"
     folder.mkdir(parents=True)
     (tmp_path / "pack_de_DE" / "__init__.py").touch()
@@ -162,7 +162,7 @@ def test_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(ANYTHING)
-def test_any_catalog(body: Any) -> None:
-    """A file of a pack may hold anything."""
+def test_any_catalog_file_is_accepted(body: Any) -> None:
+    """A file of a pack may contain anything."""
     found = words.read_catalog(body)
     assert all(isinstance(key, str) and isinstance(value, str) for key, value in found.items())

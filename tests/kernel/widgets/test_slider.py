@@ -22,7 +22,7 @@ from ..servers import await_
 
 
 class Server(Client):
-    """Answers every question with what it holds, after at most 50 ms; wishes change that."""
+    """A server that answers each question with its state, after at most 50 ms; requests change the state."""
 
     def __init__(self, now: View | GpuError) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class _Exchange:
 
 @pytest.fixture
 def make() -> Iterator[Callable[[Server], GpuWidget]]:
-    """A slider that ends with the test."""
+    """Make a slider that ends with the test."""
     made: list[GpuWidget] = []
 
     def one(server: Server) -> GpuWidget:
@@ -94,8 +94,8 @@ def messages(widget: GpuWidget, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return sent
 
 
-def test_value_is_a_wish(make: Any) -> None:
-    """To set it asks for it, as the slider does; what comes of it is in the other traits."""
+def test_setting_value_sends_a_request(make: Any) -> None:
+    """It asks as the slider does; the result is in the other traits."""
     server = Server(view())
     widget = make(server)
     await_(lambda: widget.limit == 4)
@@ -106,8 +106,8 @@ def test_value_is_a_wish(make: Any) -> None:
     assert widget.value == 2
 
 
-def test_value_follows(make: Any) -> None:
-    """A change made elsewhere reaches `observe`, and nothing is asked for again."""
+def test_value_follows_other_changes(make: Any) -> None:
+    """A change made elsewhere reaches `observe`, and no request is sent."""
     server = Server(view())
     widget = make(server)
     seen: list[tuple[str, float]] = []
@@ -118,8 +118,8 @@ def test_value_follows(make: Any) -> None:
     assert server.calls == []
 
 
-def test_refused(make: Any) -> None:
-    """The error says why, and the value is what it was."""
+def test_refused_value_is_reset(make: Any) -> None:
+    """The error gives the reason."""
     server = Server(view(1000))
     widget = make(server)
     await_(lambda: widget.attached == 1)
@@ -132,8 +132,8 @@ def test_refused(make: Any) -> None:
     await_(lambda: not widget.error)
 
 
-def test_value_does_not_jump_back_while_a_wish_is_on_its_way(make: Any) -> None:
-    """A linked slider must not be pulled back by an older state; and the newest of several wishes wins."""
+def test_value_does_not_jump_back_during_a_request(make: Any) -> None:
+    """An older state does not move a linked slider; the newest of several requests wins."""
     server = Server(view())
     widget = make(server)
     await_(lambda: widget.limit == 4)
@@ -155,8 +155,8 @@ def test_value_does_not_jump_back_while_a_wish_is_on_its_way(make: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["lots", -1, float("nan"), 1 / 3])
-def test_no_amount(make: Any, value: Any) -> None:
-    """A value that is no amount is refused where it is set, and nothing is asked for."""
+def test_invalid_value_is_refused(make: Any, value: Any) -> None:
+    """It is refused where it is set, and no request is sent."""
     server = Server(view())
     widget = make(server)
     with pytest.raises(traitlets.TraitError):
@@ -165,7 +165,7 @@ def test_no_amount(make: Any, value: Any) -> None:
     assert server.calls == []
 
 
-def test_the_rest_is_the_servers(make: Any) -> None:
+def test_other_traits_are_read_only(make: Any) -> None:
     """Neither code nor a page sets what only the server knows."""
     widget = make(Server(view(1000)))
     await_(lambda: widget.attached == 1)
@@ -176,8 +176,8 @@ def test_the_rest_is_the_servers(make: Any) -> None:
     assert (widget.attached, widget._instance, widget.sentence) == (1, "one", "1 of 4 GPUs attached")
 
 
-def test_link(make: Any) -> None:
-    """`widgets.link` goes both ways."""
+def test_link_goes_both_ways(make: Any) -> None:
+    """`widgets.link` works."""
     server = Server(view())
     widget = make(server)
     await_(lambda: widget.limit == 4)
@@ -189,8 +189,8 @@ def test_link(make: Any) -> None:
     await_(lambda: other.value == 0)
 
 
-def test_no_server(make: Any) -> None:
-    """It says so in words, and is there as soon as there is one."""
+def test_missing_server_is_reported_and_found_later(make: Any) -> None:
+    """The slider works as soon as there is one."""
     server = Server(ServerUnreachable("No Jupyter server was found that has jupyter-gpu."))
     widget = make(server)
     await_(lambda: widget.error.startswith("No Jupyter server"))
@@ -201,8 +201,8 @@ def test_no_server(make: Any) -> None:
     assert widget.error == ""
 
 
-def test_a_page_that_does_not_reach_the_server(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that it looks, is told how it is again and again, and makes wishes that are answered by name."""
+def test_page_works_through_the_kernel(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reports that it looks, gets states again and again, and its requests are answered by name."""
     server = Server(view())
     widget = make(server)
     await_(lambda: widget.limit == 4)
@@ -224,8 +224,8 @@ def test_a_page_that_does_not_reach_the_server(make: Any, monkeypatch: pytest.Mo
     assert lost[0]["message"] == "It does not answer."
 
 
-def test_time_shares_are_told_to_such_a_page(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as it looks; for whole GPUs there is nothing to tell."""
+def test_page_gets_time_shares_through_the_kernel(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does as long as it looks; whole GPUs have none."""
     server = Server(view(1000))
     widget = make(server)
     await_(lambda: widget.attached == 1)
@@ -237,8 +237,8 @@ def test_time_shares_are_told_to_such_a_page(make: Any, monkeypatch: pytest.Monk
     await_(lambda: any(one["type"] == "sample" for one in sent))
 
 
-def test_saved_state_names_nobody(make: Any) -> None:
-    """A saved notebook holds amounts: no process, no other notebook, no address, no error."""
+def test_saved_state_has_no_names(make: Any) -> None:
+    """A saved notebook contains amounts: no process, no other notebook, no address, no error."""
     user = User(4711, "python", kernel="k-1", notebook="secret-project.ipynb")
     server = Server(view(0, generation=2, draining=(0,), users=(user,)))
     widget = make(server)
@@ -255,8 +255,8 @@ def test_saved_state_names_nobody(make: Any) -> None:
     assert "127.0.0.1" not in json.dumps([data, ipywidgets.Widget.get_manager_state()["state"]])
 
 
-def test_closed(make: Any) -> None:
-    """Nothing follows the server any more."""
+def test_closed_slider_stops_following(make: Any) -> None:
+    """It no longer asks the server."""
     widget = make(Server(view()))
     await_(lambda: widget.limit == 4)
     follower = widget._follower
