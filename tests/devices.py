@@ -1,7 +1,7 @@
 """Device numbers of simulated GPUs in tests, different for each of the workers that run tests side by side.
 
-Processes that have a GPU open are found by its device number, on the whole machine, so processes of another worker would
-count as holders of GPUs with the same numbers.
+Processes that have a GPU open are found by its device number, on the whole machine, so processes of another worker
+would count as holders of GPUs with the same numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names by which a server and its programs meet: `door` is the server's side, `discovery` the programs'."""
+"""Names by which a server and its programs find each other: the sides are `local_endpoint` and `discovery`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ A program of which none of these is true belongs to no server and is told so (`o
 runs: it would act on GPUs of which it does not know, with no guard. A program may ask for that: ``gpu.connect()``.
 
 A server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
-`door` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
+`local_endpoint` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
 """
 
 from __future__ import annotations

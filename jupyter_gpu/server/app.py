@@ -1,4 +1,4 @@
-"""The Jupyter server extension: its configuration, and the putting together of its parts."""
+"""The Jupyter server extension: its configuration, and the assembly of its parts."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.events import SCHEMA, SCHEMA_ID
-from jupyter_gpu.server.monitoring.scrapes import Scrapes
+from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
 from jupyter_gpu.server.rules import gateway
 from jupyter_gpu.server.rules.resizes import Resizes
 
 from . import provisioning
-from .door import Door
 from .lease_owners import ProcessOwners
 from .leases import Leases
+from .local_endpoint import LocalEndpoint
 from .notebooks import Notebooks
 from .programs import forget_terminals, prepare_terminals
 from .routes import (
-    BOOKS,
-    DOOR,
     LEASES,
+    LOCAL_ENDPOINT,
     PAGE_OPTION,
     PREFIX,
     RESIZES,
     SHOW_MACHINE,
     STARTING,
     STATE_DIR,
+    USAGE_ACCOUNT,
     VIEWERS,
     VISIBLE_BY,
     LeaseHandler,
@@ -105,17 +105,17 @@ class GpuExtension(ExtensionApp):
 
     state_dir = Unicode(
         "",
-        help="""Directory with the records of who has which GPU: an absolute path, the same for all servers of
+        help="""Directory with the records of all servers and their GPUs: an absolute path, the same for all servers of
         the machine that share its GPUs. Empty: the machine's own place for such records.""",
     ).tag(config=True)
 
     enforcement = CaselessStrEnum(
         ["auto", "soft", "required"],
         default_value="auto",
-        help="""Who keeps notebooks from GPUs that they were not given.
+        help="""What keeps notebooks from GPUs that they were not given.
         auto: the kernel of the operating system where this server has the right to ask for it, else soft.
         required: the kernel of the operating system; where that is not possible, the server does not start.
-        soft: nobody; notebooks are only told which GPUs are theirs.""",
+        soft: nothing; notebooks only see which GPUs are theirs.""",
     ).tag(config=True)
 
     visible_devices_by = CaselessStrEnum(
@@ -143,7 +143,7 @@ class GpuExtension(ExtensionApp):
         min=0.1,
         max=3600.0,
         help="""Seconds between two samples of the load, at least 0.1. Samples are taken only while a chart is
-        in sight, and once for all who look.""",
+        in view, and once for all viewers.""",
     ).tag(config=True)
 
     history = Float(
@@ -158,8 +158,8 @@ class GpuExtension(ExtensionApp):
         0,
         min=0,
         max=9,
-        help="""Place of this server among others that wait for GPUs, 0 to 9: higher is served first, equal ones
-        in the order in which they asked.""",
+        help="""Priority of this server among those that wait for GPUs, 0 to 9: higher is served first, equal ones
+        in the order of their requests.""",
     ).tag(config=True)
 
     show_machine = CaselessStrEnum(
@@ -167,24 +167,25 @@ class GpuExtension(ExtensionApp):
         default_value="everybody",
         help="""What users of this server may see of the other servers on this machine.
         everybody: which user has which GPU, and who waits; folders only of their own servers.
-        own: only servers of the same user; all others in sum. nobody: nothing of it is shown.
-        It decides what is shown here: the records of who has what can be read by every user of the machine.
-        In a cluster, sums of the node are shown whatever this says but nobody.""",
+        own: only servers of the same user; all others as a sum. nobody: nothing is shown.
+        It decides what is shown here: every user of the machine can read the records themselves.
+        In a cluster, sums of the node are shown unless it is nobody.""",
     ).tag(config=True)
 
     patience = Float(
         3600.0,
         min=1.0,
-        help="""Seconds in line after which nobody who asked later is served first, whatever their priority. The same
-        for all servers of the machine; in a cluster it is the scheduler's setting.""",
+        help="""Seconds in line after which no later request is served first, whatever its priority. The same for
+        all servers of the machine; in a cluster it is the scheduler's setting.""",
     ).tag(config=True)
 
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
-    _scrapes: Scrapes | None = None
+    metrics: MetricsCollector | None = None
+    """Collector of figures for Prometheus; None without a backend."""
     _starting: asyncio.Task[None] | None = None
-    _door: Door | None = None
+    _endpoint: LocalEndpoint | None = None
 
     def _config_file_name_default(self) -> str:
         return "jupyter_gpu_config"
@@ -232,14 +233,14 @@ class GpuExtension(ExtensionApp):
         """Number of samples that the history covers."""
         return int(self.history / self.sample_interval)
 
-    # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
-    # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.
+    # A server with wrong GPU settings must not start without them: the limit would be gone. jupyter_server only logs
+    # that an extension cannot be linked; so report it and exit, as it does for its own settings.
     @catch_config_error
     def _link_jupyter_server_extension(self, serverapp: Any) -> None:
         super()._link_jupyter_server_extension(serverapp)
 
     def initialize_settings(self) -> None:
-        """Take the pod up, before the server listens to anybody."""
+        """Start the backend, before the server listens."""
         assert self.serverapp is not None
         self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
         self._resizes = Resizes()
@@ -257,10 +258,10 @@ class GpuExtension(ExtensionApp):
         self.settings[STARTING] = self._starting
         self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
         self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
-        self._make_door(loop)
+        self._make_endpoint(loop)
 
     def initialize_handlers(self) -> None:
-        """Add our routes; the first that fits is taken."""
+        """Add our routes; the first that matches is used."""
         self.handlers.extend(
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
@@ -282,9 +283,9 @@ class GpuExtension(ExtensionApp):
             await self._starting
         viewers, self._viewers = self._viewers, None
         leases, self._leases = self._leases, None
-        scrapes, self._scrapes = self._scrapes, None
-        if scrapes:
-            scrapes.end()
+        metrics, self.metrics = self.metrics, None
+        if metrics:
+            metrics.end()
         if viewers:
             await viewers.stop()
         if leases:
@@ -295,41 +296,42 @@ class GpuExtension(ExtensionApp):
             await self.serverapp.cleanup_kernels()
             await backend.stop()
             forget_terminals(self.serverapp)
-        self._close_door()
+        self._close_endpoint()
 
-    def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the door for kernels and terminals; it opens in the loop, when the server's port is known."""
+    def _make_endpoint(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make the endpoint for kernels and terminals; the loop opens it when the server's port is known."""
         assert self.serverapp is not None
         try:
-            self._door = Door(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
+            self._endpoint = LocalEndpoint(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
         except OSError as error:
             self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
         else:
-            os.environ[rendezvous.FILE] = self._door.file
-            loop.call_soon(self._open_door)
-        self.settings[DOOR] = self.serverapp.web_app.settings[DOOR] = self._door
+            os.environ[rendezvous.FILE] = self._endpoint.file
+            loop.call_soon(self._open_endpoint)
+        self.settings[LOCAL_ENDPOINT] = self.serverapp.web_app.settings[LOCAL_ENDPOINT] = self._endpoint
 
-    def _open_door(self) -> None:
+    def _open_endpoint(self) -> None:
         try:
-            if self._door:
-                self._door.open()
+            if self._endpoint:
+                self._endpoint.open()
         except OSError as error:
             self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
 
-    def _close_door(self) -> None:
-        door, self._door = self._door, None
-        if door and self.serverapp:
-            self.serverapp.web_app.settings[DOOR] = None
-            if os.environ.get(rendezvous.FILE) == door.file:
+    def _close_endpoint(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint and self.serverapp:
+            self.serverapp.web_app.settings[LOCAL_ENDPOINT] = None
+            if os.environ.get(rendezvous.FILE) == endpoint.file:
                 del os.environ[rendezvous.FILE]
-            door.close()
+            endpoint.close()
 
-    def _make_backend(self) -> Backend:
+    def make_backend(self) -> Backend:
+        """Return the backend that is configured; raises `BackendUnavailable` if its client is not installed."""
         limit = parse_milli(self.limit) if self.limit else None
         fractions = tuple(sorted({parse_milli(text) for text in self.fractions}))
         if choose(self.backend, os.environ) == "kubernetes":
             try:
-                from jupyter_gpu.backends.kubernetes import KubernetesBackend  # only a server needs it, and only now
+                from jupyter_gpu.backends.kubernetes import KubernetesBackend  # only if it is used
             except ImportError as error:
                 raise BackendUnavailable(
                     f"The Kubernetes client is not installed ({error}). Install the wheel of jupyter-gpu with what it "
@@ -354,13 +356,13 @@ class GpuExtension(ExtensionApp):
         await (await self._begin())
 
     async def _begin(self) -> asyncio.Task[None]:
-        """Begin everything but what the taking up waits for; returns the task that does."""
+        """Begin to start the backend and return that task; do everything else meanwhile."""
         assert self.serverapp is not None
         assert self.serverapp.event_logger is not None
         starting = asyncio.get_running_loop().create_task(self._start_backend())
         await asyncio.sleep(0)  # from here on it is under way
         self.serverapp.event_logger.register_event_schema(json.loads(SCHEMA.read_bytes()))
-        self._use_provisioner()
+        provisioning.use(PROVISIONER, self.serverapp, self.log)
         return starting
 
     def _await_guard(self) -> None:
@@ -370,7 +372,7 @@ class GpuExtension(ExtensionApp):
 
     async def _start_backend(self) -> None:
         try:
-            self._backend = backend = self._make_backend()
+            self._backend = backend = self.make_backend()
             await backend.start()
         except BackendUnavailable as error:
             self._backend = None
@@ -389,17 +391,18 @@ class GpuExtension(ExtensionApp):
     def _serve(self, backend: Backend) -> None:
         app = self.serverapp
         assert app is not None
-        # The terminals' extension may be loaded after this one: look for it when it is needed.
+        # The terminals' extension may be loaded after this one, so it is looked up when needed.
         notebooks = Notebooks(
             app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
         )
-        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = UsageAccount(backend, self.sample_interval)
-        sampler = Sampler(backend, self.sample_interval, self.points, self.log, books.hear)
+        account = UsageAccount(backend, self.sample_interval)
+        self.settings[USAGE_ACCOUNT] = app.web_app.settings[USAGE_ACCOUNT] = account
+        sampler = Sampler(backend, self.sample_interval, self.points, self.log, account.count)
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
-        self._scrapes = Scrapes(backend, sampler, self.log)
-        self._scrapes.begin()
+        self.metrics = MetricsCollector(backend, sampler, self.log)
+        self.metrics.begin()
         self._leases = Leases(backend, ProcessOwners(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler, self._leases)
@@ -419,11 +422,8 @@ class GpuExtension(ExtensionApp):
         assert self.serverapp.event_logger is not None
         for resize in self._resizes.see(view, time.monotonic()):
             self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
-            if self._scrapes:
-                self._scrapes.resized(resize)
-
-    def _use_provisioner(self) -> None:
-        provisioning.use(PROVISIONER, self.serverapp, self.log)
+            if self.metrics:
+                self.metrics.resized(resize)
 
 
 def _milli(trait: str, text: str) -> int:

@@ -1,4 +1,4 @@
-"""The server's part: what is found where it runs."""
+"""The route of the server's findings for ``jupyter gpu doctor``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FactsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer it. NVML stays out of this process."""
+        """Answer with the facts. NVML stays out of this process."""
         from jupyter_gpu.doctor import probe
 
         kernels = probe.kernels_of(self.settings["kernel_manager"])

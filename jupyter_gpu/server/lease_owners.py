@@ -1,6 +1,7 @@
 """The ends of lease owners.
 
-A process is watched by its pidfd, in this pid namespace or in one inside it; a kernel that is not seen, by its manager.
+A process is watched by its pidfd, in this pid namespace or in one inside it; a kernel that is not visible here, by its
+manager.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class LeaseOwners(Protocol):
         """Raise `InvalidRequest` if its end would not be noticed, or if it has ended already."""
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
-        """Tell of the ends of exactly these from now on."""
+        """Report the ends of exactly these from now on."""
 
     def pid_of(self, owner: Owner) -> int | None:
-        """Return its pid as this server sees it; ``None`` if it does not."""
+        """Return its pid as seen by this server; ``None`` if it is not visible here."""
 
 
 class ProcessOwners:
-    """The `LeaseOwners` of processes that this server sees, and of its kernels.
+    """The `LeaseOwners` for processes visible to this server, and for its kernels.
 
     ``kernels``: the server's kernel manager; ``events``: its event logger.
     """
@@ -46,7 +47,7 @@ class ProcessOwners:
         self._processes: dict[Owner, ProcessId] = {}
         self._watched: frozenset[Owner] = frozenset()
         self._ended: Callable[[Owner], None] = lambda _: None
-        self._endings: ProcessEnds[ProcessId] = ProcessEnds(self._look, _alive)
+        self._endings: ProcessEnds[ProcessId] = ProcessEnds(self._check_all, _alive)
         self._followed: set[str] = set()
 
     async def check(self, owner: Owner) -> None:
@@ -74,13 +75,13 @@ class ProcessOwners:
         process = self._processes.get(owner)
         return process.pid if process else None
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         for owner, process in tuple(self._processes.items()):
             if not _alive(process):
                 self._ended(owner)
 
     def _follow(self, kernel: str | None) -> None:
-        """Hear of the end of a kernel whose process is not seen here, by whatever ends it."""
+        """Watch for the end of a kernel whose process is not visible here, whatever ends it."""
         assert kernel is not None
         if kernel in self._followed:
             return
@@ -102,7 +103,7 @@ class ProcessOwners:
 
 
 def find(owner: Owner) -> ProcessId | None:
-    """Find the process that calls itself so, as this process sees it; None if it has ended or is not to be seen."""
+    """Return the process of an owner as seen by this process; None if it has ended or is not visible."""
     if owner.namespace == _namespace("self"):
         return _same(owner.pid, owner.started)
     for pid in proc.all_pids():

@@ -1,7 +1,7 @@
-"""Leases on top of whatever backend there is; the rules are in `model/lease.py`.
+"""Leases on top of any backend; their rules are in `model/lease.py`.
 
-Level-triggered: what the wish should be is computed anew from its base and the leases at each change, inside the
-backend's own step, so that no two of them can undo each other.
+Level-triggered: at each change the wish is computed again from its base and the leases, inside the backend's own step,
+so that concurrent changes cannot undo each other.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from jupyter_gpu.model.view import View
 from .lease_owners import LeaseOwners
 
 RETRY, LAST_RETRY = 2.0, 60.0
-"""Seconds until giving back is tried again: at first, and of what goes on failing."""
+"""Seconds until giving back is retried: first, and at most."""
 _REMEMBERED = 4096
-"""Keys of leases that are over: one that was given back before it arrived is never begun."""
+"""Number of keys of ended leases to remember: a lease that was given back before it arrived never begins."""
 
 _log = logging.getLogger(__name__)
 
 
 class Leases:
-    """The leases of one server. Everything runs on its event loop, but for the changes that the backend asks for."""
+    """The leases of one server. Everything runs on its event loop, except the changes that the backend computes."""
 
     def __init__(self, backend: Backend, owners: LeaseOwners) -> None:
         self._backend, self._owners = backend, owners
@@ -41,12 +41,12 @@ class Leases:
         self._settling: asyncio.Task[None] | None = None
         self._stopped = False
         self.changed: Callable[[], None] = lambda: None
-        """Called when other blocks hold something than before, whether or not the wish changes by that."""
+        """Called when other blocks hold leases than before, whether or not that changes the wish."""
         self._unsubscribe: Callable[[], None] = backend.subscribe(self._see)
         self._see(backend.view())
 
     async def request(self, change: Change, generation: int | None, *, overrule: bool = False) -> View:
-        """Set another base. ``overrule``: leases that need more than it are over; else they keep what they need."""
+        """Set another base. ``overrule``: leases that need more than it end; else they keep what they need."""
 
         def both(now: Wish | None) -> Wish:
             return raised(change(now), 0 if overrule else self._need)
@@ -54,7 +54,7 @@ class Leases:
         return await self._backend.request(both, generation)
 
     async def begin(self, lease: Lease) -> View:
-        """Hold ``lease`` from now on; the same again changes nothing. Raises as `Backend.request`."""
+        """Hold ``lease`` from now on; repeating it changes nothing. Raises as `Backend.request`."""
         if lease.key in self._leases:
             return self._backend.view()
         self._check_begin(lease)
@@ -86,14 +86,14 @@ class Leases:
                 "The GPUs of this block were taken back in the panel before it ended.",
                 current=self._backend.view().generation,
             )
-        if key in self._beginning:  # it finds out before long that it is over
+        if key in self._beginning:  # it will notice that it is over
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._beginning[key][1].wait(), RETRY)
         await self._settle()
         return self._backend.view()
 
     def held(self) -> tuple[tuple[Lease, int | None], ...]:
-        """Return all leases, each with the pid of its owner as this server sees it."""
+        """Return all leases, each with the pid of its owner as seen by this server."""
         return tuple((lease, self._owners.pid_of(lease.owner)) for lease in self._leases.values())
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class Leases:
         self._see(self._backend.view())
 
     def _see(self, view: View) -> None:
-        """Look at each view: which leases were overruled, and whether something is held without need."""
+        """Find in a view which leases were overruled, and whether more is requested than needed."""
         for lease in overruled(self._leases.values(), view):
             self._finish(lease.key, overruled=True)
         wish = view.requested.wish if view.requested else None
@@ -142,7 +142,7 @@ class Leases:
             self._settling = asyncio.get_running_loop().create_task(self._settle_until_done())
 
     async def _settle(self) -> None:
-        """Give back now what no lease holds, or as soon as it can be done."""
+        """Give back what no lease holds, now or as soon as possible."""
         self._see(self._backend.view())
         if self._settling:
             await asyncio.wait([self._settling], timeout=RETRY)

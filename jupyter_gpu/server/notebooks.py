@@ -1,7 +1,7 @@
 """The notebook behind a process: from a pid up its parents to a kernel or a terminal of this server.
 
-A view names holders by pid; people know notebooks. Everything that reads `/proc` runs in a worker thread, and
-what was found once is kept as long as the pid is in the view.
+A view names holders by pid; users know notebooks. Everything that reads `/proc` runs in a worker thread, and
+results are kept as long as the pid is in the view.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from jupyter_gpu.model.titles import Title, titles
 from jupyter_gpu.model.view import PodGpu, User, View
 
 NAMES_KEPT = 2.0
-"""Seconds for which the list of sessions is believed; a notebook that is renamed shows after that."""
+"""Seconds for which the list of sessions is kept; a renamed notebook shows after that."""
 
 _DEEPEST = 64
-"""Parents to follow at most: far above any process tree, and an end to a loop that a reused pid could make."""
+"""The most parents to follow: more than any process tree has, so that a loop by a reused pid ends."""
 
 
 class Origin(NamedTuple):
-    """The kernel (by id) or the terminal (by name) that a process came from; neither: it is not ours."""
+    """The kernel (by id) or the terminal (by name) that a process comes from; neither: it is unrelated."""
 
     kernel: str | None = None
     terminal: str | None = None
@@ -63,8 +63,8 @@ class Names(NamedTuple):
     titles: Mapping[str, Title | None]
     """By kernel id."""
 
-    def of(self, pid: int | None, kernel: str | None = None) -> str | None:
-        """Name the origin of process ``pid``, or of ``kernel`` where that is not seen; ``None`` if it has none here."""
+    def label(self, pid: int | None, kernel: str | None = None) -> str | None:
+        """Return the name of the origin of ``pid``, or of ``kernel`` if that is not visible; ``None`` without one."""
         origin = self.origins.get(pid, Origin()) if pid else Origin(kernel)
         title = self.titles.get(origin.kernel or "")
         return title.label if title else f"terminal {origin.terminal}" if origin.terminal else None
@@ -88,8 +88,8 @@ def named(view: View, names: Names) -> View:
 class Notebooks:
     """The notebooks of one server, added to its views.
 
-    ``kernels`` and ``sessions`` are the server's kernel and session manager, ``terminals`` gives its terminal
-    manager, if there is one by then.
+    ``kernels`` and ``sessions`` are the server's kernel and session manager, ``terminals`` returns its terminal
+    manager, if there is one.
     """
 
     def __init__(self, kernels: Any, sessions: Any, terminals: Callable[[], Any], log: logging.Logger) -> None:
@@ -98,8 +98,8 @@ class Notebooks:
         self._titles: dict[str, Title | None] = {}
         self._titles_at = -NAMES_KEPT
 
-    async def look(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
-        """Find names for the holders in ``view`` and for what else is given; wait for nothing where there is none."""
+    async def names(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
+        """Return names of the holders in ``view`` and of what else is given; without any, do not wait."""
         pids = {*pids, *(user.pid for user in _users(view.gpus) if user.pid)}
         origins = {pid: self._origins[pid] for pid in pids & self._origins.keys()}
         if unknown := pids - origins.keys():

@@ -1,4 +1,4 @@
-"""The facts about its GPUs that a server tells all programs it starts, kernels and others."""
+"""The facts about its GPUs that a server gives to all programs it starts, kernels and others."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jupyter_gpu.common import attached, rendezvous
 from . import terminals
 
 VISIBLE_BY = "jupyter_gpu_visible_by"
-_VIEWERS, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_door"
+_VIEWERS, _LOCAL_ENDPOINT = "jupyter_gpu_viewers", "jupyter_gpu_local_endpoint"
 """Keys as in `routes`, which is not imported here: kernels without the extension do not need it."""
 _SETTING = "jupyter_gpu_attached_file"
 
 
-def door_of(server: Any) -> Any:
-    """Return the door by which the kernels of ``server`` find it; None: they look for it."""
-    return getattr(getattr(server, "web_app", None), "settings", {}).get(_DOOR)
+def endpoint_of(server: Any) -> Any:
+    """Return the endpoint by which the kernels of ``server`` find it; None: they search for it."""
+    return getattr(getattr(server, "web_app", None), "settings", {}).get(_LOCAL_ENDPOINT)
 
 
 def attached_file(server: Any) -> str | None:
-    """Return the path of ``server``'s file of `attached`, kept from now on; None if it has no GPUs to tell of."""
+    """Return the path of ``server``'s file of `attached`, kept from now on; None without GPUs."""
     settings = getattr(getattr(server, "web_app", None), "settings", None)
     if settings is None:
         return None
@@ -32,9 +32,9 @@ def attached_file(server: Any) -> str | None:
         backend = backend_of(server)
         if backend is None:
             return None
-        door = settings.get(_DOOR)
+        endpoint = settings.get(_LOCAL_ENDPOINT)
         alone = Path(server.runtime_dir) / f"jupyter-gpu-{rendezvous.here()}-{os.getpid()}.attached"
-        writer = attached.AttachedWriter(door.attached if door else alone)
+        writer = attached.AttachedWriter(endpoint.attached if endpoint else alone)
         writer(backend.view())
         backend.subscribe(writer)
         atexit.register(writer.remove)
@@ -50,7 +50,7 @@ def hint_of(server: Any) -> attached.Hint:
 
 
 def prepare_terminals(server: Any) -> None:
-    """Have what ``server`` starts beside kernels know its GPUs: as soon as all its extensions are loaded."""
+    """Give terminals of ``server`` its GPUs, as soon as all its extensions are loaded."""
     if path := attached_file(server):
         named_by = server.web_app.settings.get(VISIBLE_BY, "uuid")
         terminals.prepare(server, path, lambda: hint_of(server), named_by)
@@ -63,6 +63,6 @@ def forget_terminals(server: Any) -> None:
 
 
 def backend_of(server: Any) -> Backend | None:
-    """Return the backend of ``server``; None before it is taken up."""
+    """Return the backend of ``server``; None before it has started."""
     found: Backend | None = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
     return found

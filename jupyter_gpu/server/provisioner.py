@@ -1,6 +1,6 @@
 """The preparation of every kernel for GPUs that come while it runs, with no configuration by its user.
 
-A kernel provisioner (entry point ``jupyter-gpu``) is the public place for that: it adds environment variables and, for
+A kernel provisioner (entry point ``jupyter-gpu``) is the public way to do that: it adds environment variables and, for
 Python kernels run by ipykernel, one argument that loads `startup`. The server extension makes it the default; a kernel
 spec that names its own provisioner keeps that one. What the user has set in the environment or the kernel spec wins.
 """
@@ -23,7 +23,7 @@ from jupyter_gpu.common import attached, rendezvous
 from jupyter_gpu.common.rules import visible
 from jupyter_gpu.server.rules import launching
 
-from .programs import VISIBLE_BY, attached_file, backend_of, door_of, hint_of
+from .programs import VISIBLE_BY, attached_file, backend_of, endpoint_of, hint_of
 
 ENVIRONMENT = {
     # is_available() asks NVML, which looks again each time, and not CUDA, which looks once.
@@ -31,11 +31,11 @@ ENVIRONMENT = {
     # The order of nvidia-smi, of the panel and of `gpu.devices`.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
-# As ipykernel_launcher does it, without the working directory.
+# Without the working directory, as in ipykernel_launcher.
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SLOW, _NO_SECONDS = 1.0, 300.0
-"""Seconds from which a question was slow, and for which its "no" is then believed: what is missing may be installed."""
+"""Seconds from which a question counts as slow, and for which its "no" is then kept: the package may be installed."""
 _STARTING = "jupyter_gpu_starting"
 """Key as in `routes`, which is not imported here: kernels without the extension do not need it."""
 
@@ -48,14 +48,14 @@ class GpuProvisioner(LocalProvisioner):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the environment and the command of the kernel, at each start and restart."""
-        await started(self._server())
+        await wait_until_started(self._server())
         kwargs = await super().pre_launch(**kwargs)
         env: dict[str, str] = kwargs["env"]
         for name, value in ENVIRONMENT.items():
             env.setdefault(name, value)
         try:
-            if door := door_of(self._server()):
-                env[rendezvous.FILE] = door.file
+            if endpoint := endpoint_of(self._server()):
+                env[rendezvous.FILE] = endpoint.file
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
                 env.setdefault(visible.NAMED_BY, self._server().web_app.settings.get(VISIBLE_BY, "uuid"))
@@ -68,12 +68,12 @@ class GpuProvisioner(LocalProvisioner):
         return kwargs
 
     async def _guarded(self, command: list[str], env: dict[str, str]) -> list[str]:
-        """Return ``command``, with the guard where that is possible."""
+        """Return ``command``, with the guard if that is possible."""
         launch = launching.read(command)
         self.unguarded = ""
         if launch is None:
             why = "it is not known how its command starts ipykernel"
-        elif await has_us(launch, env):
+        elif await has_jupyter_gpu(launch, env):
             return launch.guarded()
         else:
             why = "its Python has no jupyter_gpu"
@@ -90,8 +90,8 @@ class GpuProvisioner(LocalProvisioner):
         return getattr(getattr(self.parent, "parent", None), "parent", None)
 
 
-async def started(server: Any) -> None:
-    """Wait until the GPUs are guarded: no kernel may be older, also where a server is embedded in a program."""
+async def wait_until_started(server: Any) -> None:
+    """Wait until the GPUs are guarded: no kernel may start before, also if a server is embedded in a program."""
     settings = getattr(getattr(server, "web_app", None), "settings", {})
     starting: asyncio.Task[None] | None = settings.get(_STARTING)
     if starting is not None:
@@ -107,7 +107,7 @@ def _apply(env: dict[str, str], changes: Mapping[str, str | None]) -> None:
 
 
 async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the backend of ``server`` wants a kernel with the environment ``env`` to have."""
+    """Return the variables that the backend of ``server`` adds to a kernel with the environment ``env``."""
     backend = backend_of(server)
     prepared = dict(getattr(backend, "environment", {}))
     if search_path := getattr(backend, "search_path", None):
@@ -118,7 +118,7 @@ async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
 _known: dict[tuple[str, ...], tuple[bool, float]] = {}
 
 
-async def has_us(launch: launching.Launch, env: dict[str, str]) -> bool:
+async def has_jupyter_gpu(launch: launching.Launch, env: dict[str, str]) -> bool:
     """Tell whether the Python of ``launch`` can import this package: kernels of other environments often cannot."""
     if launch.direct == sys.executable:
         return True

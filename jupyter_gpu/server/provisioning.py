@@ -21,7 +21,7 @@ def use(name: str, app: Any, log: Logger) -> None:
     """
     made = Factory.initialized()
     chosen = Factory.instance().default_provisioner_name if made else _configured(app.config)
-    if not (name in Factory.instance().provisioners if made else _is_installed(name)):
+    if not (name in Factory.instance().provisioners if made else is_installed(name)):
         log.warning("The kernel provisioner %r is not installed: kernels start without GPU support.", name)
     elif chosen not in (_STOCK, name):
         log.info("Kernels keep the provisioner %r that is configured.", chosen)
@@ -39,7 +39,7 @@ def _configured(config: Any) -> str:
     return str(found or os.environ.get(Factory.default_provisioner_name_env, _STOCK))
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Look into our own distribution only, which is quick."""
     try:
         points = metadata.distribution(_DISTRIBUTION).entry_points

@@ -1,7 +1,7 @@
 """REST routes below ``<base>/jupyter-gpu/api/v1/``; ``docs/openapi.yaml`` describes them.
 
-Every verb asks who it is (authenticated) and whether they may (authorized: GET is read, PUT is write, of the
-resource ``jupyter_gpu``). Every error is JSON: ``{"reason", "message", "details"}``.
+Every verb checks the user (authenticated) and their permission (authorized: GET is read, PUT is write, of the resource
+``jupyter_gpu``). Every error is JSON: ``{"reason", "message", "details"}``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from jupyter_gpu.model.strict import MAX_GENERATION
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.rules.resizes import Resizes
 
-from .door import Door, Insider, Insiders
 from .leases import Leases
+from .local_endpoint import LocalAuthorizer, LocalEndpoint, LocalIdentityProvider
 from .viewers import Viewers, view_json
 
 PREFIX = "/jupyter-gpu/api"
@@ -37,30 +37,30 @@ RESOURCE = "jupyter_gpu"
 MAX_WAIT = 30.0
 """Seconds that a long poll may last: less than proxies wait."""
 MAX_DRAINED_BYTES = 16 * 2**20
-"""Bytes of an oversized body that are read and thrown away: a client that gets its answer only after it has
-sent everything still gets it. What is larger is cut off."""
+"""Bytes of an oversized body that are read and dropped, for clients that read the answer only after they have
+sent everything. A larger body is cut off."""
 
 VIEWERS = "jupyter_gpu_viewers"
 """Key in the settings of the web application: a `Viewers`, or the error that says why there is none."""
 STARTING = "jupyter_gpu_starting"
-"""The task that takes the pod up, in a server that is embedded in a running program; else ``None``."""
+"""The task that starts the backend, in a server that is embedded in a running program; else ``None``."""
 RESIZES = "jupyter_gpu_resizes"
 LEASES = "jupyter_gpu_leases"
 """The `Leases` of the backend; set where `VIEWERS` are."""
 VISIBLE_BY = "jupyter_gpu_visible_by"
 """Key of the form in which ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels (``uuid``, ``index``)."""
-BOOKS = "jupyter_gpu_books"
+USAGE_ACCOUNT = "jupyter_gpu_usage_account"
 """The `UsageAccount` of the server."""
 STATE_DIR = "jupyter_gpu_state_dir"
-"""Path of the state directory that is configured, or empty."""
+"""Path of the configured state directory, or empty."""
 SHOW_MACHINE = "jupyter_gpu_show_machine"
-"""Key of the detail in which this server's users may see other servers."""
+"""Key of the setting of what this server's users see of other servers."""
 PAGE_OPTION = "jupyterGpuMachine"
-"""Option by which pages know whether there is anything to see."""
-DOOR = "jupyter_gpu_door"
-"""The `Door` for this server's own kernels and terminals, or ``None``."""
+"""Page option with the same value."""
+LOCAL_ENDPOINT = "jupyter_gpu_local_endpoint"
+"""The `LocalEndpoint` for this server's own kernels and terminals, or ``None``."""
 
-_INSIDER, _INSIDERS = Insider(), Insiders()
+_LOCAL_IDENTITY, _LOCAL_AUTHORIZER = LocalIdentityProvider(), LocalAuthorizer()
 
 _REASONS = {401: NotPermitted, 403: NotPermitted, 413: TooLarge, 503: BackendUnavailable}
 _ADVICE = {
@@ -87,26 +87,26 @@ def describe(status: int, error: BaseException | None) -> dict[str, Any]:
 
 
 class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
-    """Errors as JSON, and in the log with no more noise than they deserve."""
+    """Errors as JSON, with short log lines for mistakes of clients."""
 
     @property
     def identity_provider(self) -> Any:
-        """Identity provider: ours for a program with our secret, otherwise the server's."""
-        return _INSIDER if self._is_inside() else super().identity_provider  # type: ignore[misc] # of JupyterHandler
+        """Identity provider: ours for a program with the endpoint's secret, otherwise the server's."""
+        return _LOCAL_IDENTITY if self._is_local() else super().identity_provider  # type: ignore[misc] # of JupyterHandler
 
     @property
     def authorizer(self) -> Any:
-        """Authorizer: ours for a program with our secret, otherwise the server's."""
-        return _INSIDERS if self._is_inside() else super().authorizer  # type: ignore[misc]
+        """Authorizer: ours for a program with the endpoint's secret, otherwise the server's."""
+        return _LOCAL_AUTHORIZER if self._is_local() else super().authorizer  # type: ignore[misc]
 
     def check_xsrf_cookie(self) -> None:
-        """Ask for no cookie where our secret is. JupyterHub puts a check of its own into Jupyter's handlers."""
-        if not self._is_inside():
+        """Require no cookie of a program with the secret. JupyterHub adds its own check to Jupyter's handlers."""
+        if not self._is_local():
             super().check_xsrf_cookie()
 
-    def _is_inside(self) -> bool:
-        door: Door | None = self.settings.get(DOOR)
-        return door is not None and door.admits(self.request.headers.get("Authorization", ""))
+    def _is_local(self) -> bool:
+        endpoint: LocalEndpoint | None = self.settings.get(LOCAL_ENDPOINT)
+        return endpoint is not None and endpoint.admits(self.request.headers.get("Authorization", ""))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 # a GpuError knows better
         """Answer for the exception in ``kwargs["exc_info"]``."""
@@ -129,7 +129,7 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
             super().log_exception(typ, value, tb)
 
     async def viewers(self) -> Viewers:
-        """Return everything that is shown; raises `BackendUnavailable` if there is no backend."""
+        """Return the viewers; raises `BackendUnavailable` if there is no backend."""
         if starting := self.settings[STARTING]:
             await asyncio.shield(starting)
         found = self.settings[VIEWERS]
@@ -163,7 +163,7 @@ class ApiHandler(JsonErrors, APIHandler):
 class StatusHandler(ApiHandler):
     """The view, at once or as soon as there is a newer one."""
 
-    _track_activity = False  # a panel that looks on must not keep an idle server alive
+    _track_activity = False  # an open panel must not keep an idle server alive
     _wait: asyncio.Future[None] | None = None
     _gone = False
 
@@ -203,10 +203,10 @@ class SampleHandler(ApiHandler):
 
 
 class BodyHandler(ApiHandler):
-    """Base of those with a body. It is counted while it arrives and kept only as far as a valid one can reach."""
+    """Base of handlers with a body, which is counted while it arrives and kept up to the largest valid size."""
 
     async def prepare(self) -> None:  # type: ignore[override] # as in APIHandler
-        """Refuse by the headers alone what no body could make right."""
+        """Refuse by the headers alone if no body could be valid."""
         self._body = bytearray()
         self._received = 0
         await super().prepare()
@@ -217,7 +217,7 @@ class BodyHandler(ApiHandler):
             raise web.HTTPError(413)
 
     def data_received(self, chunk: bytes) -> None:
-        """Keep what a valid body can have, count the rest."""
+        """Keep as much as a valid body can have, count the rest."""
         self._received += len(chunk)
         if self._received <= MAX_REQUEST_BYTES:
             self._body += chunk
@@ -247,33 +247,33 @@ class BodyHandler(ApiHandler):
 
 @web.stream_request_body
 class RequestHandler(BodyHandler):
-    """The wish."""
+    """The wish of this server."""
 
     @web.authenticated
     @authorized
     async def put(self) -> None:
-        """Record the wish of the body; answers the view after that."""
+        """Record the wish of the body; answer with the view after that."""
         asked = decode_request(self.body())
         await self.carry_out(lambda to: to.request(asked.after, asked.generation, overrule=asked.overrule))
 
 
 @web.stream_request_body
 class LeaseHandler(BodyHandler):
-    """The lease of a block of code, until it ends. The client chooses the key, so that it can give back what it has no
-    answer for.
+    """The lease of a block of code, until it ends. The client chooses the key, so that it can give back a lease
+    without having its answer.
     """
 
     @web.authenticated
     @authorized
     async def put(self, key: str) -> None:
-        """Hold so much from now on; answers the view after that."""
+        """Hold so much from now on; answer with the view after that."""
         lease = decode_lease(key, self.body())
         await self.carry_out(lambda leases: leases.begin(lease))
 
     @web.authenticated
     @authorized
     async def delete(self, key: str) -> None:
-        """Give it back, once or more often; answers the view after that."""
+        """Give it back, once or repeatedly; answer with the view after that."""
         await self.carry_out(lambda leases: leases.end(key))
 
 

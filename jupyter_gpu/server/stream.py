@@ -1,7 +1,7 @@
 """The WebSocket ``<base>/jupyter-gpu/api/v1/stream``: views, history and samples for one browser tab.
 
-A client that reads slowly costs one view and a few samples of memory: a newer view takes the place of one that
-was not sent yet, and the oldest samples are dropped.
+A client that reads slowly costs one view and a few samples of memory: a newer view replaces one that was not sent yet,
+and the oldest samples are dropped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .viewers import Version, Viewers
 MAX_MESSAGE_BYTES = 4096
 """Limit of a message from a client."""
 SAMPLES_KEPT = 16
-"""Samples that wait for a slow client at most."""
+"""The most samples that wait for a slow client."""
 
 _POLICY_VIOLATION, _TRY_AGAIN_LATER, _GOING_AWAY = 1008, 1013, 1001  # RFC 6455 §7.4.1 and the registry after it
 
 
 class Outbox:
-    """The messages still to be sent to one client, in order of importance; bounded. No I/O."""
+    """The messages to be sent to one client, in order of importance; bounded. No I/O."""
 
     def __init__(self) -> None:
         self._view: str | None = None
@@ -43,7 +43,7 @@ class Outbox:
         self._filled = asyncio.Event()
 
     def put_view(self, version: Version, text: str) -> None:
-        """Put a view in place of an older one; one that is older than what was put before is ignored."""
+        """Put a view in place of an older one; an older view than the last is ignored."""
         if version > self._version:
             self._version, self._view = version, text
             self._filled.set()
@@ -78,7 +78,7 @@ class Outbox:
 
 
 def read_message(message: str | bytes) -> bool:
-    """Tell whether the client wants samples: ``{"type":"samples","on":true}`` is all that it may say.
+    """Tell whether the client wants samples: ``{"type":"samples","on":true}`` is its only message.
 
     Raises `InvalidRequest`.
     """
@@ -123,7 +123,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
             await answer
 
     async def open(self, *args: str, **kwargs: str) -> None:
-        """Show the view, then the history, then what comes. No message or close is handled before this is through."""
+        """Show the view, the history, and then each change. No message or close is handled before this ends."""
         super().open(*args, **kwargs)  # starts the pings
         self._outbox = Outbox()
         try:
@@ -132,9 +132,9 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         except GpuError as error:
             self._refuse(error, _TRY_AGAIN_LATER)
             return
-        self._outbox.put_history(viewers.sampler.history())
+        self._outbox.put_history(viewers.sampler.history.message())
         self._sender = asyncio.get_running_loop().create_task(self._send())
-        viewers.sampler.look(self, True)
+        viewers.sampler.watch(self, True)
 
     def on_message(self, message: str | bytes) -> None:
         """Turn samples on or off; anything else ends the connection."""
@@ -144,10 +144,10 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
             self._refuse(error, _POLICY_VIOLATION)
             return
         if self._joined:
-            self._joined.sampler.look(self, on)
+            self._joined.sampler.watch(self, on)
 
     def on_close(self) -> None:
-        """Give everything back."""
+        """Leave, and stop the pings."""
         self._leave()
         if self.ping_callback:
             self.ping_callback.stop()
@@ -165,7 +165,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         self.close(_GOING_AWAY, "The server is stopping.")
 
     async def _send(self) -> None:
-        """Send one message at a time: the next only when the last is with the operating system."""
+        """Send one message at a time: the next when the operating system has taken the last."""
         with contextlib.suppress(websocket.WebSocketClosedError):
             while True:
                 await self._outbox.filled()

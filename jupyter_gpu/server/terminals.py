@@ -1,8 +1,7 @@
-"""The variables of programs that the server starts by itself, by which they know its GPUs: terminals above all.
+"""The variables that show programs of a server its GPUs, in terminals above all.
 
-A terminal has a variable of its own, ``CUDA_VISIBLE_DEVICES``, made when it is opened; everything else lies in the
-environment of the server, which all that it starts inherits. The variable does not: the server itself is no program
-whose GPUs these are.
+A terminal gets ``CUDA_VISIBLE_DEVICES`` when it is opened; everything else is in the environment of the server, which
+all its programs inherit. The server itself does not get that variable, as the GPUs are not its own.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from jupyter_gpu.common.rules import visible
 
 
 class Variables(Mapping[str, str | None]):
-    """Variables for `terminado` to set in each new terminal, None: to remove; computed when it asks.
+    """Variables that `terminado` sets in each new terminal (None: removes), computed when it reads them.
 
-    ``before``: what it had; that wins.
+    ``before``: variables that were there; they win.
     """
 
     def __init__(self, before: Mapping[str, str | None] | None, now: Callable[[], Mapping[str, str | None]]) -> None:
@@ -38,7 +37,7 @@ class Variables(Mapping[str, str | None]):
         return {**self._now(), **self._before}
 
 
-def of(environ: Mapping[str, str], hint: Hint, named_by: str) -> dict[str, str | None]:
+def variables_of(environ: Mapping[str, str], hint: Hint, named_by: str) -> dict[str, str | None]:
     """Return the variables of a terminal of a server with the environment ``environ``."""
     order = {} if visible.ORDER in environ or hint.simulated else {visible.ORDER: visible.BUS_ORDER}
     by = {visible.NAMED_BY: environ.get(visible.NAMED_BY, named_by)}
@@ -46,14 +45,14 @@ def of(environ: Mapping[str, str], hint: Hint, named_by: str) -> dict[str, str |
 
 
 def prepare(server: Any, path: str, hint: Callable[[], Hint], named_by: str) -> None:
-    """Have the terminals of ``server``, and all that it starts, know what is attached; ``path``: the file that tells.
+    """Give terminals of ``server``, and its other programs, what is attached; ``path``: the file of `attached`.
 
-    When all extensions are loaded: the one that makes terminals may be later than ours.
+    Call it when all extensions are loaded: the one that makes terminals may come later than ours.
     """
     os.environ[attached.VARIABLE] = path
     manager = server.web_app.settings.get("terminal_manager")
     if manager is not None and not isinstance(manager.extra_env, Variables):
-        manager.extra_env = Variables(manager.extra_env, lambda: of(os.environ, hint(), named_by))
+        manager.extra_env = Variables(manager.extra_env, lambda: variables_of(os.environ, hint(), named_by))
 
 
 def forget(path: str) -> None:

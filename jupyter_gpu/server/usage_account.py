@@ -1,4 +1,4 @@
-"""The server's account of what it used. It costs a few sums at each change."""
+"""The server's account of its use of GPUs, which costs a few sums at each change."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class UsageAccount:
         self._see(backend.view())
         self._unsubscribe = backend.subscribe(self._see)
 
-    def hear(self, sample: Sample) -> None:
+    def count(self, sample: Sample) -> None:
         """Count a sample that was taken for others."""
         self._account = accounting.sampled(self._account, sample, self._clock(), self._interval)
 
     def usage(self) -> Usage:
-        """Tell what was used until now."""
+        """Return what was used until now."""
         now = self._clock()
         self._account = accounting.advanced(self._account, now)
         return self._account.usage(self._since, now - self._start)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._unsubscribe()
 
     def _see(self, view: View) -> None:

@@ -1,4 +1,4 @@
-"""The address that tells what the server used since it started: ``GET …/usage``."""
+"""The route of the server's use of GPUs since it started: ``GET …/usage``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tornado import web
 
 from jupyter_gpu.model.errors import BackendUnavailable
 
-from .routes import BOOKS, ApiHandler
+from .routes import USAGE_ACCOUNT, ApiHandler
 from .usage_account import UsageAccount
 
 
@@ -21,9 +21,9 @@ class UsageHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer it with what the accounts of shares say just now."""
+        """Answer with the use, and the latest accounts of shares."""
         viewers = await self.viewers()
-        with contextlib.suppress(BackendUnavailable):  # then with what they said last
+        with contextlib.suppress(BackendUnavailable):  # then with their last accounts
             await viewers.sampler.now()
-        books: UsageAccount = self.settings[BOOKS]
-        self.answer(books.usage().to_json())
+        account: UsageAccount = self.settings[USAGE_ACCOUNT]
+        self.answer(account.usage().to_json())

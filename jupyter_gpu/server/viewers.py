@@ -1,6 +1,6 @@
-"""The views and samples for all clients of one server: each is made once, however many look.
+"""The views and samples for all clients of one server: each is made once, for any number of viewers.
 
-Nothing here runs by itself: with no client there is no task and no timer.
+Without clients there is no task and no timer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Version = tuple[int, int]
 
 
 class Viewer(Protocol):
-    """A client that is told what is new; neither method waits."""
+    """A client that shows views and samples; no method waits."""
 
     def show_view(self, version: Version, text: str) -> None:
         """Show a view, as JSON of a stream message. Older versions than shown before are to be ignored."""
@@ -50,8 +50,8 @@ class Viewer(Protocol):
 class Sampler:
     """Samples of the pod's GPUs: taken for all viewers at once, only while there is one.
 
-    ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later. ``hear`` is
-    told each.
+    ``interval`` is in seconds, ``capacity`` the number of samples that the history covers. ``hear`` is called with
+    each.
     """
 
     def __init__(
@@ -65,19 +65,32 @@ class Sampler:
         self.interval = interval
         self._hear = hear
         self._backend, self._log = backend, log
-        self._history = SampleHistory(interval, capacity)
+        self.history = SampleHistory(interval, capacity)
+        """The samples so far, for viewers that come later."""
         self._newest: Sample | None = None
         self._viewers: set[Viewer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._last = float("-inf")
+        self.taken_at = float("-inf")
+        """Time of the last sample, on the clock of the event loop."""
         self._failed = False
 
-    def history(self) -> str:
-        """Return the stream message with the samples so far; the same text until the next sample."""
-        return self._history.message()
+    @property
+    def watched(self) -> bool:
+        """Whether a viewer wants samples."""
+        return bool(self._viewers)
 
-    def look(self, viewer: Viewer, on: bool) -> None:
+    @property
+    def scheduled(self) -> bool:
+        """Whether the next sample has a timer."""
+        return self._timer is not None
+
+    @property
+    def taking(self) -> bool:
+        """Whether a sample is being taken."""
+        return self._task is not None
+
+    def watch(self, viewer: Viewer, on: bool) -> None:
         """Note that ``viewer`` wants samples from now on, or no more."""
         (self._viewers.add if on else self._viewers.discard)(viewer)
         if self._viewers:
@@ -87,11 +100,11 @@ class Sampler:
             self._timer = None
 
     async def now(self) -> Sample:
-        """Return a sample that is no older than the interval, for whichever viewer it was taken.
+        """Return a sample that is no older than the interval, whoever it was taken for.
 
         Raises `BackendUnavailable` if none can be taken.
         """
-        if self._task is None and asyncio.get_running_loop().time() - self._last >= self.interval:
+        if self._task is None and asyncio.get_running_loop().time() - self.taken_at >= self.interval:
             if self._timer:
                 self._timer.cancel()
             self._begin()
@@ -116,19 +129,19 @@ class Sampler:
             return
         loop = asyncio.get_running_loop()
         # Measured from the last sample, so that switching on and off does not make them more frequent.
-        self._timer = loop.call_at(max(loop.time(), self._last + self.interval), self._begin)
+        self._timer = loop.call_at(max(loop.time(), self.taken_at + self.interval), self._begin)
 
     def _begin(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
-        self._last = loop.time()
+        self.taken_at = loop.time()
         self._task = loop.create_task(self._take())
 
     async def _take(self) -> None:
         try:
             sample = await self._backend.sample()
-            text = f'{{"type":"sample","sample":{self._history.push(sample)}}}'
-        except Exception as error:  # a chart stands still; the rest must go on
+            text = f'{{"type":"sample","sample":{self.history.push(sample)}}}'
+        except Exception as error:  # a chart pauses; the rest must continue
             if not self._failed:
                 self._log.warning("The load of the GPUs cannot be read; trying again: %s", error, exc_info=error)
             self._failed = True
@@ -151,7 +164,7 @@ class Viewers:
         self.backend = backend
         self.sampler = sampler
         self.notes: tuple[Condition, ...] = ()
-        """Conditions of the server beside those of its backend."""
+        """Conditions of the server in addition to those of its backend."""
         self._notebooks, self._leases = notebooks, leases
         self._revision = 0
         self._viewers: set[Viewer] = set()
@@ -164,15 +177,25 @@ class Viewers:
 
     async def named(self, view: View) -> View:
         """Return ``view`` with the notebooks behind its processes, and with what their running code holds."""
-        view = replace(view, revision=self._revision)  # before what it counts is read: else it would claim too much
+        view = replace(view, revision=self._revision)  # read before the leases that it counts, or it would be too new
         leases = self._leases.held()
         kernels = {lease.owner.kernel for lease, _ in leases if lease.owner.kernel}
-        names = await self._notebooks.look(view, (pid for _, pid in leases if pid), kernels)
+        names = await self._notebooks.names(view, (pid for _, pid in leases if pid), kernels)
         blocks = [
-            Block(names.of(pid, lease.owner.kernel) or f"process {pid or lease.owner.pid}", lease.milli)
+            Block(names.label(pid, lease.owner.kernel) or f"process {pid or lease.owner.pid}", lease.milli)
             for lease, pid in leases
         ]
         return noted(held(named(view, names), blocks), self.notes)
+
+    @property
+    def streams(self) -> tuple[Viewer, ...]:
+        """The viewers that have joined."""
+        return tuple(self._viewers)
+
+    @property
+    def polls(self) -> int:
+        """Number of long polls that wait."""
+        return len(self._waiting)
 
     async def now(self) -> dict[str, Any]:
         """Return the body of the latest view."""
@@ -204,7 +227,7 @@ class Viewers:
     def leave(self, viewer: Viewer) -> None:
         """End ``viewer``; may come twice."""
         self._viewers.discard(viewer)
-        self.sampler.look(viewer, False)
+        self.sampler.watch(viewer, False)
 
     async def stop(self) -> None:
         """End all waiting and all streams."""
@@ -228,7 +251,7 @@ class Viewers:
         self._publish_soon()
 
     def _on_leases(self) -> None:
-        """Publish soon: another notebook may hold what the last view named one for. No program waits for that."""
+        """Publish soon: the last view may name another notebook as a holder. No program waits for that."""
         self._revision += 1
         self._publish_soon()
 
@@ -238,7 +261,7 @@ class Viewers:
             self._task = asyncio.get_running_loop().create_task(self._publish())
 
     async def _publish(self) -> None:
-        """Show the latest view to all; those that were replaced meanwhile are left out."""
+        """Show the latest view to all; views that were replaced meanwhile are skipped."""
         try:
             while self._changed and self._viewers:
                 self._changed = False

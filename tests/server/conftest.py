@@ -16,6 +16,8 @@ from tornado.websocket import WebSocketClientConnection
 from traitlets.config import Config
 
 from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.routes import STARTING, VIEWERS
+from jupyter_gpu.server.viewers import Viewers
 from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor
 
@@ -72,10 +74,11 @@ def jp_serverapp(jp_serverapp: ServerApp, jp_asyncio_loop: asyncio.AbstractEvent
     assert isinstance(app, GpuExtension)
 
     async def up() -> None:
-        if app._starting:
-            await app._starting
-        if app._backend:
-            await app._backend.sample()  # after what the backend does by itself once it has started
+        if starting := app.settings[STARTING]:
+            await starting
+        viewers = app.settings[VIEWERS]
+        if isinstance(viewers, Viewers):
+            await viewers.backend.sample()  # after what the backend does by itself once it has started
 
     jp_asyncio_loop.run_until_complete(up())
     return jp_serverapp
@@ -89,9 +92,17 @@ def extension(jp_serverapp: ServerApp) -> GpuExtension:
     return point
 
 
+@pytest.fixture
+def viewers(extension: GpuExtension) -> Viewers:
+    """Return the running viewers."""
+    found = extension.settings[VIEWERS]
+    assert isinstance(found, Viewers)
+    return found
+
+
 @dataclass(frozen=True)
 class Answer:
-    """Answer to a REST call."""
+    """The answer to a REST call."""
 
     code: int
     body: Any

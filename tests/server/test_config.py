@@ -116,10 +116,8 @@ async def test_settings_are_read_from_the_command_line(
     app = jp_configurable_serverapp(config=jp_server_config, argv=argv)
     (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(extension, GpuExtension)
-    assert extension._starting is not None  # this loop runs already
-    await extension._starting
-    assert extension._backend is not None
-    view = extension._backend.view()
+    await extension.settings[STARTING]  # this loop runs already
+    view = extension.settings[VIEWERS].backend.view()
     assert (view.limit, view.steps) == (2000, (0, 250, 500, 1000, 2000))
 
 
@@ -136,7 +134,7 @@ class TestUnavailable:
 
     @pytest.fixture(autouse=True)
     def unstartable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(GpuExtension, "_make_backend", lambda self: Unstartable())
+        monkeypatch.setattr(GpuExtension, "make_backend", lambda self: Unstartable())
 
     async def test_server_starts_and_gives_the_reason(self, call: Call, put: Call, connect: Connect) -> None:
         """Every route answers 503 with the reason; the stream sends it and closes."""
@@ -196,12 +194,11 @@ async def test_unforeseen_backend_error_is_reported(
     def broken(self: GpuExtension) -> Any:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr(GpuExtension, "_make_backend", broken)
+    monkeypatch.setattr(GpuExtension, "make_backend", broken)
     app = jp_configurable_serverapp(config=jp_server_config)
     (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(extension, GpuExtension)
-    assert extension._starting is not None  # this loop runs already
-    await extension._starting
+    await extension.settings[STARTING]  # this loop runs already
     assert "ZeroDivisionError: inside" in capsys.readouterr().err
     error = app.web_app.settings["jupyter_gpu_viewers"]
     assert isinstance(error, BackendUnavailable)
@@ -220,7 +217,7 @@ def test_provisioner_is_the_default_only_if_installed(jp_serverapp: ServerApp, e
         ]:
             factory.provisioners = {"local-provisioner": None, **({PROVISIONER: None} if installed else {})}
             factory.default_provisioner_name = before
-            extension._use_provisioner()
+            provisioning.use(PROVISIONER, jp_serverapp, extension.log)
             assert factory.default_provisioner_name == after
     finally:
         factory.provisioners = known
@@ -248,7 +245,7 @@ def test_later_factory_has_the_provisioner_as_default(
     after: str,
 ) -> None:
     """The first use makes the factory, not the start of the server, as it reads about everything that is installed."""
-    monkeypatch.setattr(provisioning, "_is_installed", lambda name: installed)
+    monkeypatch.setattr(provisioning, "is_installed", lambda name: installed)
     if environment:
         monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", environment)
     section = jp_serverapp.config["KernelProvisionerFactory"]
@@ -257,7 +254,7 @@ def test_later_factory_has_the_provisioner_as_default(
         section.default_provisioner_name = configured
     KernelProvisionerFactory.clear_instance()
     try:
-        extension._use_provisioner()
+        provisioning.use(PROVISIONER, jp_serverapp, extension.log)
         assert not KernelProvisionerFactory.initialized()
         parent = jp_serverapp.kernel_manager if first == "a kernel" else jp_serverapp
         factory: Any = KernelProvisionerFactory.instance(parent=parent)
@@ -271,8 +268,8 @@ def test_later_factory_has_the_provisioner_as_default(
 
 def test_installed_provisioner_is_found() -> None:
     """It is found by its entry point; another name is not found."""
-    assert provisioning._is_installed(PROVISIONER)
-    assert not provisioning._is_installed("no-such-provisioner")
+    assert provisioning.is_installed(PROVISIONER)
+    assert not provisioning.is_installed("no-such-provisioner")
 
 
 @pytest.mark.parametrize(

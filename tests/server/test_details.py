@@ -1,4 +1,4 @@
-"""``GET details``: what is known of the GPUs beside their load, for whoever looks closer."""
+"""``GET details``: facts about the GPUs in addition to their load."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import os
 import pytest
 
 from jupyter_gpu.model.details import Details, GpuDetails
-from jupyter_gpu.server.app import GpuExtension
 from jupyter_gpu.server.monitoring.recent import Recent
-from jupyter_gpu.server.routes import VIEWERS
 from jupyter_gpu.server.viewers import Viewers
 from jupyter_gpu_node.gpus import simulated
 
@@ -20,7 +18,7 @@ from .test_openapi import schema
 CLOSED = schema("Details", closed=True)
 
 
-async def test_details_have_limits_rates_and_memory_by_process(call: Call, put: Call, extension: GpuExtension) -> None:
+async def test_details_have_limits_rates_and_memory_by_process(call: Call, put: Call) -> None:
     """The answer names this server's own processes that have a GPU open, and only counts and sums the others."""
     assert (await call("details")).body["gpus"] == {}
     view = (await put({"gpus": 1})).body
@@ -50,12 +48,9 @@ async def test_sample_has_temperature_and_power(call: Call, put: Call) -> None:
 
 
 async def test_concurrent_requests_share_one_measurement(
-    call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+    call: Call, viewers: Viewers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests at one moment, or within seconds, are answered by one measurement."""
-    assert extension.serverapp is not None
-    viewers = extension.serverapp.web_app.settings[VIEWERS]
-    assert isinstance(viewers, Viewers)
     taken = 0
 
     async def details() -> Details:
@@ -90,5 +85,5 @@ async def test_failed_measurement_is_not_kept() -> None:
     first.cancel()
     assert await second == 1
     assert await recent.now() == 1
-    recent._seconds = 0
+    recent.seconds = 0
     assert await recent.now() == 2

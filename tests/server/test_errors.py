@@ -10,7 +10,7 @@ import pytest
 from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpu.model.errors import from_json
-from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.viewers import Viewers
 
 from .conftest import API, Call
 
@@ -43,15 +43,14 @@ async def test_wrong_address_or_method_is_explained(call: Call, method: str, pat
 
 
 async def test_unforeseen_error_is_logged_and_hidden_from_the_client(
-    call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    call: Call, viewers: Viewers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The answer is 500 without a traceback or the error's text; the log has both."""
 
     async def fail() -> None:
         raise RuntimeError("secret-of-the-inside")
 
-    assert extension._viewers is not None
-    monkeypatch.setattr(extension._viewers, "now", fail)
+    monkeypatch.setattr(viewers, "now", fail)
     answer = await call("status")
     assert (answer.code, answer.body["reason"]) == (500, "GpuError")
     assert "secret" not in json.dumps(answer.body)

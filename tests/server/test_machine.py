@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_gpu.model.machine import Machine
 from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.viewers import Viewers
 
 from .conftest import Call
 from .test_openapi import schema
@@ -32,11 +33,10 @@ async def test_machine_lists_all_gpus_and_their_servers(call: Call, put: Call, j
 
 
 async def test_concurrent_requests_share_one_reading(
-    call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+    call: Call, viewers: Viewers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests at one moment, or within a second, are answered by one reading."""
-    backend = extension._backend
-    assert backend is not None
+    backend = viewers.backend
     take, taken = backend.machine, 0
 
     async def machine(shown: Any) -> Machine:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpu.server.app import GpuExtension
-from jupyter_gpu.server.monitoring import scrapes
+from jupyter_gpu.server.monitoring import metrics_collector
 from jupyter_gpu.server.monitoring.rules import figures
 
 from .conftest import Call, Fetch
@@ -94,17 +94,17 @@ async def test_old_sample_is_left_out(jp_fetch: Fetch, put: Call, monkeypatch: p
     """A value that is some minutes old says nothing about now."""
     await put({"gpus": 1})
     await scrape_until(jp_fetch, f"{NAME}sample_timestamp_seconds")
-    monkeypatch.setattr(scrapes, "OLD", -1.0)
+    monkeypatch.setattr(metrics_collector, "OLD", -1.0)
     assert f"{NAME}sample_timestamp_seconds" not in await scrape(jp_fetch)
 
 
 async def test_collector_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtension) -> None:
     """Another server in the same process would report everything twice otherwise."""
-    ours = extension._scrapes
+    ours = extension.metrics
     assert ours is not None
-    assert ours in prometheus_client.REGISTRY._collector_to_names
+    assert f"{NAME}attached_gpus" in prometheus_client.generate_latest().decode()
     await extension.stop_extension()
-    assert ours not in prometheus_client.REGISTRY._collector_to_names
+    assert f"{NAME}attached_gpus" not in prometheus_client.generate_latest().decode()
     ours.end()
     assert f"{NAME}attached_gpus" not in await scrape(jp_fetch)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +22,7 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.titles import Title
 from jupyter_gpu.model.view import GpuState, PodGpu, User
-from jupyter_gpu.server.app import GpuExtension
-from jupyter_gpu.server.notebooks import Names, Origin, named, origin_of, parent_of
+from jupyter_gpu.server.notebooks import Names, Notebooks, Origin, named, origin_of, parent_of
 
 from .conftest import Call, Connect, Fetch
 from .test_events import view
@@ -81,8 +82,8 @@ def test_names_are_added_to_the_holders() -> None:
         (None, None, None),
     ]
     assert named(before, Names({}, {})) is before
-    assert [names.of(pid) for pid in (1, 2, 3, 4, None)] == ["x.ipynb", None, "terminal 1", None, None]
-    assert (names.of(None, "a"), names.of(4, "a")) == ("x.ipynb", None)  # what is seen is believed first
+    assert [names.label(pid) for pid in (1, 2, 3, 4, None)] == ["x.ipynb", None, "terminal 1", None, None]
+    assert (names.label(None, "a"), names.label(4, "a")) == ("x.ipynb", None)  # what is seen is believed first
 
 
 @pytest.fixture
@@ -175,19 +176,17 @@ async def test_panel_names_the_terminal_that_has_the_gpu_open(
     await jp_fetch("api", "terminals", name, method="DELETE")
 
 
-async def test_failing_session_list_costs_only_the_name(
-    extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_session_list_costs_only_the_name() -> None:
     """The view is sent all the same."""
-    assert extension._viewers is not None
-    notebooks = extension._viewers._notebooks
 
     async def broken() -> Any:
         raise OSError("no sessions")
 
-    monkeypatch.setattr(notebooks._sessions, "list_sessions", broken)
-    monkeypatch.setattr(notebooks, "_roots", lambda: {os.getpid(): KERNEL})
+    manager = SimpleNamespace(provisioner=SimpleNamespace(pid=os.getpid()))
+    kernels = SimpleNamespace(list_kernel_ids=lambda: [KERNEL.kernel], get_kernel=lambda _: manager)
+    sessions = SimpleNamespace(list_sessions=broken)
+    notebooks = Notebooks(kernels, sessions, lambda: None, logging.getLogger(__name__))
     gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, (User(os.getpid(), "python"),))
     before = replace(view(1), gpus=(gpu,))
-    after = named(before, await notebooks.look(before))
+    after = named(before, await notebooks.names(before))
     assert (after.gpus[0].users[0].kernel, after.gpus[0].users[0].notebook) == ("k-1", None)

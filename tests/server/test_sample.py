@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.view import Sample
-from jupyter_gpu.server.app import GpuExtension
-from jupyter_gpu.server.routes import VIEWERS
 from jupyter_gpu.server.viewers import Viewers
 
 from ..model.test_share import ONE as SHARE
@@ -21,15 +19,6 @@ from .conftest import Call, Connect
 def gpu_config() -> dict[str, Any]:
     """Set an interval between samples that is so long that no second one is taken by chance."""
     return {"sample_interval": 600.0, "history": 6000.0}
-
-
-@pytest.fixture
-def viewers(extension: GpuExtension) -> Viewers:
-    """Return the running viewers."""
-    assert extension.serverapp is not None
-    found = extension.serverapp.web_app.settings[VIEWERS]
-    assert isinstance(found, Viewers)
-    return found
 
 
 class Backend:
@@ -90,12 +79,12 @@ async def test_requested_sample_is_shown_to_an_open_panel(
     """The panel shows a sample that was taken for others, and its own timer begins again."""
     stream = await connect()
     await stream.read_until("sample")
-    assert viewers.sampler._timer is not None
-    viewers.sampler._last = float("-inf")  # as if the interval were over, and the timer late
+    assert viewers.sampler.scheduled
+    viewers.sampler.taken_at = float("-inf")  # as if the interval were over, and the timer late
     answer = await call("sample")
     assert (await stream.read_until("sample"))["sample"] == answer.body
     assert backend.taken == 2
-    assert viewers.sampler._timer is not None
+    assert viewers.sampler.scheduled
 
 
 async def test_failed_sample_is_reported_and_retried(call: Call, backend: Backend, viewers: Viewers) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.viewers import Viewers
 
 from .conftest import GPUS, Call
 
@@ -18,11 +19,10 @@ def key(view: dict[str, Any]) -> str:
     return f"{view['instance']}:{view['version']}"
 
 
-async def waiting(extension: GpuExtension, count: int) -> None:
+async def waiting(viewers: Viewers, count: int) -> None:
     """Wait until there are so many long polls."""
-    assert extension._viewers is not None
     async with asyncio.timeout(60):
-        while len(extension._viewers._waiting) != count:
+        while viewers.polls != count:
             await asyncio.sleep(0.005)
 
 
@@ -36,12 +36,12 @@ async def test_status_before_the_first_request(call: Call) -> None:
     assert view["sentence"] == "0 of 4 GPUs attached"
 
 
-async def test_long_poll_ends_with_the_change(call: Call, put: Call, extension: GpuExtension) -> None:
+async def test_long_poll_ends_with_the_change(call: Call, put: Call, viewers: Viewers) -> None:
     """It answers the new view as soon as there is one, not at its timeout."""
     before = (await call("status")).body
     began = time.monotonic()
     poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "15"}))
-    await waiting(extension, 1)
+    await waiting(viewers, 1)
     await put({"gpus": 1})
     answer = await poll
     assert answer.code == 200
@@ -59,18 +59,18 @@ async def test_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) 
         assert seen == {**now, "version": seen["version"]}
 
 
-async def test_long_poll_without_a_change_ends_at_its_timeout(call: Call, extension: GpuExtension) -> None:
+async def test_long_poll_without_a_change_ends_at_its_timeout(call: Call, viewers: Viewers) -> None:
     """It answers the same view again, and nothing is left behind."""
     before = (await call("status")).body
     began = time.monotonic()
     answer = await call("status", params={"after": key(before), "timeout": "0.3"})
     assert (answer.code, answer.body) == (200, before)
     assert 0.25 < time.monotonic() - began < 20
-    await waiting(extension, 0)
+    await waiting(viewers, 0)
 
 
 async def test_long_poll_ends_when_its_client_leaves(
-    call: Call, extension: GpuExtension, jp_auth_header: dict[str, str], jp_base_url: str, jp_serverapp: Any
+    call: Call, viewers: Viewers, jp_auth_header: dict[str, str], jp_base_url: str, jp_serverapp: Any
 ) -> None:
     """It ends at once, not at its timeout."""
     before = (await call("status")).body
@@ -79,16 +79,16 @@ async def test_long_poll_ends_when_its_client_leaves(
         f"GET {jp_base_url}jupyter-gpu/api/v1/status?after={key(before)}&timeout=30 HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: {jp_auth_header['Authorization']}\r\n\r\n".encode()
     )
-    await waiting(extension, 1)
+    await waiting(viewers, 1)
     writer.close()
-    await waiting(extension, 0)
+    await waiting(viewers, 0)
 
 
-async def test_stopping_server_ends_long_polls(call: Call, extension: GpuExtension) -> None:
+async def test_stopping_server_ends_long_polls(call: Call, extension: GpuExtension, viewers: Viewers) -> None:
     """A long poll answers 503 at once, so that the kernel's client can say what happened."""
     before = (await call("status")).body
     poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "30"}))
-    await waiting(extension, 1)
+    await waiting(viewers, 1)
     await extension.stop_extension()
     answer = await asyncio.wait_for(poll, 20)
     assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")

@@ -26,12 +26,6 @@ from jupyter_gpu.server.viewers import Viewers
 from .conftest import Call, Connect
 
 
-def viewers_of(extension: GpuExtension) -> Viewers:
-    """Return the part under test."""
-    assert extension._viewers is not None
-    return extension._viewers
-
-
 async def until(condition: Any) -> None:
     """Wait until ``condition()``; fail after a minute."""
     async with asyncio.timeout(60):
@@ -100,34 +94,33 @@ class TestLongHistory:
         return {"history": 10_000, "sample_interval": 3600.0}
 
     async def test_history_is_at_most_a_megabyte_and_encoded_once(
-        self, connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+        self, connect: Connect, viewers: Viewers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its size is bounded whatever a sample holds; tabs share one text, and nothing is encoded for it."""
-        sampler = viewers_of(extension).sampler
-        monkeypatch.setattr(sampler, "look", lambda *_: None)  # no sample of its own
-        sampler._history = SampleHistory(1.0, 10_000)
+        sampler = viewers.sampler
+        monkeypatch.setattr(sampler, "watch", lambda *_: None)  # no sample of its own
+        sampler.history = SampleHistory(1.0, 10_000)
         uuids = [f"GPU-{number:032x}" for number in range(8)]
         for second in range(10_000):
             total = second * 10**6
             shares = {u: ShareUse(u, 250, 250, *(total,) * 9, 2**21, None, 3, 100_000, 0.5, "why " * 20) for u in uuids}
-            sampler._history.push(Sample(float(second), {u: GpuLoad(50.0, 2**33) for u in uuids}, shares))
+            sampler.history.push(Sample(float(second), {u: GpuLoad(50.0, 2**33) for u in uuids}, shares))
         begun = time.perf_counter()
-        text = sampler.history()
+        text = sampler.history.message()
         took = time.perf_counter() - begun
         plain = time.perf_counter()
         json.dumps(json.loads(text))
         assert took < (time.perf_counter() - plain) / 4  # what encoding only these anew would take
         assert len(text) <= MAX_HISTORY_BYTES + 100
-        assert sampler.history() is text
+        assert sampler.history.message() is text
         for _ in range(2):
             assert (await (await connect()).read_until("history")) == json.loads(text)
 
 
 async def test_samples_are_taken_once_and_only_for_viewers(
-    connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, viewers: Viewers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no sample before the first viewer and after the last; two viewers cost no more than one."""
-    viewers = viewers_of(extension)
     taken = 0
     sample = viewers.backend.sample
 
@@ -143,34 +136,33 @@ async def test_samples_are_taken_once_and_only_for_viewers(
     seen = [(await tab.read_until("sample"))["sample"]["time"] for tab in tabs for _ in range(3)]
     tabs[0].samples(False)
     tabs[1].samples(False)
-    await until(lambda: not viewers.sampler._viewers)
-    await until(lambda: viewers.sampler._task is None)
-    points = [point.sample for point in viewers.sampler._history]
+    await until(lambda: not viewers.sampler.watched)
+    await until(lambda: not viewers.sampler.taking)
+    points = [point.sample for point in viewers.sampler.history]
     assert taken == len(points)
     assert set(seen) <= {point.time for point in points}
     after = taken
     await asyncio.sleep(0.3)
     assert taken == after
-    assert viewers.sampler._timer is None
+    assert not viewers.sampler.scheduled
     tabs[1].samples(True)
     await tabs[1].read_until("sample")
     assert taken > after
 
 
-async def test_first_message_of_a_hidden_tab_is_read(connect: Connect, extension: GpuExtension) -> None:
+async def test_first_message_of_a_hidden_tab_is_read(connect: Connect, viewers: Viewers) -> None:
     """It is read before the tab has read a single message."""
     stream = await connect()
     stream.samples(False)
-    sampler = viewers_of(extension).sampler
+    sampler = viewers.sampler
     await stream.read_until("history")
-    await until(lambda: not sampler._viewers)
+    await until(lambda: not sampler.watched)
 
 
 async def test_tab_closed_before_its_first_message_leaves_nothing(
-    connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, viewers: Viewers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No viewer and no timer remain if the tab closes while the server still looks up names."""
-    viewers = viewers_of(extension)
     named, found = viewers.named, asyncio.Event()
 
     async def slow(view: View) -> View:
@@ -179,43 +171,42 @@ async def test_tab_closed_before_its_first_message_leaves_nothing(
 
     monkeypatch.setattr(viewers, "named", slow)
     stream = await connect()
-    await until(lambda: viewers._viewers)
+    await until(lambda: viewers.streams)
     stream.socket.close()
     found.set()
-    await until(lambda: not viewers._viewers)
-    assert not viewers.sampler._viewers
-    await until(lambda: viewers.sampler._task is None)
-    assert viewers.sampler._timer is None
+    await until(lambda: not viewers.streams)
+    assert not viewers.sampler.watched
+    await until(lambda: not viewers.sampler.taking)
+    assert not viewers.sampler.scheduled
 
 
-async def test_toggling_samples_takes_no_extra_ones(connect: Connect, extension: GpuExtension) -> None:
+async def test_toggling_samples_takes_no_extra_ones(connect: Connect, viewers: Viewers) -> None:
     """The interval counts from the last sample."""
     stream = await connect()
     await stream.read_until("sample")
-    last = viewers_of(extension).sampler._last
+    last = viewers.sampler.taken_at
     for _ in range(50):
         stream.samples(False)
         stream.samples(True)
     await stream.read_until("sample")
-    assert viewers_of(extension).sampler._last - last >= 0.1
+    assert viewers.sampler.taken_at - last >= 0.1
 
 
-async def test_closed_tab_leaves_nothing(connect: Connect, extension: GpuExtension) -> None:
+async def test_closed_tab_leaves_nothing(connect: Connect, viewers: Viewers) -> None:
     """No viewer and no timer remain."""
-    viewers = viewers_of(extension)
     stream = await connect()
     await stream.read_until("sample")
     stream.socket.close()
-    await until(lambda: not viewers._viewers)
-    await until(lambda: viewers.sampler._task is None)
-    assert viewers.sampler._timer is None
+    await until(lambda: not viewers.streams)
+    await until(lambda: not viewers.sampler.taking)
+    assert not viewers.sampler.scheduled
 
 
 async def test_failed_sample_does_not_end_the_stream(
-    connect: Connect, put: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    connect: Connect, put: Call, viewers: Viewers, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """The charts pause, views continue, the log has the error once, and samples come back."""
-    backend = viewers_of(extension).backend
+    backend = viewers.backend
     sample = backend.sample
     failures = 0
 
@@ -252,7 +243,7 @@ async def test_failed_sample_does_not_end_the_stream(
     ],
 )
 async def test_bad_message_ends_the_connection_with_a_reason(
-    connect: Connect, extension: GpuExtension, message: str | bytes
+    connect: Connect, viewers: Viewers, message: str | bytes
 ) -> None:
     """An error message comes first, then the close with code 1008; nothing is left."""
     stream = await connect()
@@ -262,17 +253,17 @@ async def test_bad_message_ends_the_connection_with_a_reason(
     assert error["reason"] in ("InvalidRequest", "TooLarge")
     assert await stream.read() is None
     assert stream.socket.close_code == 1008
-    await until(lambda: not viewers_of(extension)._viewers)
+    await until(lambda: not viewers.streams)
 
 
-async def test_huge_message_is_not_read(connect: Connect, extension: GpuExtension) -> None:
+async def test_huge_message_is_not_read(connect: Connect, viewers: Viewers) -> None:
     """It is refused by its length alone, with code 1009 if the client still reads while it sends."""
     stream = await connect()
     await stream.socket.write_message("x" * 1_000_000)
     while await stream.read() is not None:
         pass
     assert stream.socket.close_code in (1009, None)
-    await until(lambda: not viewers_of(extension)._viewers)
+    await until(lambda: not viewers.streams)
 
 
 async def test_stopping_server_closes_with_going_away(connect: Connect, extension: GpuExtension) -> None:
@@ -306,14 +297,11 @@ async def slow_client(app: ServerApp) -> socket.socket:
     return client
 
 
-async def test_slow_client_costs_one_view_and_catches_up(
-    put: Call, extension: GpuExtension, jp_serverapp: ServerApp
-) -> None:
+async def test_slow_client_costs_one_view_and_catches_up(put: Call, viewers: Viewers, jp_serverapp: ServerApp) -> None:
     """While it does not read, nothing piles up for it; when it reads again, it gets the latest view."""
     client = await slow_client(jp_serverapp)
-    viewers = viewers_of(extension)
-    await until(lambda: viewers._viewers)
-    (handler,) = viewers._viewers
+    await until(lambda: viewers.streams)
+    (handler,) = viewers.streams
     assert isinstance(handler, StreamHandler)
     assert handler.ws_connection is not None
     connection: Any = handler.ws_connection.stream
@@ -334,7 +322,7 @@ async def test_slow_client_costs_one_view_and_catches_up(
             received += chunk
     client.close()
     assert received.count(b'"type":"view"') < 40
-    await until(lambda: not viewers._viewers)
+    await until(lambda: not viewers.streams)
 
 
 def test_outbox_keeps_the_latest_view_and_the_last_samples() -> None:

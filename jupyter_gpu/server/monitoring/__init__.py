@@ -1,1 +1,1 @@
-"""Figures beside the view and the samples: each is taken only on request."""
+"""Figures in addition to views and samples: each is taken only on request."""

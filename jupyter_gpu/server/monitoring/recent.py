@@ -1,4 +1,4 @@
-"""One answer for all requests at about the same time."""
+"""One answer for all requests within a short time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """The last answer of ``take``, as long as it is no older than ``seconds``; what fails is not kept."""
+    """The last answer of ``take``, kept for ``seconds``; a failure is not kept."""
 
     def __init__(self, take: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._take = take
-        self._seconds = seconds
+        self.seconds = seconds
         self._last = float("-inf")
         self._task: asyncio.Task[T] | None = None
 
     async def now(self) -> T:
-        """Return that answer, or a new one; raises what ``take`` raises."""
+        """Return the last answer, or a new one; raises what ``take`` raises."""
         now = asyncio.get_running_loop().time()
         task = self._task
-        if task is None or (task.done() and (now - self._last >= self._seconds or _failed(task))):
+        if task is None or (task.done() and (now - self._last >= self.seconds or _failed(task))):
             self._last = now
             task = self._task = asyncio.get_running_loop().create_task(_call(self._take))
             task.add_done_callback(_failed)  # the caller may be gone

@@ -1,4 +1,4 @@
-"""Routes of what is looked at now and then: ``GET …/details`` and ``GET …/machine``."""
+"""Routes that are rarely used: ``GET …/details`` and ``GET …/machine``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
     from jupyter_gpu.model.machine import Machine
 
 DETAILS = "jupyter_gpu_details"
-"""Key in the settings of the web application: what is known of the GPUs beside their load."""
+"""Key in the settings of the web application: details of the GPUs in addition to their load."""
 DETAILS_SECONDS = 2.0
-"""For which it is good."""
+"""Seconds for which details are kept."""
 MACHINE = "jupyter_gpu_machine"
-"""The same, of the whole machine."""
+"""Key of the view of the whole machine."""
+
 MACHINE_SECONDS = 1.0
+"""Seconds for which it is kept."""
 
 
 class DetailsHandler(ApiHandler):
@@ -33,7 +35,7 @@ class DetailsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with details no older than some seconds. Nothing is measured without a request."""
+        """Answer with details that are at most some seconds old. Nothing is measured without a request."""
         viewers = await self.viewers()
         found = self.settings.get(DETAILS)
         if not isinstance(found, Recent):
@@ -43,7 +45,7 @@ class DetailsHandler(ApiHandler):
 
 
 class MachineHandler(ApiHandler):
-    """All GPUs of the machine: who has them, and who waits."""
+    """All GPUs of the machine, the servers that have them, and those that wait."""
 
     _track_activity = False
 

@@ -1,8 +1,8 @@
-"""The account of a server's use: how long it held which GPU, and how much of that time it was busy. Pure.
+"""The account of a server's use: how long it held each GPU, and how much of that time it was busy. Pure.
 
-Held time is counted from the changes of the view, and is exact. Busy time is known of a time share by the account that
-its node keeps of it, and of a whole GPU only while it was watched (a panel, ``jupyter gpu watch``), since only then
-samples are taken: it is told together with the time of which it is known. Nothing is estimated.
+Held time is counted from the changes of the view, and is exact. Busy time of a time share comes from the account that
+its node keeps. Busy time of a whole GPU is known only while it was watched (a panel, ``jupyter gpu watch``), as samples
+are taken only then; it is returned together with the watched time. Nothing is estimated.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server s
 
 _HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
 _LONGEST = 2.0
-"""Longest time that a sample stands for, in intervals: after a pause it does not stand for the pause."""
+"""Longest time that a sample stands for, in intervals: it does not stand for a pause before it."""
 _US = 1_000_000
 
 
 class Account(NamedTuple):
-    """The account of one server; each change makes a new one. Times are in seconds, on a clock that the caller has."""
+    """The account of one server; each change makes a new one. Times are in seconds on the caller's clock."""
 
     at: float
-    """Time up to which it is counted."""
+    """Time up to which it counts."""
     holding: Mapping[str, int] = MappingProxyType({})
     """Milli of each GPU that is held now."""
     uses: Mapping[str, GpuUse] = MappingProxyType({})
     sampled: float | None = None
     """Time of the last sample."""
     shares: Mapping[str, ShareUse] = MappingProxyType({})
-    """The node's account of each share that is held, as it was seen last."""
+    """The node's last account of each share that is held."""
 
     def usage(self, since: float, seconds: float) -> Usage:
-        """Tell all of it, with the time of day when it began."""
+        """Return the usage; ``since`` is the time of day when it began."""
         from jupyter_gpu.model.usage import Usage
 
         return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.index, use.uuid))))
 
 
 def advanced(account: Account, now: float) -> Account:
-    """Count until ``now`` what is held; a clock that went back counts nothing."""
+    """Count what is held until ``now``; a clock that went back counts nothing."""
     passed = max(0.0, now - account.at)
     uses = dict(account.uses)
     for uuid, milli in account.holding.items():
@@ -55,7 +55,7 @@ def advanced(account: Account, now: float) -> Account:
 
 
 def seen(account: Account, view: View, now: float) -> Account:
-    """Go on with what ``view`` says is held from ``now`` on."""
+    """Count from ``now`` on what ``view`` shows as held."""
     account = advanced(account, now)
     held = {item.gpu.uuid: item for item in view.gpus if item.state in _HELD}
     uses = {**account.uses, **{uuid: _named(account.uses.get(uuid), item) for uuid, item in held.items()}}
@@ -64,7 +64,7 @@ def seen(account: Account, view: View, now: float) -> Account:
 
 
 def sampled(account: Account, sample: Sample, now: float, interval: float) -> Account:
-    """Count what ``sample`` says: the load of whole GPUs since the one before, the accounts of shares."""
+    """Count the load of whole GPUs since the sample before, and the accounts of shares."""
     account = advanced(account, now)
     passed = interval if account.sampled is None else max(0.0, now - account.sampled)
     passed = passed if passed <= _LONGEST * interval else interval
@@ -99,7 +99,7 @@ def _named(use: GpuUse | None, item: PodGpu) -> GpuUse:
 
 
 def _with_share(use: GpuUse, before: ShareUse | None, share: ShareUse) -> GpuUse:
-    """Add what it ran since. Totals that fell were begun anew: what they say happened since."""
+    """Add what it ran since then. Totals that fell have started again from 0."""
     ran, waited = _ran(share), share.waited
     if before is not None and before.waited <= waited and before.borrowed <= share.borrowed:
         ran, waited = max(0, ran - _ran(before)), waited - before.waited

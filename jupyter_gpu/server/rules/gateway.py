@@ -1,4 +1,4 @@
-"""A Jupyter server whose kernels run on another one: what must be said there of GPUs, which are this server's."""
+"""A note for Jupyter servers whose kernels run on another server: the GPUs are this server's."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ELSEWHERE = Condition(
 
 
 def notes(server: Any) -> tuple[Condition, ...]:
-    """Return the conditions to show beside the view of ``server``, a Jupyter server."""
+    """Return the conditions to add to the view of ``server``, a Jupyter server."""
     return (ELSEWHERE,) if getattr(getattr(server, "gateway_config", None), "gateway_enabled", False) else ()
 
 
 def noted(view: View, notes: tuple[Condition, ...]) -> View:
-    """Put ``notes`` into ``view``, before what its backend says."""
+    """Add ``notes`` to ``view``, before the backend's conditions."""
     return replace(view, conditions=(*notes, *view.conditions)) if notes else view

@@ -1,9 +1,8 @@
-"""Commands that start Python with ipykernel, and the same with one more argument or with a question. Pure.
+"""Commands that start Python with ipykernel, changed to add an argument or to ask that Python a question. Pure.
 
-Kernel specs name Python itself, or what chooses it: ``conda run -n x python …``, ``uv run python …``,
-``env A=b python …``, ``bash -c "source x && exec python …"``, ``python -m nb_conda_kernels.runner … python …``. What
-may start it on another machine or in a container (``srun``, ``ssh``, ``docker run``) is left alone: a question to it
-would start that twice.
+Kernel specs name Python itself, or a launcher: ``conda run -n x python …``, ``uv run python …``, ``env A=b python …``,
+``bash -c "source x && exec python …"``, ``python -m nb_conda_kernels.runner … python …``. Commands that may start it on
+another machine or in a container (``srun``, ``ssh``, ``docker run``) are left alone: a question would start them twice.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ class Launch(NamedTuple):
     """A command that starts Python with ipykernel."""
 
     before: tuple[str, ...]
-    """The words before what is run, the last of them Python or an option of it."""
+    """The words before the module, the last of them Python or an option of it."""
     after: tuple[str, ...]
     text: str = ""
-    """Text of a shell's ``-c``, which stands in the midst of them, up to ``-m``; empty: there is none."""
+    """Text of a shell's ``-c``, which stands between them, up to ``-m``; empty without a shell."""
     rest: str = ""
     """The rest of that text, from ``-m`` on."""
 
     @property
     def direct(self) -> str:
-        """Python, where the command names it without anything before it; else empty."""
+        """Python, if the command begins with it; else empty."""
         return self.before[0] if not self.text and _is_python(self.before[0]) and _RUNNER[1] not in self.before else ""
 
     def guarded(self) -> list[str]:
@@ -62,7 +61,7 @@ class Launch(NamedTuple):
 
 
 def read(command: Sequence[str]) -> Launch | None:
-    """Take apart a ``command`` that starts ipykernel; None for any other, and where it has the argument already."""
+    """Parse a ``command`` that starts ipykernel; None for any other, and if it has the argument already."""
     if not command or any(ARGUMENT in word for word in command):
         return None
     if _SHELL.fullmatch(_name(command[0])):
@@ -84,7 +83,7 @@ def _read_shell(command: Sequence[str]) -> Launch | None:
     begin = found[0].start(1)
     try:
         words = shlex.split(_BREAK.split(text[:begin])[-1])
-    except ValueError:  # it stands within quotes
+    except ValueError:  # it is within quotes
         return None
     if not words or not _may_run(words):
         return None
@@ -92,7 +91,7 @@ def _read_shell(command: Sequence[str]) -> Launch | None:
 
 
 def _module(command: Sequence[str]) -> int | None:
-    """Find ``-m ipykernel_launcher`` as Python runs it, not among the arguments of another program."""
+    """Return the index of ``-m ipykernel_launcher`` as Python runs it, not as an argument of another program."""
     for i in range(1, len(command) - 1):
         if command[i] == "-m" and command[i + 1] in _MODULES and _python(command[:i]) is not None:
             return i
@@ -100,7 +99,7 @@ def _module(command: Sequence[str]) -> int | None:
 
 
 def _python(words: Sequence[str]) -> int | None:
-    """Find the index of Python, of which all later words are options."""
+    """Return the index of Python if all later words are its options."""
     at = len(words) - 1
     while at > 0 and (words[at].startswith("-") or words[at - 1] in _OPTIONS_WITH_A_VALUE):
         at -= 1
@@ -108,7 +107,7 @@ def _python(words: Sequence[str]) -> int | None:
 
 
 def _may_run(words: Sequence[str]) -> bool:
-    """Tell whether Python is last of these, and what stands before it only chooses which."""
+    """Tell whether Python is the last command, and the words before it only choose which Python."""
     at = _python(words)
     if at is None:
         return False

@@ -33,10 +33,10 @@ class _Open(NamedTuple):
 
 
 class Resizes:
-    """A finder of the places in the sequence of views at which resizes end.
+    """A detector of the ends of resizes in the sequence of views.
 
-    A resize begins with a new generation of the wish and ends when the view is settled for it, or when
-    the next generation comes. Waiting in line is part of it.
+    A resize begins with a new generation of the wish, and ends when the view is settled for it or when the next
+    generation comes. Waiting in line is part of it.
     """
 
     def __init__(self) -> None:
@@ -46,20 +46,20 @@ class Resizes:
         self._open: _Open | None = None
 
     def asked(self, now: float) -> int:
-        """Note a request; the token ends it. The wait for its turn belongs to its duration."""
+        """Note a request and return its token. The wait for its turn is part of its duration."""
         self._tokens += 1
         self._asked[self._tokens] = now
         return self._tokens
 
     def answered(self, token: int) -> None:
-        """Note that the request with this token was answered, well or badly."""
+        """Note that the request with this token was answered, with or without an error."""
         del self._asked[token]
 
     def see(self, view: View, now: float) -> list[Resize]:
         """Return the resizes that ended with ``view``. Older views than the last one are ignored."""
         before, self._seen = self._seen, view
         if before is None:
-            return []  # what was asked of an earlier server is not ours to time
+            return []  # requests to an earlier server are not counted
         if before.instance == view.instance and view.version <= before.version:
             self._seen = before
             return []

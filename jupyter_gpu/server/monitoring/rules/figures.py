@@ -1,7 +1,7 @@
 """Our part of the Jupyter server's own ``/metrics``; pure.
 
-Names follow Prometheus: base units, counters with ``_total``. GPUs are labelled by their index, of which a machine has
-few, and not by uuid, of which a server that comes and goes for months sees many.
+Names follow Prometheus: base units, counters with ``_total``. GPUs are labelled by their index, as a machine has few of
+them, and not by uuid, as a server in use for months sees many.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Figures:
 
     view: View
     sample: Sample | None = None
-    """The last one, unless it is too old to be told."""
+    """The last one, unless it is too old."""
     waiting: float = 0.0
-    """Seconds of the wait that there is now."""
+    """Seconds of the current wait."""
     waited: float = 0.0
     """Seconds of all waits."""
     resizes: Mapping[str, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Figures:
 
 
 def families(told: Figures) -> Iterator[Metric]:
-    """Yield all figures; what is not known is left out, never 0."""
+    """Yield all figures; unknown ones are left out, never 0."""
     yield from _amounts(told.view)
     yield _gauge("waiting_seconds", "How long this server waits for free GPUs by now", told.waiting)
     waited = CounterMetricFamily(f"{PREFIX}waited_seconds", "Time in which it waited for free GPUs")

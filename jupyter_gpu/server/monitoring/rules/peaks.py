@@ -1,7 +1,7 @@
 """Totals of time shares that never fall. Pure.
 
-An account may give back a little of what it had counted. Prometheus takes every fall of a counter for a new beginning
-and would count all of it twice; so the most that was told stays. A share that was made anew does begin anew.
+An account may give back a little of what it had counted. Prometheus takes every fall of a counter for a restart and
+would count all of it twice, so the highest total stays. A new share starts from 0.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Peaks:
     def __init__(self) -> None:
         self._most: dict[str, dict[str, int]] = {}
         self._last: dict[str, int] = {}
-        """By uuid the sum of what was counted last."""
+        """Sum of the last totals, by uuid."""
 
     def see(self, uses: Mapping[str, ShareUse]) -> dict[str, ShareUse]:
-        """Return ``uses`` with totals no less than those told before; what is not among them is forgotten."""
+        """Return ``uses`` with totals no lower than before; shares that are not among them are forgotten."""
         self._most = {uuid: self._of(uuid, use) for uuid, use in uses.items()}
         self._last = {uuid: sum(_totals(use).values()) for uuid, use in uses.items()}
         return {uuid: replace(use, **self._most[uuid]) for uuid, use in uses.items()}  # type: ignore[arg-type]

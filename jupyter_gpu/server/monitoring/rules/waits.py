@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Waits:
-    """The sum of waits; one that still lasts counts."""
+    """The sum of waits, including the current one."""
 
     def __init__(self) -> None:
         self._before = 0.0
@@ -19,7 +19,7 @@ class Waits:
             self._since = None
 
     def lasting(self, now: float) -> float:
-        """Return the seconds of the wait that there is now; 0 if there is none."""
+        """Return the seconds of the current wait; 0 if there is none."""
         return 0.0 if self._since is None else max(0.0, now - self._since)
 
     def total(self, now: float) -> float:

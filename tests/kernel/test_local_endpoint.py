@@ -1,4 +1,4 @@
-"""Code in real servers of every kind finds its own server and is let in; its secret opens nothing else."""
+"""Code in real servers of every kind finds and reaches its own server; its secret is accepted nowhere else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.devices import first_minor
 from .conftest import Kernel
 from .servers import SERVER, await_, environment
 
-HELPERS = Path(__file__).parent / "door_helpers"
+HELPERS = Path(__file__).parent / "server_helpers"
 NO_TOKEN = "--IdentityProvider.token="
 WHOSE = """
 import os
@@ -58,7 +58,7 @@ class Running:
         command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser"]
         command += [
             f"--ServerApp.root_dir={self.root}",
-            "--ServerApp.jpserver_extensions={'jupyter_gpu': True, 'door_helper': True}",
+            "--ServerApp.jpserver_extensions={'jupyter_gpu': True, 'server_helper': True}",
             f"--GpuExtension.simulated_gpus={gpus}",
             f"--GpuExtension.state_dir={state}",
             "--GpuExtension.enforcement=soft",
@@ -157,8 +157,8 @@ def kinds(folder: Path) -> dict[str, list[str]]:
     tls = [f"--ServerApp.keyfile={key}", f"--ServerApp.certfile={made}"]
     return {
         "a password alone": [password(), NO_TOKEN],
-        "an identity provider without tokens": ["--ServerApp.identity_provider_class=door_helper.Nobody"],
-        "an authorizer of its own": ["--ServerApp.authorizer_class=door_helper.Never"],
+        "an identity provider without tokens": ["--ServerApp.identity_provider_class=server_helper.ProxyUsers"],
+        "an authorizer of its own": ["--ServerApp.authorizer_class=server_helper.AllowNothing"],
         "IPv6": ["--ServerApp.ip=::"],
         "a Unix socket": [f"--ServerApp.sock={folder / 'own.sock'}"],
         "a certificate that nobody trusts": tls,
@@ -177,7 +177,7 @@ def test_kernel_changes_gpus_in_every_kind_of_server(short_tmp: Path, kind: int)
 def test_port_is_used_if_no_socket_can_be_made(short_tmp: Path) -> None:
     """Some file systems have no sockets; this server has a password and listens on IPv6."""
     config = short_tmp / "jupyter_server_config.py"
-    config.write_text("import jupyter_gpu.server.door as d; d.Door._listen = lambda self: ''")
+    config.write_text("import jupyter_gpu.server.local_endpoint as e; e.listener = lambda path: None")
     options = [password(), NO_TOKEN, "--ServerApp.ip=::"]
     server = Running(short_tmp, short_tmp / "state", f"--config={config}", *options)
     with server, server.kernel() as kernel:

@@ -1,13 +1,12 @@
-"""The server's door for its own kernels and terminals: a secret of ours, a socket that they reach, a file with both.
+"""The server's endpoint for its own kernels and terminals: a Unix socket, a secret, and a file with both.
 
-What users log in with (a password, a hub, an identity provider of their own) is nothing that code can use, and the
-server's port may want certificates that code does not have. So code comes by a Unix socket of this user, with a secret
-that is made anew at each start, is accepted by our own handlers alone, and has no more rights than what knows it: that
-runs as the user of the server. Where no such socket can be made, the file tells of the server's port.
+Code cannot use what users log in with (a password, a hub, an identity provider of their own), and the server's port may
+require certificates that code does not have. So code connects to a Unix socket of this user with a secret that is new
+at each start. Only our own handlers accept it, and it grants no more rights than its holder has: that runs as the user
+of the server. If no such socket can be made, the file names the server's port.
 
-The file's name is made of the machine (or container), the server's folder and its path prefix: a server that is started
-anew has the same, and programs that outlived it find it again. Of servers that are alike each has a number of its own,
-which it keeps by a lock.
+The file's name is made of the machine (or container), the server's folder and its path prefix: a restarted server has
+the same, so programs that outlived it find it again. Equal servers have a number each, which they reserve by a lock.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from tornado.httpserver import HTTPServer
 
 from jupyter_gpu.common import parents, rendezvous
 
-_ALIKE = 100
-"""Servers of one user on one machine in one folder, at most."""
-_OWN = os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_ALIKE = 100
+"""The most servers of one user on one machine in one folder."""
+_OWN_FILE = os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
-class Door:
-    """The door of one server. ``app`` is the ServerApp, whose port need not be open yet when this is made.
+class LocalEndpoint:
+    """The endpoint of one server. ``app`` is the ServerApp, whose port need not be open yet.
 
-    ``container``: its device rules hold all programs of the container, not only those that it starts.
+    ``container``: its device rules hold for all programs of the container, not only for those that it starts.
     """
 
     def __init__(self, app: Any, container: bool = False) -> None:
@@ -51,7 +50,7 @@ class Door:
         self.file = str(self._path("json"))
         """Path of the file, for `FILE`."""
         self.attached = self._path("attached")
-        """Path of the file that tells kernels what is attached (`attached`)."""
+        """Path of the file of `attached`, in which kernels read what is attached."""
 
     def open(self) -> None:
         """Listen, and write the file. On the event loop, as soon as the server's own port is known."""
@@ -76,7 +75,7 @@ class Door:
         return kind.lower() == "token" and hmac.compare_digest(given.strip().encode(), self._secret.encode())
 
     def close(self) -> None:
-        """Close the door at the end of the server: nothing of it stays."""
+        """Close the endpoint at the end of the server, and remove its files."""
         if self._http:
             self._http.stop()
             self._http = None
@@ -89,33 +88,41 @@ class Door:
         return self._folder / f"{self._name}.{kind}"
 
     def _listen(self) -> str:
-        """Listen, and return the path of the socket; empty where none can be made, as on some file systems."""
+        """Listen, and return the path of the socket; empty if none can be made, as on some file systems."""
         path = self._path("sock")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            path.unlink(missing_ok=True)
-            with rendezvous.short(str(path)) as address:
-                listener.bind(address)
-                os.chmod(address, 0o600)  # noqa: PTH101 - the same address
-            listener.listen(128)
-        except OSError as error:
-            listener.close()
-            _log.info("Code of this server uses its port: %s can't be a socket (%s).", path, error)
+        sock = listener(path)
+        if sock is None:
             return ""
         self._http = HTTPServer(self._app.web_app)
-        self._http.add_socket(listener)
+        self._http.add_socket(sock)
         return str(path)
 
 
-class Insider(IdentityProvider):
-    """The identity provider for programs that have the secret: those of this server's user."""
+def listener(path: Path) -> socket.socket | None:
+    """Return a socket of this user alone that listens at ``path``; None if there can be none."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        path.unlink(missing_ok=True)
+        with rendezvous.short(str(path)) as address:
+            sock.bind(address)
+            os.chmod(address, 0o600)  # noqa: PTH101 - the same address
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        _log.info("Code of this server uses its port: %s can't be a socket (%s).", path, error)
+        return None
+    return sock
+
+
+class LocalIdentityProvider(IdentityProvider):
+    """The identity provider for programs that have the secret, which belong to this server's user."""
 
     def get_user(self, handler: Any) -> User:  # noqa: ARG002 - the same for every request
-        """Return a user that no login makes."""
+        """Return a user that no login creates."""
         return User("jupyter-gpu", "jupyter-gpu", "Code of this server")
 
     def is_token_authenticated(self, handler: Any) -> bool:  # noqa: ARG002
-        """Return true: such a program sends no cookie, which another page could have it send."""
+        """Return true: such a program sends no cookie that another page could make it send."""
         return True
 
     def should_check_origin(self, handler: Any) -> bool:  # noqa: ARG002
@@ -123,8 +130,8 @@ class Insider(IdentityProvider):
         return False
 
 
-class Insiders(Authorizer):
-    """The authorizer for these: they may do what they could do anyway, as they run as the user of the server."""
+class LocalAuthorizer(Authorizer):
+    """The authorizer for these programs: they may do what they could do anyway as the user of the server."""
 
     def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:  # noqa: ARG002
         """Allow our own resource only."""
@@ -132,18 +139,18 @@ class Insiders(Authorizer):
 
 
 def _number(folder: Path, alike: str) -> tuple[str, int]:
-    """Return a name that no running server has, and the lock that keeps it. Raises `OSError`."""
-    for number in range(_ALIKE):
+    """Return a name that no running server has, and the lock that reserves it. Raises `OSError`."""
+    for number in range(_MOST_ALIKE):
         name = f"jupyter-gpu-{rendezvous.here()}-{alike}-{number}"
         lock = _locked(folder / f"{name}.lock")
         if lock is not None:
             return name, lock
-    raise OSError(f"{_ALIKE} servers of this folder run here already")
+    raise OSError(f"{_MOST_ALIKE} servers of this folder run here already")
 
 
 def _locked(path: Path) -> int | None:
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | _OWN, 0o600)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | _OWN_FILE, 0o600)
         try:
             about = os.fstat(lock)
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
@@ -167,7 +174,7 @@ def _locked(path: Path) -> int | None:
 def _replace(path: Path, text: bytes) -> None:
     """Replace a file in one step, readable by this user alone."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN_FILE, 0o600)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - already open
             file.write(text)

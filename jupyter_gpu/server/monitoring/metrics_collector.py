@@ -1,7 +1,7 @@
 """Our figures on the Jupyter server's own ``/metrics``.
 
-Costs nothing before the first scrape: what it needs is imported then. A scrape waits for nothing and asks no driver: it
-tells the last sample, and has one taken for the next scrape where a GPU is attached and no viewer is open.
+It costs nothing before the first scrape, which imports what it needs. A scrape waits for nothing and queries no driver:
+it returns the last sample, and triggers one for the next scrape if a GPU is attached and no viewer is open.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from jupyter_gpu.server.rules.resizes import Resize
 from jupyter_gpu.server.viewers import Sampler
 
 OLD = 150.0
-"""Seconds after which a sample says nothing about now."""
+"""Seconds after which a sample is too old to be returned."""
 DONE = "Done"
 """Outcome of a resize that got what it asked for."""
 
 
-class Scrapes:
+class MetricsCollector:
     """A collector of ``prometheus_client``."""
 
     def __init__(self, backend: Backend, sampler: Sampler, log: logging.Logger) -> None:
@@ -47,14 +47,14 @@ class Scrapes:
         self._unsubscribe: Callable[[], None] = backend.subscribe(self._see)
 
     def begin(self) -> None:
-        """Be asked at each scrape, where the server can be scraped at all."""
+        """Register with Prometheus' client, if the server has it."""
         client: Any = sys.modules.get("prometheus_client")
         if client is not None:
             self._registry = client.REGISTRY
             self._registry.register(self)
 
     def end(self) -> None:
-        """Be asked no more; safe to call twice."""
+        """Unregister; safe to call twice."""
         self._unsubscribe()
         if self._task:
             self._task.cancel()
@@ -64,19 +64,19 @@ class Scrapes:
                 registry.unregister(self)
 
     def resized(self, resize: Resize) -> None:
-        """Count one more that ended."""
+        """Count a resize that ended."""
         self._resizes[resize.reason or DONE] += 1
 
     def describe(self) -> tuple[()]:
-        """Describe nothing: else the registry would collect once when it is told of us."""
+        """Describe nothing: otherwise the registry would collect once at registration."""
         return ()
 
     def collect(self) -> Iterator[Any]:
-        """Yield our figures as they are now. An error of ours does not take the server's other figures away."""
+        """Yield our current figures. An error here does not affect the server's other figures."""
         try:
             from jupyter_gpu.server.monitoring.rules import figures
 
-            yield from tuple(figures.families(self._told(figures)))
+            yield from tuple(figures.families(self._figures(figures)))
             self._failed = False
             self._loop.call_soon_threadsafe(self._refresh)
         except Exception:
@@ -84,7 +84,7 @@ class Scrapes:
                 self._log.exception("The figures of the GPUs are missing from /metrics.")
             self._failed = True
 
-    def _told(self, figures: Any) -> Any:
+    def _figures(self, figures: Any) -> Any:
         now = time.monotonic()
         sample = self._sample
         fresh = sample is not None and time.time() - sample.time <= OLD

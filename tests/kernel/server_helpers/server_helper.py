@@ -8,11 +8,11 @@ from jupyter_server.auth import Authorizer, IdentityProvider, User
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    return [{"module": "door_helper"}]
+    return [{"module": "server_helper"}]
 
 
 def _load_jupyter_server_extension(app: Any) -> None:
-    """Start a kernel each time that a file asks for one: tests have no other way into these servers."""
+    """Start a kernel for each file ``*.start``: tests have no other access to these servers."""
 
     async def watch() -> None:
         folder = Path(app.root_dir)
@@ -28,17 +28,17 @@ def _load_jupyter_server_extension(app: Any) -> None:
     app.io_loop.add_callback(watch)
 
 
-class Nobody(IdentityProvider):
-    """Knows people by a header that a proxy sets; there is no token."""
+class ProxyUsers(IdentityProvider):
+    """An identity provider that knows users by a header that a proxy sets; there is no token."""
 
     def get_user(self, handler: Any) -> User | None:
-        """Whom the proxy names."""
+        """Return the user that the proxy names."""
         return self.generate_anonymous_user(handler) if handler.request.headers.get("X-Proxy-User") else None
 
 
-class Never(Authorizer):
-    """Allows nothing to anybody."""
+class AllowNothing(Authorizer):
+    """An authorizer that allows nothing."""
 
     def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:
-        """It does not."""
+        """Return false."""
         return False
