@@ -24,7 +24,7 @@ _HELP = "See %gpu?"
 
 
 def register(shell: Any) -> None:
-    """Give the IPython of ``shell`` the magic, and the completion of its words."""
+    """Register the magic and its completion in the IPython of ``shell``."""
     shell.register_magic_function(gpu, "line", "gpu")
     shell.set_hook("complete_command", complete, str_key="%gpu")
 
@@ -32,13 +32,13 @@ def register(shell: Any) -> None:
 def gpu(line: str) -> Any:
     """Show or change the GPUs of this Jupyter server.
 
-    %gpu                           what is so now
-    %gpu 2                         have two GPUs; blocks until they are there
+    %gpu                           the current state
+    %gpu 2                         have two GPUs; blocks until they are attached
     %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --topology, --priority
-    %gpu 3 --no-wait               ask and go on
-    %gpu 3 --timeout 60            wait a minute at most
-    %gpu release                   give all back
-    %gpu wait                      until what was asked for is there
+    %gpu 3 --no-wait               ask and continue
+    %gpu 3 --timeout 60            wait at most a minute
+    %gpu release                   give everything back
+    %gpu wait                      wait until the request is fulfilled
     %gpu usage                     what was held and used
 
     Variables can be used: %gpu {n}. It returns what gpu.status() does: now = %gpu 2
@@ -70,7 +70,7 @@ def gpu(line: str) -> Any:
 
 
 def complete(_shell: Any, event: Any) -> list[str]:
-    """List the words that can stand where the cursor is; IPython asks."""
+    """List the words that IPython can complete at the cursor."""
     from jupyter_gpu.cli import offers
 
     words = event.text_until_cursor.split()
@@ -83,7 +83,7 @@ def complete(_shell: Any, event: Any) -> list[str]:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
-    """Parse the options; None where help is asked for. Raises InvalidRequest."""
+    """Parse the options; None if help is asked for. Raises InvalidRequest."""
     import argparse
 
     from jupyter_gpu.cli import options

@@ -1,7 +1,7 @@
-"""Loaded into every Python kernel by `provisioner`, as an extension of IPython: puts the CUDA guard up.
+"""The IPython extension that sets up the CUDA guard; `provisioner` loads it into every Python kernel.
 
-Where that was not possible, importing `jupyter_gpu` does it. Whatever goes wrong here is logged and the kernel goes on
-as if this were not installed.
+If that was not possible, importing `jupyter_gpu` does it. Errors here are logged, and the kernel continues as if this
+were not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def install(shell: Any = None) -> None:
-    """Put the guard up in this process, once; ``shell``: IPython's, which tells news before a cell (default: look)."""
+    """Set up the guard in this process, once; ``shell``: IPython's, which prints notices before a cell."""
     global _installed  # noqa: PLW0603 - so is CUDA's own state
     if _installed:
         return
@@ -40,12 +40,12 @@ def install(shell: Any = None) -> None:
 
     def before_cell(*_: object) -> None:
         try:
-            news = guard.news()
+            notice = guard.new_notice()
         except Exception:  # an error here would be shown at every cell
             log.debug("Looking for changes of the attached GPUs failed.", exc_info=True)
             return
-        if news:
-            print(news, file=sys.stderr)
+        if notice:
+            print(notice, file=sys.stderr)
 
     if shell is not None:
         shell.events.register("pre_run_cell", before_cell)

@@ -1,7 +1,8 @@
-"""``jupyter gpu env`` and ``jupyter gpu run``: programs learn which GPUs are theirs by their environment.
+"""``jupyter gpu env`` and ``jupyter gpu run``: programs see their GPUs through their environment.
 
 ``run`` becomes the command that it runs: signals, exit status and job control are the command's own, and so are pid and
-start time, by which the server knows whose the GPUs are. It takes them back when the command ends, however that is.
+start time, by which the server knows the owner of the GPUs. The server takes them back when the command ends, for any
+reason.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit statuses as in shells."""
 _ASKED = (visible.NAMED_BY, visible.ORDER)
-"""All of the environment that decides how GPUs are named."""
+"""Variables that decide how GPUs are named."""
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 NONE = "No GPU is attached, so programs see none. {how} takes one."
 SIMULATED = "The GPUs are simulated: CUDA does not know them, and CUDA_VISIBLE_DEVICES stays as it is."
@@ -59,7 +60,7 @@ def add(commands: options.Commands) -> None:
     run.set_defaults(run=run_command, parser=run)
     for one in (env, run):
         one.add_argument("--by", choices=("uuid", "index"), help="how GPUs are named; default: as the server has it")
-        one.add_argument("--json", action="store_true", help="errors, and what env says, as JSON")
+        one.add_argument("--json", action="store_true", help="errors, and the output of env, as JSON")
 
 
 def print_environment(given: argparse.Namespace) -> int:
@@ -117,7 +118,7 @@ def _replace(program: str, words: list[str], environ: Mapping[str, str]) -> NoRe
 def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
     """Return the variables by which a shell's programs see exactly what is attached, whatever it had before; pure.
 
-    Where the system guards the GPUs the list is as good as none, and the same.
+    If the system guards the GPUs, the list is the same and changes nothing.
     """
     if hint.simulated:
         return {}
@@ -134,7 +135,7 @@ def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | N
 def outdated(view: View, inherited: Mapping[str, str], environ: Mapping[str, str]) -> str:
     """Return a warning if the variables that this process ``inherited`` from its shell are outdated, else ""; pure.
 
-    A program that our gate does not reach has only what the shell had when it was opened. ``environ``: the rest.
+    A program without our gate has only what the shell had when it was opened. ``environ``: the other variables.
     """
     from jupyter_gpu.model.view import Mode
 
@@ -153,7 +154,7 @@ def _with(by: str | None, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _say(view: View, how: str) -> None:
-    """Tell the reader of the terminal: what is printed is read by a shell."""
+    """Inform the user on standard error, as a shell reads standard output."""
     if view.simulated:
         print(SIMULATED, file=sys.stderr)
     elif not Hint.of(view).gpus:

@@ -21,7 +21,7 @@ def say(what: str | Mapping[str, Any]) -> None:
 
 
 def say_status(status: GpuStatus, *, as_json: bool) -> None:
-    """Print what is so now; and beside it whether this shell is behind."""
+    """Print the current state, and whether this shell is out of date."""
     from jupyter_gpu.kernel.cuda import guard
 
     from .environment import outdated

@@ -19,7 +19,7 @@ def add(commands: options.Commands) -> None:
     """Add the commands of this module."""
     common = [options.server(), options.output()]
     waiting = [options.patience(), options.no_wait()]
-    status = options.command(commands, "status", "say what is so now", parents=common)
+    status = options.command(commands, "status", "show the current state", parents=common)
     status.set_defaults(run=_status, looks=True)
     resize = options.command(
         commands,

@@ -2,17 +2,18 @@
 
 In this order:
 
-1. what its user says: ``gpu.connect(url)``, ``jupyter gpu --url``, or ``JUPYTER_GPU_URL`` (and ``JUPYTER_GPU_TOKEN``);
-2. the file that the server names to its kernels and terminals (``JUPYTER_GPU_SERVER``): where it listens for them, and
-   their secret. It stays the same when that server is started anew, on whatever port;
-3. under JupyterHub: the variables that the hub gives to every server and its kernels, which lead to the same files;
-4. the server of a parent process, by the same files.
+1. the server that its user names: ``gpu.connect(url)``, ``jupyter gpu --url``, or ``JUPYTER_GPU_URL`` (and
+``JUPYTER_GPU_TOKEN``); 2. the file that the server names to its kernels and terminals (``JUPYTER_GPU_SERVER``): where
+it listens for them, and their secret. It stays the same when that server restarts, on any port; 3. under JupyterHub:
+the variables that the hub gives to every server and its kernels, which lead to the same files; 4. the server of a
+parent process, by the same files.
 
-A program of which none of these is true belongs to no server and is told so (`outside`), also where only one
-runs: it would act on GPUs of which it does not know, with no guard. A program may ask for that: ``gpu.connect()``.
+If none of these applies, a program belongs to no server and gets an error that says so (`outside`), even if only one
+server runs: it would act on GPUs that it does not know, without a guard. It can choose to with ``gpu.connect()``.
 
-A server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
-`local_endpoint` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
+A server without jupyter-gpu is never found, nor one of another machine or container with the same home.
+`local_endpoint` is the server's side. Secrets are sent only to addresses in files of this user, and to the server that
+the user named.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from jupyter_gpu.kernel.rules import outside
 from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreachable
 
 URL, TOKEN = "JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN"
-"""Variables by which a user says which server it is."""
+"""Variables by which a user names the server."""
 _NAME = re.compile(r"jupyter-gpu-([0-9a-f]{16})-[0-9a-f]{16}-\d{1,2}\.json")
 _MAX_BYTES = 64 * 1024
 _LOOPBACK = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound
@@ -42,7 +43,7 @@ _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The address of a Jupyter server, and what its file says of it."""
+    """The address of a Jupyter server, and other facts from its file."""
 
     host: str
     port: int
@@ -53,19 +54,19 @@ class Server:
     sock: str = ""
     """Path of a Unix socket to use instead of the port."""
     check: bool = False
-    """Whether its certificate is checked: on this machine it is made for the names that browsers use."""
+    """Whether its certificate is checked: on this machine it is for the names that browsers use."""
     folder: str = ""
-    """Folder of its notebooks; people know the server by it."""
+    """Folder of its notebooks, by which users recognize the server."""
     container: bool = False
     """Whether its device rules hold all programs of its container, not only those that it started."""
     file: str = ""
-    """File that all this was read from, and is read from again when it changes."""
+    """File that these facts come from, which is read again when it changes."""
     stamp: int = 0
     """Modification time of that file in nanoseconds."""
 
     @property
     def url(self) -> str:
-        """Address to show to people; holds no token."""
+        """Address to show to users; without the token."""
         if not self.port:
             return f"http+unix://{quote(self.sock, safe='')}{self.base}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -75,8 +76,8 @@ class Server:
 def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
     """Find the server of process ``pid`` (default: this one) with its environment.
 
-    Raises `OutsideServer` where servers run here and it belongs to none of them,
-    `ServerUnreachable` with what else is missing.
+    Raises `OutsideServer` if servers run here and it belongs to none of them, or `ServerUnreachable` with what else is
+    missing.
     """
     env = os.environ if environ is None else environ
     if url := env.get(URL):
@@ -98,9 +99,9 @@ def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Se
 
 
 def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
-    """Find the server for a program that asks for one: where it belongs to none, the only one that runs here.
+    """Find the server for a program that asks for one: its own, or else the only one that runs here.
 
-    Raises `OutsideServer`, which names them, where there are several.
+    Raises `OutsideServer`, which lists them, if there are several.
     """
     env = os.environ if environ is None else environ
     try:
@@ -117,7 +118,7 @@ def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> 
 def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> Server:
     """Return the server at an address that a user gives.
 
-    One of this user that runs here needs no token: its file has it. Raises `InvalidRequest`.
+    A server of this user that runs here needs no token: its file has it. Raises `InvalidRequest`.
     """
     server = at(url, token)
     return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
@@ -181,20 +182,20 @@ def _running(env: Mapping[str, str]) -> dict[int, Server]:
 
 
 def _here(server: Server, env: Mapping[str, str]) -> Server:
-    """Return ``server`` by its file, if it is one of this user that runs here: that leads in where its port may not.
+    """Return ``server`` from its file, if it is this user's and runs here: its port may not accept its own programs.
 
-    A hub with ``internal_ssl`` has each server trust the hub and the proxy alone, so none of its own programs.
+    With a hub's ``internal_ssl`` each server trusts only the hub and the proxy.
     """
     return next((one for one in _running(env).values() if _same(one, server)), server)
 
 
 def _outside(servers: Sequence[Server]) -> OutsideServer:
     places = tuple(sorted(outside.RunningServer(one.url, one.folder, one.container) for one in servers))
-    return OutsideServer(outside.told(places), servers=[{"url": one.url, "folder": one.folder} for one in places])
+    return OutsideServer(outside.message(places), servers=[{"url": one.url, "folder": one.folder} for one in places])
 
 
 def _same(one: Server, named: Server) -> bool:
-    """Tell whether ``one``, which runs here, is the server that an address on this machine means."""
+    """Tell whether ``one``, which runs here, is the server at an address on this machine."""
     if named.sock:
         return one.sock == named.sock and one.base == named.base
     alike = (one.port, one.base, one.secure) == (named.port, named.base, named.secure)
@@ -202,7 +203,7 @@ def _same(one: Server, named: Server) -> bool:
 
 
 def _read(path: Path) -> tuple[Server, int] | None:
-    """Read a server's file and its pid; None unless this user wrote it and, as far as we see, the server runs."""
+    """Read a server's file and its pid; None unless this user wrote it and, as far as is visible, the server runs."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

@@ -1,7 +1,7 @@
-"""Our errors in a cell and in an IPython console: what is wrong and what to do, what you have, and where.
+"""Our errors in a cell and in an IPython console: what is wrong and what to do, what the server has, and the line.
 
-The whole traceback is a click away in a notebook, and there for ``%tb``, ``%debug`` and everything that reads it. In a
-plain Python it is what it always is.
+In a notebook the whole traceback is one click away; ``%tb``, ``%debug`` and other tools have it as well. Plain Python
+shows its usual traceback.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _OURS, _IPYTHON = str(Path(__file__).parents[1]), "/site-packages/IPython/"
 _MAGIC = re.compile(r"(.*)get_ipython\(\)\.run_line_magic\('gpu', ('.*'|\".*\")\)")
 """Form that IPython gives to ``%gpu``."""
 _ASKS_NOBODY = (InvalidRequest, NotPermitted, ServerUnreachable)
-"""Errors that have nothing to do with what one has, or whose server would not say."""
+"""Errors that do not depend on what the server has, or whose server would not answer."""
 _PATIENCE = 1.0
 
 
 def install() -> None:
-    """Have IPython show our errors so. It asks an error for this method."""
+    """Have IPython show our errors this way: it calls this method of an error."""
     GpuError._render_traceback_ = _render  # type: ignore[attr-defined]
 
 
@@ -44,7 +44,7 @@ def _render(error: GpuError) -> list[str]:
 
 
 def box(error: GpuError, have: str, more: str) -> list[str]:
-    """Lay out the lines."""
+    """Return the lines of the box."""
     kind = type(error).__name__
     text = textwrap.wrap(f"{kind}: {error}", _WIDTH, break_on_hyphens=False, break_long_words=False) or [kind]
     lines = [text[0].replace(kind, f"{_BOLD}{kind}{_PLAIN}", 1), *(f"  {line}" for line in text[1:])]
@@ -62,7 +62,7 @@ def _where(error: GpuError) -> Iterator[str]:
 
 
 def _typed(line: str) -> str:
-    """Write a magic as it stands in the cell."""
+    """Return a magic as it is written in the cell."""
     match = _MAGIC.fullmatch(line)
     return f"{match[1]}%gpu {ast.literal_eval(match[2])}".rstrip() if match else line
 
@@ -70,7 +70,7 @@ def _typed(line: str) -> str:
 def _have(error: GpuError) -> str:
     if isinstance(error, _ASKS_NOBODY):
         return ""
-    from jupyter_gpu import gpu  # its front door: `api` imports this module by `client`
+    from jupyter_gpu import gpu  # the public name: `api` imports this module by `client`
 
     try:
         return gpu.sentence(_PATIENCE)
@@ -90,7 +90,7 @@ def _whole(error: GpuError) -> str:
 
 
 def _offer(error: GpuError) -> bool:
-    """Show, in a notebook, the whole traceback in a fold and the button to the panel. Returns whether it is one."""
+    """In a notebook, show the traceback in a fold and the button to the panel. Return whether this is a notebook."""
     shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return False
@@ -110,7 +110,7 @@ def _publish(text: str) -> None:
 
     markup = (
         f"<details><summary>The whole traceback</summary><pre>{escape(text)}</pre></details>"
-        # Only where the extension is loaded: its style shows the button, and hides what to type instead.
+        # Only with the JupyterLab extension: its style shows the button, and hides what to type instead.
         '<button hidden class="jp-gpu-Open" data-commandlinker-command="jupyter-gpu:show-panel" '
         'data-commandlinker-args="{}">Open GPUs</button>'
         '<p class="jp-gpu-Type">Type <code>gpu</code> in a cell to see and change your GPUs.</p>'

@@ -1,4 +1,4 @@
-"""Every view of a server as it comes, through lost connections and restarts: one long poll for all listeners."""
+"""All views of a server as they come, across lost connections and restarts: one long poll for all listeners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 
 
 class ViewFollower:
-    """A follower of one server; ``client`` is called for each question: another server may be chosen meanwhile."""
+    """A follower of one server; ``client`` is called for each question, as another server may be chosen meanwhile."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class ViewFollower:
         self._exchange: Exchange | None = None
 
     def views(self, view: View | None = None) -> Iterator[View | GpuError]:
-        """Yield each view that is not ``view`` or the one before; an error where there is none, once. `end` ends it."""
+        """Yield each view that is not ``view`` or the one before; an error if there is none, once. `end` ends it."""
         pause, lost = _FIRST_PAUSE, False
         while not self._ended.is_set():
             try:

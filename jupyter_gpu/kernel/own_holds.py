@@ -1,4 +1,4 @@
-"""A check for waits for oneself: for GPUs that this process has open, or workers that wait for it."""
+"""Detection of a process that waits for itself: it, or workers that wait for it, have the GPU open."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jupyter_gpu.model.workers import SELF, StartedProcess, Worker, worker
 
 
 def own_holders(view: View) -> tuple[Worker, ...]:
-    """List our own holders of GPUs that are given back: this process, one that waits for it such as the kernel of
-    ``!jupyter gpu resize 1``, and what this process started.
+    """List our own holders of GPUs that are being given back: this process, one that waits for it (the kernel of
+    ``!jupyter gpu resize 1``), and processes that it started.
 
-    The view may be older than a close of a moment ago, so what it says is looked up again.
+    The view may be older than a recent close, so its holders are checked again.
     """
     family = frozenset(pid for pid in ancestors(os.getpid()) if pid != 1)
     found: dict[int, Worker] = {}
@@ -35,9 +35,9 @@ def own_holders(view: View) -> tuple[Worker, ...]:
 
 
 def _started(pid: int, command: str) -> Worker | None:
-    """Describe a process that this one started, or that one of those started; None for any other.
+    """Describe a process that this one started, directly or indirectly; None for any other.
 
-    A process whose parent ended has another one; where this one leads its session, as a kernel does, that still tells.
+    A process whose parent ended gets another parent, but keeps its session, which a kernel leads.
     """
     me = os.getpid()
     try:
@@ -56,7 +56,7 @@ def _arguments(pid: int) -> tuple[str, ...]:
 
 
 def has_open(pid: int, gpu: Gpu) -> bool:
-    """Tell whether process ``pid`` has ``gpu`` open now; true if that cannot be looked up."""
+    """Tell whether process ``pid`` has ``gpu`` open now; true if that is unknown."""
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
         node = None if gpu.device else os.stat(gpu.path)  # noqa: PTH116 - one way to look at both

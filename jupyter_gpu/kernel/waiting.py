@@ -1,7 +1,7 @@
-"""Generators that make a wish and wait for it: they say what to do next and do nothing themselves.
+"""Generators that make a wish and wait for it: they yield each step and do nothing themselves.
 
-A generator yields `Call` (ask the server, get a view) and `Pause`; `gpu.resize` drives it with
-blocking calls, `await gpu.aresize` without blocking (see `kernel`). So there is one order of things for both.
+A generator yields `Call` (ask the server, get a view) and `Pause`. `gpu.resize` runs the steps with blocking calls,
+`await gpu.aresize` without blocking (`Runner` in `api`), so both do the same in the same order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _POLL = 25.0
 _TICK = 1.0
 """Seconds between updates of the elapsed time that a progress bar shows."""
 _ENDING = 1.0
-"""Seconds in which workers that were told to end are expected to."""
+"""Seconds within which workers that were asked to end are expected to."""
 _RETRY = 30.0
 """Seconds for which a server that was there is expected to come back."""
 
@@ -60,11 +60,11 @@ class Patience:
     """Seconds; None means for ever."""
     progress: Progress
     own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
-    """Finds the processes that have a draining GPU open: this one and those that it started."""
+    """Returns the processes of ours that have a draining GPU open: this one and those that it started."""
     suspected: float | None = None
-    """Time since which only workers of this process seem to be waited for; these may be just about to end."""
-    told: bool = False
-    """Whether programs of this process were named."""
+    """Time since which only workers of this process seem to be waited for; they may be about to end."""
+    named: bool = False
+    """Whether the message names programs of this process already."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -74,13 +74,13 @@ class Patience:
 
 
 def resize(fields: Mapping[str, Any], patience: Patience | None) -> Steps:
-    """Wish for ``fields``; with ``patience``, until that is so."""
+    """Send a wish for ``fields``; with ``patience``, wait until it is fulfilled."""
     view = yield put_request(fields)
     return view if patience is None else (yield from settle(view, patience))
 
 
 def settle(view: View, patience: Patience) -> Steps:
-    """Wait until nothing more happens by itself. The wish stands whatever is raised."""
+    """Wait until nothing more happens by itself. The wish stands, whatever error is raised."""
     first = view
     try:
         while not settled(view, first, patience):
@@ -94,9 +94,9 @@ def settle(view: View, patience: Patience) -> Steps:
 
 
 def settled(view: View, first: View, patience: Patience) -> bool:
-    """Tell whether the wish of ``first`` is fulfilled; raises what stands in the way for good.
+    """Tell whether the wish of ``first`` is fulfilled; raises an error if it never will be.
 
-    Blocks of other code that begin and end meanwhile change how much is held, not what was asked for.
+    Blocks of other code that begin and end meanwhile change how much is held, not what was requested.
     """
     if view.generation != first.generation and _own(view) != _own(first):
         raise StaleGeneration(
@@ -115,15 +115,15 @@ def settled(view: View, first: View, patience: Patience) -> bool:
 
 
 def _check_own(view: View, patience: Patience) -> None:
-    """Raise if this process waits for itself, or for workers that wait for it; name what else it started."""
+    """Raise if this process waits for itself, or for workers that wait for it; name other programs that it started."""
     own = patience.own_holders(view)
     if any(one.kind == SELF for one in own):
         raise deadlock(view)
     waiting = [one for one in own if one.waits]
     if not waiting:
         patience.suspected = None
-        if own and not patience.told:
-            patience.told = True
+        if own and not patience.named:
+            patience.named = True
             patience.progress.say(describe(own))
         return
     if patience.suspected is None:
@@ -185,7 +185,7 @@ def holders(view: View) -> tuple[User, ...]:
 
 
 def standing(view: View) -> str:
-    """Describe what remains true after the user stopped waiting."""
+    """Describe the state after the user stopped waiting."""
     now = view.status
     if now.phase is Phase.RELEASING:
         return "Stopped waiting: the GPU is given back as soon as it is closed."
@@ -196,7 +196,7 @@ def standing(view: View) -> str:
 
 
 def _newer(view: View, patience: Patience) -> Steps:
-    """Wait for the next view, within what is left of the time; raises when that is over."""
+    """Wait for the next view within the time left; raises when that is over."""
     patience.progress.show(view)
     left = patience.left
     if left == 0.0:
@@ -210,7 +210,7 @@ def _newer(view: View, patience: Patience) -> Steps:
         try:
             return (yield get_status(view, poll if left is None else min(left, poll)))
         except ServerUnreachable:
-            # The connection may be lost for a moment; a server that was started anew tells so itself: it knows no wish.
+            # The connection may be lost for a moment. A restarted server is known by its instance.
             lost_at = time.monotonic() if lost_at is None else lost_at
             if time.monotonic() - lost_at > _RETRY or patience.left == 0.0:
                 raise
@@ -223,7 +223,7 @@ def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
     view = first = yield put_lease(key, milli, owner)
     try:
         while view.status.attached < milli:
-            if view.instance != first.instance:  # a server that started anew knows no leases
+            if view.instance != first.instance:  # a restarted server knows no leases
                 view = first = yield put_lease(key, milli, owner)
                 continue
             if view.status.requested < milli:

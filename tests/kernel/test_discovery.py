@@ -341,10 +341,10 @@ PLACE = outside.RunningServer("http://127.0.0.1:1/", "/home/ann", container=Fals
 
 def test_program_in_a_guarded_pod_gets_no_warning() -> None:
     """The pod's device rules hold for its whole container."""
-    said = outside.told([PLACE._replace(container=True)])
+    said = outside.message([PLACE._replace(container=True)])
     assert "Nothing guards" not in said
     assert "CUDA_VISIBLE_DEVICES is not set" in said
-    assert "Nothing guards" in outside.told([PLACE, PLACE._replace(container=True)])
+    assert "Nothing guards" in outside.message([PLACE, PLACE._replace(container=True)])
 
 
 def test_server_file_marks_a_container(env: dict[str, str], tmp_path: Path) -> None:
@@ -358,14 +358,20 @@ def test_server_file_marks_a_container(env: dict[str, str], tmp_path: Path) -> N
 @pytest.mark.parametrize(("count", "text"), [(5, "5 run here"), (7, "; and 2 more.")])
 def test_at_most_five_servers_are_listed(count: int, text: str) -> None:
     """The error stays short."""
-    said = outside.told([PLACE] * count)
+    said = outside.message([PLACE] * count)
     assert text in said
     assert said.count("http:") == 5
 
 
 def test_every_error_says_how_to_connect() -> None:
     """The messages for none, one and several servers do, and so does the note of `status`."""
-    for said in (outside.none(""), outside.none("ann"), outside.GONE, outside.told([PLACE]), outside.told([PLACE] * 2)):
+    for said in (
+        outside.none(""),
+        outside.none("ann"),
+        outside.GONE,
+        outside.message([PLACE]),
+        outside.message([PLACE] * 2),
+    ):
         assert "gpu.connect(" in said
         assert "JUPYTER_GPU_URL" in said
         assert said.endswith((".", "sudo."))

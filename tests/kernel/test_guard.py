@@ -151,12 +151,12 @@ def test_started_process_cannot_see_new_gpus(guard: CudaGuard, file: AttachedWri
     """Once CUDA has looked, a new GPU is hidden from this process: the user is told once, and its children get it."""
     file(real(1000, version=2))
     assert guard.starts(look)() == 7
-    assert guard.news() == ""
+    assert guard.new_notice() == ""
     file(real(2000, version=3))
-    news = guard.news()
-    assert "cannot use GPU 1" in news
-    assert "restart this kernel; or use it from worker processes" in news
-    assert guard.news() == ""
+    notice = guard.new_notice()
+    assert "cannot use GPU 1" in notice
+    assert "restart this kernel; or use it from worker processes" in notice
+    assert guard.new_notice() == ""
     assert env[VISIBLE] == uuids(0, 1)
     assert not guard.blocked
 

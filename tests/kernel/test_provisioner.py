@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_gpu.common.attached import Hint
 from jupyter_gpu.server import provisioner
-from jupyter_gpu.server.provisioner import has_us, started
+from jupyter_gpu.server.provisioner import has_jupyter_gpu, wait_until_started
 from jupyter_gpu.server.rules.launching import read
 
 from .conftest import StartKernel
@@ -61,7 +61,7 @@ def test_argument_needs_jupyter_gpu_in_the_interpreter(tmp_path: Path) -> None:
     def has(python: str, env: dict[str, str]) -> bool:
         launch = read([python, "-m", "ipykernel_launcher"])
         assert launch
-        return asyncio.run(has_us(launch, env))
+        return asyncio.run(has_jupyter_gpu(launch, env))
 
     assert not has(str(other), {"PATH": "", "PYTHONHOME": "", "PYTHONPATH": str(tmp_path)})
     assert has(str(other), with_us)
@@ -79,7 +79,7 @@ def test_unanswered_question_counts_as_no(tmp_path: Path, monkeypatch: pytest.Mo
     launch = read([str(script), "run", "python", "-m", "ipykernel_launcher"])
     assert launch
     env = {"PATH": os.environ["PATH"]}
-    assert [asyncio.run(has_us(launch, env)) for _ in range(2)] == [False, False]
+    assert [asyncio.run(has_jupyter_gpu(launch, env)) for _ in range(2)] == [False, False]
     assert marks.read_text() == "\n"
 
 
@@ -191,10 +191,10 @@ def test_kernel_waits_for_the_server_to_start() -> None:
 
         starting = asyncio.create_task(take_up())
         server = SimpleNamespace(web_app=SimpleNamespace(settings={"jupyter_gpu_starting": starting}))
-        await started(server)
+        await wait_until_started(server)
         order.append("kernel")
-        await started(server)
-        await started(None)
+        await wait_until_started(server)
+        await wait_until_started(None)
         assert isinstance(starting.exception(), RuntimeError)
         return order
 

@@ -347,10 +347,10 @@ def test_gpu_in_a_cell_is_a_widget(kernel: Kernel, server: Server) -> None:
         (data,) = kernel.results
         assert data["text/plain"] == "GPU: 0 of 4 GPUs attached"
         assert "application/vnd.jupyter.widget-view+json" in data
-    state = kernel.run("print(gpu._widget.get_state())")
+    state = kernel.run("print(gpu.widget().get_state())")
     assert server.token not in state
     assert "127.0.0.1" not in state
-    assert kernel.run("import ipywidgets; print(len(ipywidgets.VBox([gpu._widget]).children))") == "1"
+    assert kernel.run("import ipywidgets; print(len(ipywidgets.VBox([gpu.widget()]).children))") == "1"
 
 
 def test_status_in_a_cell_is_a_table(calm: Kernel) -> None:

@@ -1,7 +1,7 @@
 """The places where GPU libraries first look for GPUs, and the guard at each of them.
 
-No library is imported by this: a patch is applied when the user's own import of it has ended. Each names functions
-that the library looks up by name at run time, so that replacing them is enough:
+No library is imported here: a patch is applied after the user's own import. Each patch replaces functions that the
+library looks up by name at run time, so that replacing them is enough:
 
 | library    | starts CUDA                            | asks only                            | remembers a failure |
 |------------|----------------------------------------|--------------------------------------|---------------------|
@@ -12,7 +12,7 @@ that the library looks up by name at run time, so that replacing them is enough:
 | TensorFlow | ``Context._initialize_physical_devices`` | ``list_physical_devices("GPU")``   | stays on the CPU    |
 
 JAX and TensorFlow look for GPUs even for work on the CPU. Builds of them without CUDA are left alone, and so is JAX
-with ``JAX_PLATFORMS=cpu``. With ``CUDA_VISIBLE_DEVICES`` set by the user everything is left alone.
+with ``JAX_PLATFORMS=cpu``. If the user has set ``CUDA_VISIBLE_DEVICES``, everything is left alone.
 """
 # ruff: noqa: SLF001 - no library has a public place for this
 
@@ -61,7 +61,7 @@ def cupy(module: Any, guard: CudaGuard) -> None:
                 _replace(space, name, guard.starts)
     runtime = _find(module, "cuda.runtime")
     if runtime is not None:
-        # Over the guard that raises: to ask is no mistake.
+        # Replaces the guard that raises: asking is no mistake.
         _replace(runtime, "getDeviceCount", lambda function: guard.answers(function, int))
     for space in (module, _find(module, "cuda")):
         if space is not None:
@@ -154,7 +154,7 @@ def _apply(name: str, patch: Patch, module: ModuleType, guard: CudaGuard) -> Non
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """A finder of what the other finders find, which puts a patch behind it."""
+    """A finder that adds a patch to modules found by other finders."""
 
     def __init__(self, guard: CudaGuard) -> None:
         self._guard = guard
@@ -178,7 +178,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """A loader that does as the real one, then steps out of the way and patches."""
+    """A loader that loads as the real one does, then applies the patch."""
 
     def __init__(self, real: Any, guard: CudaGuard) -> None:
         self._real = real
@@ -190,7 +190,7 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module as the real loader does; that is in its place again before the module's own code runs."""
+        """Run the module as the real loader does, which is restored before the module's own code runs."""
         module.__loader__ = self._real
         if module.__spec__ is not None:
             module.__spec__.loader = self._real

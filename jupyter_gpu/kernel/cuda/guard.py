@@ -2,9 +2,9 @@
 
 CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
 attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
-`frameworks`); and a kernel that looked too early to see a new GPU is told so.
+`frameworks`); and a kernel that looked too early to see a new GPU gets a notice.
 
-Nothing of this happens on simulated GPUs, or where somebody else has set ``CUDA_VISIBLE_DEVICES``.
+None of this happens on simulated GPUs, or if the user has set ``CUDA_VISIBLE_DEVICES``.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class CudaGuard:
         self._environ = environ
         self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
-        """Variables that the process was started with; what starts more of them still has these."""
+        """Variables that the process was started with."""
         self._hint: Hint | None = None
         self._started_with: tuple[str, ...] | None = None
         self._too_early = False
-        self._told = ""
+        self._notified = ""
         self._changed = False
 
     @property
@@ -58,13 +58,13 @@ class CudaGuard:
         return self._started_with is None and hint is not None and not (hint.simulated or hint.gpus) and self._is_ours()
 
     def refresh(self) -> None:
-        """Follow the file; cheap where nothing changed."""
+        """Read the file; cheap if nothing changed."""
         hint = self._reader.read()
         if hint is not None:
             self.see(hint)
 
     def see(self, hint: Hint) -> None:
-        """Follow ``hint`` if it is news."""
+        """Follow ``hint`` if it is newer."""
         if not hint.newer_than(self._hint):
             return
         self._hint = hint
@@ -77,7 +77,7 @@ class CudaGuard:
             self._environ[VISIBLE] = self._environ[OURS] = ",".join(names)
 
     def check(self) -> None:
-        """Raise `NoGpuAttached` where CUDA must not start now."""
+        """Raise `NoGpuAttached` if CUDA must not start now."""
         if self.blocked:
             from .errors import NoGpuAttached
 
@@ -114,7 +114,7 @@ class CudaGuard:
         return _dressed(guarded, function)
 
     def answers(self, function: Callable[P, R], nothing: Callable[[], R]) -> Callable[P, R]:
-        """Return ``function``, which counts the GPUs, guarded: ``nothing()`` where CUDA must not start now."""
+        """Return ``function``, which counts the GPUs, guarded: ``nothing()`` if CUDA must not start now."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             return nothing() if self.blocked else function(*args, **kwargs)
@@ -122,7 +122,7 @@ class CudaGuard:
         return _dressed(guarded, function)
 
     def notice(self, links: Iterable[str] | None = None) -> str:
-        """Return the notice for the user of this process, or ""; ``links``: files it has open (default: look)."""
+        """Return the notice for the user of this process, or ""; ``links``: files it has open (default: read)."""
         hint = self._hint
         if hint is None or hint.simulated or not hint.gpus or not self._is_ours():
             return ""
@@ -138,16 +138,16 @@ class CudaGuard:
             return self._lost(hidden) if hidden else ""
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
-    def news(self) -> str:
-        """Return the notice if it is news, else ""."""
+    def new_notice(self) -> str:
+        """Return the notice if it has changed, else ""."""
         self.refresh()
         if not self._changed:
             return ""
         self._changed = False
         text = self.notice()
-        if text == self._told:
+        if text == self._notified:
             return ""
-        self._told = text
+        self._notified = text
         return text
 
     def _lost(self, gpus: Iterable[attached.AttachedGpu]) -> str:

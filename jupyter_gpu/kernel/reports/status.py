@@ -39,12 +39,12 @@ class GpuStatus:
 
     @property
     def sentence(self) -> str:
-        """One line that says in plain words what is so now."""
+        """The current state as one line of plain words."""
         return sentence(self.view)
 
     @property
     def phase(self) -> Phase:
-        """One word for it."""
+        """The state in one word."""
         return self.view.status.phase
 
     @property

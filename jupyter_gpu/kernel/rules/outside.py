@@ -37,7 +37,7 @@ def none(sudo_user: str) -> str:
     return f"{NONE} It runs by sudo: servers of {sudo_user!r} are found without sudo." if sudo_user else NONE
 
 
-def told(servers: Sequence[RunningServer]) -> str:
+def message(servers: Sequence[RunningServer]) -> str:
     """Write the error where ``servers`` run, at least one."""
     names = "; ".join(map(str, servers[:_FEW])) + (f"; and {len(servers) - _FEW} more" if len(servers) > _FEW else "")
     if len(servers) == 1:

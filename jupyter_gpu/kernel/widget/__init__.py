@@ -1,4 +1,4 @@
-"""The slider that `gpu` shows in a cell: what the kernel does for it. The page's part is `labextension/src/widget`."""
+"""The slider that `gpu` shows in a cell: its part in the kernel. The page's part is `labextension/src/widget`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The attention to pages that hear of the server through the kernel.
+"""Attention to pages that reach the server through the kernel.
 
-Only while a page has it, the kernel sends updates again and again: each message counts as activity of the kernel,
-and a kernel that is not used must be ended where idle ones are.
+The kernel sends repeated updates only while a page needs them: each message counts as activity of the kernel, and an
+unused kernel must be culled where idle kernels are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 _LEASE = 40.0
-"""Seconds for which a page's word holds; a page that is looked at says it again before."""
+"""Seconds for which a page's message holds; a visible page repeats it before."""
 
 
 class Attention:
-    """Attention from a display or a page's word on, and while a cell runs: until its end the kernel hears no page."""
+    """Attention after a display or a page's message, and while a cell runs, when the kernel reads no messages."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,28 +26,28 @@ class Attention:
 
     @property
     def held(self) -> bool:
-        """Whether a page is looked at, as far as one can know."""
+        """Whether a page is looked at, as far as is known."""
         return self._kept or self._clock() < self._until
 
     def look(self) -> None:
-        """Note that a page says so, or will soon."""
+        """Note that a page is visible, or will be soon."""
         self._until = self._clock() + _LEASE
         self._kept = self._running
 
     def cell_begins(self, *_: object) -> None:
-        """Note that no page is heard from now on."""
+        """Note that messages are not read from now on."""
         self._running = True
         self._kept = self.held
 
     def cell_ends(self, *_: object) -> None:
-        """Note that pages are heard again; give them time to say something."""
+        """Note that messages are read again; give pages time to send one."""
         self._running = False
         if self._kept:
             self._kept = False
             self._until = self._clock() + _LEASE
 
     def watch(self) -> None:
-        """Hear of cells, in a kernel. It is called from one."""
+        """Follow the cells of a kernel; call it from a cell."""
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
         if shell is not None:
@@ -57,7 +57,7 @@ class Attention:
             self._events.register("post_run_cell", self.cell_ends)
 
     def stop(self) -> None:
-        """Hear of cells no more."""
+        """Stop following the cells."""
         events, self._events = self._events, None
         if events is not None:
             events.unregister("pre_run_cell", self.cell_begins)

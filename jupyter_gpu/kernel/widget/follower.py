@@ -14,7 +14,7 @@ from jupyter_gpu.model.view import Sample, View
 _POLL = 25.0
 """Seconds that one question waits at the server."""
 _BEAT = 2.5
-"""The same while a page hears of the server through the kernel: it is told again after so long, so silence tells."""
+"""The same while a page is served through the kernel: states come this often, so silence means a dead kernel."""
 _PATIENCE = 5.0
 """Seconds that a server may take beyond them."""
 _FIRST, _LONGEST = 0.5, 10.0
@@ -25,8 +25,8 @@ class Listener(Protocol):
     """The listener that a follower calls, from its thread."""
 
     @property
-    def looked_at(self) -> bool:
-        """Whether to tell it again and again, and how time shares are used."""
+    def watched(self) -> bool:
+        """Whether to repeat states, and show how time shares are used."""
 
     def show(self, view: View) -> None:
         """Show the view now, new or not."""
@@ -35,11 +35,11 @@ class Listener(Protocol):
         """Show how time shares are used."""
 
     def lost(self, error: GpuError) -> None:
-        """Hear that there is no server, or that it does not answer; it is tried again."""
+        """Report that there is no server, or that it does not answer; the follower keeps trying."""
 
 
 class WidgetFollower(threading.Thread):
-    """A follower that runs until stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
+    """A follower that runs until stopped. ``client`` is called each time: `gpu.connect` may choose another server."""
 
     def __init__(self, client: Callable[[], Client], listener: Listener) -> None:
         super().__init__(name="jupyter-gpu-widget", daemon=True)
@@ -50,26 +50,26 @@ class WidgetFollower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Wake up, as a page begins to show it: do not wait for something new first."""
+        """Ask at once, as a page begins to show the slider."""
         if not self._quick:
             self._woken.set()
             self._abort()
 
     def stop(self) -> None:
-        """End, and the question under way with it."""
+        """End the thread, and its current question."""
         self._ended.set()
         self._woken.set()
         self._abort()
 
     def run(self) -> None:
-        """Ask, tell, and ask again."""
+        """Ask and report until stopped."""
         view: View | None = None
         pause = _FIRST
         while not self._ended.is_set():
             try:
                 view = self._ask(view)
                 self._listener.show(view)
-                self._tell_shares(view)
+                self._show_shares(view)
                 pause = _FIRST
             except GpuError as error:
                 if self._woken.is_set():
@@ -83,7 +83,7 @@ class WidgetFollower(threading.Thread):
                 pause = min(2 * pause, _LONGEST)
 
     def _ask(self, after: View | None) -> View:
-        self._quick = self._listener.looked_at
+        self._quick = self._listener.watched
         wait = _BEAT if self._quick else _POLL
         exchange = self._client().exchange(get_status(after, wait, _PATIENCE))
         self._exchange = exchange
@@ -92,8 +92,8 @@ class WidgetFollower(threading.Thread):
         finally:
             self._exchange = None
 
-    def _tell_shares(self, view: View) -> None:
-        if self._listener.looked_at and any(item.milli < MILLI_PER_GPU for item in view.gpus):
+    def _show_shares(self, view: View) -> None:
+        if self._listener.watched and any(item.milli < MILLI_PER_GPU for item in view.gpus):
             call = Call("GET", "sample", patience=_PATIENCE)
             self._listener.show_sample(self._client().exchange(call).ask(Sample.from_json))
 

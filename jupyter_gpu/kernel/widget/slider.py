@@ -1,8 +1,8 @@
 """The kernel's side of the slider in a cell.
 
-The page talks to the server itself where it can, and through the kernel where it cannot (`messages`). Traits hold
-amounts, and the number by which a page knows that it reached this very server: notebooks are saved with them. Names of
-notebooks and processes, addresses and sentences travel in messages only.
+The page talks to the server directly if it can, otherwise through the kernel (`messages`). Traits contain amounts, and
+the instance by which a page knows that it reached this very server: notebooks are saved with them. Names of notebooks
+and processes, addresses and sentences travel in messages only.
 """
 
 from __future__ import annotations
@@ -50,25 +50,27 @@ class GpuWidget(anywidget.AnyWidget):
     _esm = Path(__file__).with_name("page.js")
     _css = Path(__file__).with_name("page.css")
 
-    value = traitlets.Float(0.0, help="GPUs asked for. Set it to ask; it follows who else asks.").tag(sync=True)
+    value = traitlets.Float(
+        0.0, help="GPUs asked for. Set it to ask for more or fewer; it follows other requests."
+    ).tag(sync=True)
     attached = traitlets.Float(0.0, read_only=True, help="GPUs that can be used now.").tag(sync=True)
     limit = traitlets.Float(0.0, read_only=True, help="The most that may be asked for.").tag(sync=True)
-    phase = traitlets.Unicode("", read_only=True, help="One word for what is so; empty while there is no server.")
+    phase = traitlets.Unicode("", read_only=True, help="The state in one word; empty while there is no server.")
     sentence = traitlets.Unicode("", read_only=True, help="The line of the panel.")
     error = traitlets.Unicode("", read_only=True, help="Why `value` was not accepted, or why there is no server.")
 
-    _instance = traitlets.Unicode("", read_only=True, help="Of the server, as it names itself.").tag(sync=True)
+    _instance = traitlets.Unicode("", read_only=True, help="The instance of the server.").tag(sync=True)
     _words = traitlets.Dict(help="The page's words in the kernel's language.").tag(sync=True)
 
     def __init__(self, client: Callable[[], Client], view: View | None = None, **kwargs: Any) -> None:
         self._client = client
         self._own = threading.local()
-        self._one = threading.Lock()
+        self._newest = threading.Lock()
         self._view: View | None = None
         self._attention = Attention()
         self._wishes = Wishes(self._make)
         super().__init__(_words=catalog(os.environ), **kwargs)
-        self.on_msg(self._heard)
+        self.on_msg(self.receive)
         self._attention.watch()
         if view is not None:
             self.show(view)
@@ -76,30 +78,30 @@ class GpuWidget(anywidget.AnyWidget):
         self._follower.start()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Show the slider, and a line of text for where there are no widgets."""
+        """Show the slider, with a line of text for front ends without widgets."""
         self._attention.look()
         self._follower.wake()
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
         return {**data, "text/plain": saved_line(self._view)}, metadata
 
     def close(self) -> None:
-        """Take it out of all pages, and follow the server no more."""
+        """Remove it from all pages, and stop following the server."""
         self._attention.stop()
         self._follower.stop()
         super().close()
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
-        """Take what a page sets; the rest is the server's to say."""
+        """Accept traits that a page may set; the server sets the others."""
         super().set_state({name: value for name, value in sync_data.items() if name in _FROM_PAGES})
 
     @property
-    def looked_at(self) -> bool:
+    def watched(self) -> bool:
         """See `Listener`."""
         return self._attention.held
 
     def show(self, view: View) -> None:
         """Bring traits and pages up to date."""
-        with self._one:
+        with self._newest:
             now = self._view
             if now is not None and now.instance == view.instance and view.version < now.version:
                 return
@@ -113,7 +115,7 @@ class GpuWidget(anywidget.AnyWidget):
             sentence=sentence(view),
             _instance=view.instance,
         )
-        if self.looked_at:
+        if self.watched:
             self.send(view_message(view))
 
     def show_sample(self, sample: Sample) -> None:
@@ -124,7 +126,7 @@ class GpuWidget(anywidget.AnyWidget):
         """See `Listener`."""
         self._view = None
         self._tell(phase="", sentence="", _instance="", error=str(error))
-        if self.looked_at:
+        if self.watched:
             self.send(lost_message(str(error)))
 
     @traitlets.validate("value")
@@ -139,7 +141,8 @@ class GpuWidget(anywidget.AnyWidget):
         if not getattr(self._own, "telling", False):
             self._wishes.ask(parse_milli(change["new"]), self._answered)
 
-    def _heard(self, _: object, content: Any, __: object) -> None:
+    def receive(self, _: object, content: Any, __: object) -> None:
+        """Handle a message of a page."""
         message = read_message(content)
         if isinstance(message, LookMessage):
             self._attention.look()
@@ -167,14 +170,14 @@ class GpuWidget(anywidget.AnyWidget):
         return ""
 
     def _answered(self, error: str) -> None:
-        """Show what is asked for now, which is what was asked for before if this was refused."""
+        """Show the current request, which is the previous one if this was refused."""
         view = self._view
         if view is not None and not self._wishes.pending:
             self._tell(value=gpus(view.status.requested))
         self._tell(error=error)
 
     def _tell(self, **values: Any) -> None:
-        """Set traits of ours; this asks for nothing."""
+        """Set traits without asking for GPUs."""
         self._own.telling = True
         try:
             for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Wishes that are made in a thread: one at a time, and the newest replaces what still waits."""
+"""Wishes that a thread sends: one at a time, and the newest replaces one that still waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Done = Callable[[str], None]
 
 
 class Wishes:
-    """``make`` asks the server and returns what it refused, in words; it runs in a thread."""
+    """The wishes of one slider. ``make`` asks the server, in a thread, and returns a refusal in words."""
 
     def __init__(self, make: Callable[[int], str]) -> None:
         self._make = make
@@ -20,11 +20,11 @@ class Wishes:
 
     @property
     def pending(self) -> bool:
-        """Whether one is on its way: what the server says meanwhile may be older."""
+        """Whether one is under way: states of the server may be older meanwhile."""
         return self._running
 
     def ask(self, milli: int, done: Done) -> None:
-        """Make this wish as soon as the one before it is answered; returns at once."""
+        """Send this wish as soon as the one before is answered; return at once."""
         with self._lock:
             replaced, self._next = self._next, (milli, done)
             start = not self._running

@@ -1,7 +1,7 @@
 """The page's words in the language of the kernel, for pages that have no translation of their own.
 
-In JupyterLab and Notebook the page's own language is used. Elsewhere that of the kernel's locale, from the same
-language packs, if one is installed beside it.
+JupyterLab and Notebook use the page's own language. Other front ends use that of the kernel's locale, from the same
+language packs, if one is installed in the kernel's environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 1000
 
 
 def language(environ: Mapping[str, str]) -> str:
-    """Return the language, such as ``de_DE``; empty for English and where none is set."""
+    """Return the language, such as ``de_DE``; empty for English and if none is set."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if value := environ.get(name):
             found = re.match(r"[a-z]{2,3}(_[A-Z]{2})?", value)
@@ -27,7 +27,7 @@ def language(environ: Mapping[str, str]) -> str:
 
 
 def catalog(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the translations by the English words; empty where there are none."""
+    """Return the translations by the English words; empty if there are none."""
     wanted = language(environ)
     packs = {entry.name: entry.value for entry in entry_points(group=_GROUP)} if wanted else {}
     for name in (wanted, *(name for name in sorted(packs) if name.partition("_")[0] == wanted.partition("_")[0])):
@@ -41,7 +41,7 @@ def catalog(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_catalog(body: object) -> dict[str, str]:
-    """Read a file of a language pack, which is from outside."""
+    """Read a file of a language pack, which is not trusted."""
     if not isinstance(body, Mapping):
         return {}
     found = {}

@@ -173,7 +173,7 @@ def test_other_traits_are_read_only(make: Any) -> None:
         with pytest.raises(traitlets.TraitError):
             setattr(widget, name, 3)
     widget.set_state({"attached": 3, "_instance": "other", "sentence": "all fine"})
-    assert (widget.attached, widget._instance, widget.sentence) == (1, "one", "1 of 4 GPUs attached")
+    assert (widget.attached, widget.get_state()["_instance"], widget.sentence) == (1, "one", "1 of 4 GPUs attached")
 
 
 def test_link_goes_both_ways(make: Any) -> None:
@@ -209,14 +209,14 @@ def test_page_works_through_the_kernel(make: Any, monkeypatch: pytest.MonkeyPatc
     sent = messages(widget, monkeypatch)
     time.sleep(0.2)
     assert sent == [], "nobody looks"
-    widget._heard(widget, {"type": "look"}, [])
+    widget.receive(widget, {"type": "look"}, [])
     assert sent[0]["type"] == "view"
     await_(lambda: len(sent) > 3)
-    widget._heard(widget, {"type": "wish", "id": "a", "milli": 2000}, [])
+    widget.receive(widget, {"type": "wish", "id": "a", "milli": 2000}, [])
     answer = await_(lambda: [one for one in sent if one["type"] == "answer"])
     assert answer == [{"type": "answer", "id": "a", "error": ""}]
     assert any(one["type"] == "view" and one["view"]["amounts"]["attached"] == 2000 for one in sent)
-    widget._heard(widget, {"type": "wish", "id": "b", "milli": 9000}, [])
+    widget.receive(widget, {"type": "wish", "id": "b", "milli": 9000}, [])
     refused = await_(lambda: [one for one in sent if one.get("id") == "b"])
     assert refused[0]["error"].startswith("Your server's limit is 4 GPUs")
     server.now = ServerUnreachable("It does not answer.")
@@ -230,7 +230,7 @@ def test_page_gets_time_shares_through_the_kernel(make: Any, monkeypatch: pytest
     widget = make(server)
     await_(lambda: widget.attached == 1)
     sent = messages(widget, monkeypatch)
-    widget._heard(widget, {"type": "look"}, [])
+    widget.receive(widget, {"type": "look"}, [])
     await_(lambda: len(sent) > 3)
     assert {one["type"] for one in sent} == {"view"}
     server.now = view(500, version=2)
@@ -257,9 +257,10 @@ def test_saved_state_has_no_names(make: Any) -> None:
 
 def test_closed_slider_stops_following(make: Any) -> None:
     """It no longer asks the server."""
+    others = set(threading.enumerate())
     widget = make(Server(view()))
     await_(lambda: widget.limit == 4)
-    follower = widget._follower
+    (follower,) = (one for one in set(threading.enumerate()) - others if one.name == "jupyter-gpu-widget")
     widget.close()
     follower.join(5)
     assert not follower.is_alive()

@@ -1,4 +1,4 @@
-"""The messages between page and kernel about a slider, with which no notebook is saved. Pure."""
+"""Messages between page and kernel about a slider, which are not saved with the notebook. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import Sample, View
 
 _ID = 64
-"""Characters of a wish's name at most."""
+"""The most characters of a wish's name."""
 _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 
 @dataclass(frozen=True, slots=True)
 class LookMessage:
-    """The message that a page is visible that does not reach the server itself."""
+    """The message that a page without its own connection to the server is visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class WishMessage:
-    """The message that the slider was moved on such a page."""
+    """The message that such a page moved the slider."""
 
     name: str
-    """Chosen by the page; the answer carries it, because all pages of a notebook hear it."""
+    """Chosen by the page and repeated in the answer, which all pages of a notebook get."""
     milli: int
 
 
 def read_message(content: Any) -> LookMessage | WishMessage | None:
-    """Read a page's message; None for anything else, for the page is outside."""
+    """Read a page's message, which is not trusted; None for anything else."""
     try:
         body = strict.an_object(content, "message")
         if strict.required(body, "type", strict.one_of("look", "wish")) == "look":
@@ -58,12 +58,12 @@ def lost_message(error: str) -> Mapping[str, Any]:
 
 
 def answer_message(wish: str, error: str) -> Mapping[str, Any]:
-    """Make the message that a wish is recorded, or refused with a sentence."""
+    """Make the message that a wish is recorded, or refused with a reason."""
     return {"type": "answer", "id": wish, "error": error}
 
 
 def saved_line(view: View | None) -> str:
-    """Write the text that stays in a saved notebook: without the names of other notebooks and of processes."""
+    """Return the text that stays in a saved notebook: without names of other notebooks and processes."""
     if view is None:
         return _NO_SERVER
     return f"GPU: {sentence(replace(view, gpus=tuple(item._replace(users=()) for item in view.gpus)))}"
