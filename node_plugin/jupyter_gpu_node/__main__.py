@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.common.settings_file import SettingsError
+from jupyter_gpu.common.status_server import StatusServer
 from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu_node.agent import self_test
@@ -43,7 +44,7 @@ from jupyter_gpu_node.agent.audit import Audit
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 from jupyter_gpu_node.agent.inventory.second_owners import SecondOwners
-from jupyter_gpu_node.agent.metrics import Metrics, Port
+from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.openness import OpenGpus
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
@@ -67,6 +68,7 @@ from jupyter_gpu_node.kubelet.plugin import DevicePlugin, alone
 from jupyter_gpu_node.kubelet.pod_resources import PodResources
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
 from jupyter_gpu_node.kubelet.rules.slots import Reconciled, SlotOwner, Unresolved
+from jupyter_gpu_node.kubelet.service import Service
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import origin
@@ -205,9 +207,14 @@ class Plugin:
         )
         self.open_gpus = OpenGpus(self.agent.managed, self.inventory, settings.open_seconds)
         self.owners = SlotOwners(settings, lambda: self.agent.pods, self.publisher.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.owners, self.gate)
-        self.port = Port(
-            self.metrics, supervision.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics
+        service = Service(settings, lambda: self.inventory.gpus, self.agent, self.owners, self.gate)
+        self.plugin = DevicePlugin(settings, service)
+        self.status = StatusServer(
+            settings.pod_ip,
+            settings.port,
+            alive=supervision.alive,
+            ready=self.not_ready,
+            metrics=self.metrics.text if settings.metrics else None,
         )
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
@@ -256,7 +263,7 @@ class Plugin:
         try:
             await supervision.supervise(
                 {
-                    "port": self.port.run(),
+                    "status": self.status.run(),
                     "agent": self.agent.run(),
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),

@@ -9,8 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
 _GPUS: Final = "jupyter_gpu_scheduler_gpus"
 _ABOUT_GPUS: Final = f"# HELP {_GPUS} GPUs of a node, in GPUs, by state.\n# TYPE {_GPUS} gauge\n"
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

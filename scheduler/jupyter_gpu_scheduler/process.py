@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
+from jupyter_gpu.common.status_server import StatusServer
 from jupyter_gpu.kube import Kube, LeaderLease, ObjectChange, Recorder, Reflector, credentials
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
@@ -24,7 +25,6 @@ from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
-from .health import StatusServer
 from .metrics import SchedulerMetrics
 from .settings import SchedulerSettings
 from .writer import AllocationWriter
@@ -60,7 +60,13 @@ class SchedulerProcess:
             self.cache, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
-        self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
+        self.status = StatusServer(
+            settings.status.address,
+            settings.status.port,
+            alive=self._silent,
+            ready=self._unsynced,
+            metrics=self.metrics.text if settings.status.metrics else None,
+        )
         # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)

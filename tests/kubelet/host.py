@@ -25,6 +25,7 @@ from jupyter_gpu_node.devices.rules import device_program
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, Reconciled
+from jupyter_gpu_node.kubelet.service import Service
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.settings import Settings, load
 
@@ -43,7 +44,7 @@ class Host:
         )
         self.pods = Reflector(kube, paths.pods(), fields=f"spec.nodeName={settings.node}", on_change=lambda _: None)
         self.owners = SlotOwners(settings, lambda: self.pods.objects, self.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.gpus, self, self.owners)
+        self.plugin = DevicePlugin(settings, Service(settings, lambda: self.gpus, self, self.owners))
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
         """Close the pod's group, unless told to refuse."""

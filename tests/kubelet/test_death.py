@@ -21,6 +21,7 @@ from pathlib import Path
 from jupyter_gpu_node import supervision
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
+from jupyter_gpu_node.kubelet.service import Service
 from tests.kubelet.worlds import gpus, pod, settings
 
 supervision.STUCK_SECONDS = 3
@@ -34,7 +35,7 @@ async def main():
     async def nobody(namespace, name):
         return None
     claims = SlotOwners(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, nobody)
-    await supervision.supervise({"plugin": DevicePlugin(chosen, gpus, Guard(), claims).run()})
+    await supervision.supervise({"plugin": DevicePlugin(chosen, Service(chosen, gpus, Guard(), claims)).run()})
 
 asyncio.run(main())
 """

@@ -15,6 +15,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
+from jupyter_gpu_node.kubelet.service import Service
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
 from tests.devices import first_minor
@@ -91,7 +92,8 @@ class World:
         self.owners = SlotOwners(self.settings, lambda: self.pods, self.fetch)
         gate = Gate(self.settings.state, lambda: Path(__file__))  # any file does
         gate.install()
-        self.plugin = DevicePlugin(self.settings, lambda: self.gpus, self.guard, self.owners, gate)
+        service = Service(self.settings, lambda: self.gpus, self.guard, self.owners, gate)
+        self.plugin = DevicePlugin(self.settings, service)
         self.task = asyncio.create_task(self.plugin.run())
 
     async def end(self) -> None:

@@ -1,15 +1,9 @@
 """The metrics of each node's GPUs, as Prometheus reads them."""
 
-import asyncio
-
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tornado.httpclient import AsyncHTTPClient
 
-from jupyter_gpu_scheduler.health import StatusServer
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
-from jupyter_gpu_scheduler.settings import StatusSettings
 from tests.builders import cluster, inventory, pod
 
 
@@ -50,22 +44,3 @@ def test_the_other_figures_are_there() -> None:
     metrics.leading.set(1)
     assert b"jupyter_gpu_scheduler_leading 1.0\n" in metrics.text()
     assert told(metrics) == {}
-
-
-@pytest.mark.parametrize("served", [True, False])
-def test_metrics_are_served_unless_the_settings_say_no(served: bool) -> None:
-    """Then no client gets them, and the probes are answered all the same."""
-
-    async def statuses() -> list[int]:
-        settings = StatusSettings("127.0.0.1", 0, metrics=served)
-        server = StatusServer(settings, SchedulerMetrics(ClusterSnapshot()), alive=str, ready=str)
-        server.start()
-        client = AsyncHTTPClient()
-        try:
-            paths = ("/healthz", "/readyz", "/metrics")
-            urls = (f"http://127.0.0.1:{server.port}{path}" for path in paths)
-            return [(await client.fetch(url, raise_error=False)).code for url in urls]
-        finally:
-            await server.close()
-
-    assert asyncio.run(statuses()) == [200, 200, 200 if served else 404]

@@ -1,18 +1,14 @@
-"""Figures of the node plugin for Prometheus, and the port that serves them beside the probes."""
+"""Metrics of the node plugin for Prometheus."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
-from tornado.httpserver import HTTPServer
-from tornado.web import Application, RequestHandler
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import Gpu, total
@@ -90,6 +86,10 @@ class Metrics(Collector):
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, registry=self.registry)
 
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
     def attached(self, pod: PodRef, attached: Attached) -> None:
         """Record what a pod has from now on."""
         now = time.monotonic()
@@ -127,53 +127,3 @@ class Metrics(Collector):
             healthy.add_metric((gpu.uuid, gpu.model), float(gpu.healthy))
         yield from (attached, draining, seconds, healthy)
         yield from self.shares.collect()
-
-
-@dataclass(slots=True)
-class Port:
-    """The server of ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, if so."""
-
-    metrics: Metrics
-    alive: Callable[[], str]
-    ready: Callable[[], str]
-    address: str
-    port: int
-    figures: bool = True
-    """Whether ``/metrics`` is served; the probes always are."""
-    bound: int = 0
-    """The port that it listens on, once it does."""
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
-        figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
-        server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))
-        server.listen(self.port, self.address)
-        self.bound = next(iter(server._sockets.values())).getsockname()[1]  # noqa: SLF001 - tornado has no other way
-        self.started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.stop()
-            await server.close_all_connections()
-
-
-class _Probe(RequestHandler):
-    def initialize(self, wrong: Callable[[], str]) -> None:
-        self._wrong = wrong
-
-    def get(self) -> None:
-        problem = self._wrong()
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.set_status(503 if problem else 200)
-        self.finish(problem or "ok")
-
-
-class _Figures(RequestHandler):
-    def initialize(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def get(self) -> None:
-        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
-        self.finish(generate_latest(self._registry))

@@ -13,25 +13,20 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
-from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
 from jupyter_gpu_node.processes.folder_watch import FolderWatch
 from jupyter_gpu_node.settings import Settings
 
-from .gate_mount import Gate
 from .pod_resources import OPTIONS
 from .registration import NotRegistered, register
 from .service import NAME as SERVICE
-from .service import PodGuard, Service
-from .slot_owners import SlotOwners
-
-__all__ = ["DevicePlugin", "PodGuard"]
+from .service import Service
 
 SETTLE_SECONDS = 0.5
 """Between the end of our last socket and the next registration: the kubelet sees the end of a stream a little later."""
@@ -49,16 +44,9 @@ _log = logging.getLogger(__name__)
 class DevicePlugin:
     """The device plugin: serves the kubelet until cancelled; registers anew whenever the kubelet comes back."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        gpus: Callable[[], tuple[Gpu, ...]],
-        guard: PodGuard,
-        owners: SlotOwners,
-        gate: Gate | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, service: Service) -> None:
         self._settings = settings
-        self._service = Service(settings, gpus, guard, owners, gate)
+        self._service = service
         self._why = "It has not started yet."
 
     async def run(self) -> None:
