@@ -1,60 +1,12 @@
-"""The GPUs that serve a wish: fitting, islands, and the least change."""
+"""The GPUs that serve a wish: islands, and the least change."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose, fits, groups
-from tests.builders import GIB, gpu, inventory, uuid, wish
-
-
-@pytest.mark.parametrize(
-    ("wished", "fit"),
-    [
-        ("NVIDIA A100-SXM4-80GB", True),
-        ("nvidia a100 sxm4 80gb", True),
-        ("a100", True),
-        ("A100-SXM4", True),
-        ("A10", False),
-        ("SXM4 A100", False),
-        ("NVIDIA SXM4", False),
-        ("A100 40GB", False),
-        ("-", False),
-    ],
-)
-def test_a_model_fits_by_its_words(wished: str, fit: bool) -> None:
-    """Whole words in their order, in any case: A10 is not A100."""
-    assert fits(gpu(0, model="NVIDIA A100-SXM4-80GB"), wish(1, model=(wished,)), 1000) is fit
-
-
-@pytest.mark.parametrize(
-    ("milli", "memory", "fit"),
-    [(1000, 80, True), (1000, 81, False), (500, 40, True), (500, 41, False), (999, 80, False), (1, 0, True)],
-)
-def test_memory_is_shared_as_the_gpu_is(milli: int, memory: int, fit: bool) -> None:
-    """Half of an 80 GiB GPU has 40 GiB; a whole one has all."""
-    assert fits(gpu(0), wish(1, memory=memory * GIB or None), milli) is fit
-
-
-@pytest.mark.parametrize(
-    ("amount", "fields", "expected"),
-    [
-        (1, {}, [[0, 1, 2, 3, 4, 5]]),
-        (2, {"topology": "island"}, [[0, 1, 2], [3, 4, 5]]),
-        (2, {"topology": "switch"}, [[0, 1], [2, 3], [4, 5]]),
-        (3, {"topology": "switch"}, []),
-        (2, {"topology": "island", "model": ("H100",)}, []),
-        (2, {"model": ("H100",)}, [[1, 4]]),
-        (1.5, {"memory": 50 * GIB}, []),
-    ],
-)
-def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], expected: list[list[int]]) -> None:
-    """Each group could serve the whole wish if all of it were free."""
-    six = inventory(6, island=3, switch=2, models=["A100", "H100", "A100"])
-    assert [[gpu.index for gpu in group] for group in groups(six, wish(amount, **fields))] == expected
+from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose
+from tests.builders import GIB, inventory, uuid, wish
 
 
 def spots(gpus: tuple[Gpu, ...], free: dict[int, int], held: dict[int, int] | None = None) -> list[Spot]:

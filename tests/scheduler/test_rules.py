@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish, record
+from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, total
-from jupyter_gpu_scheduler.rules.placement.feasible import refuse
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, NODE, apply, inventory

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import fits, islands
 from jupyter_gpu.model.gpu import total
-from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose, fits, islands
+from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts
 from tests.builders import GIB, NODE, apply, gpu, inventory, pod, uuid, wish

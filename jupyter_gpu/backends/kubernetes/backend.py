@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
-from jupyter_gpu.backends.kubernetes.rules.precheck import refuse
-from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, compose, read
+from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, candidates, compose, read
+from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.kube import Credentials, Kube, in_cluster
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
+from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
@@ -83,9 +84,7 @@ class KubernetesBackend:
         self._path = socket
         self._patience = patience
         self._state = KnownState(instance=secrets.token_hex(8))
-        self._view = compose(0, self._state, self._settings)
-        self._listeners: dict[int, Listener] = {}
-        self._subscriptions = 0
+        self._feed = ViewFeed(compose(0, self._state, self._settings))
         self._moved = asyncio.Event()  # replaced each time the view changes
         self._known = asyncio.Event()  # set when the pod was seen
         self._trouble = Trouble(lambda why: self._see(cluster_trouble=why))
@@ -126,14 +125,11 @@ class KubernetesBackend:
 
     def view(self) -> View:
         """Return the latest view; never blocks."""
-        return self._view
+        return self._feed.latest
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear of each new view; the returned function ends it."""
-        self._subscriptions += 1
-        key = self._subscriptions
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
+        return self._feed.subscribe(listener)
 
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish; the view when cluster and node have answered. See `Backend`."""
@@ -147,7 +143,7 @@ class KubernetesBackend:
                 lambda now: self._with_priority(wish, now), generation, anew=taken
             )  # the same again gets back what was taken away
         await self._until_answered(recorded.generation)
-        return self._view
+        return self._feed.latest
 
     async def sample(self) -> Sample:
         """Sample the load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
@@ -161,7 +157,7 @@ class KubernetesBackend:
         self._state = replace(self._state, holders=use.holders)
         self._publish()
         nothing = GpuLoad(None, None)
-        loads = {card.gpu.uuid: use.loads.get(card.gpu.uuid, nothing) for card in self._view.gpus}
+        loads = {card.gpu.uuid: use.loads.get(card.gpu.uuid, nothing) for card in self._feed.latest.gpus}
         now = time.time()  # to show in charts; no decision sees it
         shares = await asyncio.to_thread(
             share_files.read, self._socket().parent / "shares", self._fractions(), int(now * 1000)
@@ -178,7 +174,7 @@ class KubernetesBackend:
             found = await self._node.details()
         except Unreachable:
             found = {}
-        mine = {card.gpu.uuid for card in self._view.gpus}
+        mine = {card.gpu.uuid for card in self._feed.latest.gpus}
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
     async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - a pod never sees the other pods
@@ -268,7 +264,7 @@ class KubernetesBackend:
         if generation is not None and generation != current:
             return StaleGeneration(current=current)
         node = self._node.node if self._node else None
-        return refuse(wish, limit=self._settings.limit, gpus=node.gpus if node else None)
+        return refuse(wish, limit=self._settings.limit, gpus=candidates(wish, node))
 
     async def _until_answered(self, generation: int) -> None:
         end = asyncio.get_running_loop().time() + self._patience
@@ -318,16 +314,11 @@ class KubernetesBackend:
         self._see(node=self._node.node, node_trouble=self._node.trouble)
 
     def _publish(self) -> None:
-        view = compose(self._view.version, self._state, self._settings)
-        if view == self._view:
+        view = compose(self._feed.latest.version, self._state, self._settings)
+        if view == self._feed.latest:
             return
-        self._view = replace(view, version=view.version + 1)
         self._wake()
-        for listener in tuple(self._listeners.values()):
-            try:
-                listener(self._view)
-            except Exception:
-                _log.exception("A listener for GPU changes failed.")
+        self._feed.publish(replace(view, version=view.version + 1))
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyter_gpu.backends.base import Listener
+from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
@@ -74,9 +75,7 @@ class LocalBackend:
                 pid=pid,
             )
         )
-        self._view = self._pod.view
-        self._listeners: dict[int, Listener] = {}
-        self._subscriptions = 0
+        self._feed = ViewFeed(self._pod.view)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
         self._watch = PodEnds(self._wake)
         self._timer: asyncio.TimerHandle | None = None
@@ -113,19 +112,16 @@ class LocalBackend:
 
     def view(self) -> View:
         """Return the latest view; never blocks."""
-        return self._view
+        return self._feed.latest
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear of each new view; the returned function ends it."""
-        self._subscriptions += 1
-        key = self._subscriptions
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
+        return self._feed.subscribe(listener)
 
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish, decide, attach; the view after that. See `Backend`."""
         await self._do(lambda: self._pod.request(wish, generation))
-        return self._view
+        return self._feed.latest
 
     async def sample(self) -> Sample:
         """Sample the load of the pod's GPUs now, and who has them open."""
@@ -206,13 +202,8 @@ class LocalBackend:
             self._timer = self._loop.call_later(max(0.0, outcome.due - time.monotonic()), self._wake)
         self._watch.set(outcome.watch)
         self._listen(outcome.socket)
-        if outcome.view.version > self._view.version:
-            self._view = outcome.view
-            for listener in tuple(self._listeners.values()):
-                try:
-                    listener(outcome.view)
-                except Exception:
-                    _log.exception("A listener for GPU changes failed.")
+        if outcome.view.version > self._feed.latest.version:
+            self._feed.publish(outcome.view)
 
     def _listen(self, notified: socket.socket | None) -> None:
         if notified is self._notified or self._loop is None:
@@ -237,7 +228,7 @@ def load() -> None:
     """
     from jupyter_gpu.backends.local.sharing import ending, front  # noqa: F401
     from jupyter_gpu.backends.local.sharing.rules import revocation  # noqa: F401
+    from jupyter_gpu.model import feasible  # noqa: F401
     from jupyter_gpu_node.agent.rules import plan  # noqa: F401
-    from jupyter_gpu_scheduler.rules.placement import feasible  # noqa: F401
 
     from . import cleanup, decision, holder_scan  # noqa: F401

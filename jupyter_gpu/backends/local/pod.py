@@ -156,7 +156,7 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with plain_errors(self._store):
             self._registry.take()
-        from jupyter_gpu_scheduler.rules.placement.feasible import refuse  # as in _decision
+        from jupyter_gpu.model.feasible import refuse  # as in _decision
 
         self._ask_driver()
         error = refuse(wish, limit=self._settings.limit, gpus=self._registry.gpus)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from jupyter_gpu.model.errors import InvalidAnnotation
+
+T = TypeVar("T")
 
 SLOT = "jupyter-gpu.io/slot"
 """The resource that a container asks for whose GPUs can be changed."""
@@ -56,6 +60,17 @@ def annotation(o: Any, key: str) -> str | None:
     """Return the text of an annotation; ``None`` where it is not there."""
     value = _map(_metadata(o), "annotations").get(key)
     return value if isinstance(value, str) else None
+
+
+def decoded(o: Any, key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
+    """Return the value of an annotation, and why it can't be read; nothing of both where it is not there."""
+    text = annotation(o, key)
+    if text is None:
+        return None, ""
+    try:
+        return decode(text), ""
+    except InvalidAnnotation as error:
+        return None, error.message
 
 
 def labels(o: Any) -> dict[str, str]:

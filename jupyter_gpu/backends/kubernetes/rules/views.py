@@ -22,7 +22,6 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.cards import cards
-from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.status import status
@@ -72,14 +71,10 @@ def read(pod: Mapping[str, Any] | None) -> Records:
     problems: list[Condition] = []
 
     def one(key: str, decode: Callable[[str], T], problem: Callable[[str], Condition]) -> T | None:
-        text = objects.annotation(pod, key)
-        if text is None:
-            return None
-        try:
-            return decode(text)
-        except InvalidAnnotation as error:
-            problems.append(problem(error.message))
-            return None
+        value, why = objects.decoded(pod, key, decode)
+        if why:
+            problems.append(problem(why))
+        return value
 
     return Records(
         one(REQUESTED, decode_requested, conditions.request_unreadable),
@@ -99,6 +94,14 @@ def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = Fals
     if after is previous and not anew:
         return after
     return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
+
+
+def candidates(wish: Wish, node: Node | None) -> tuple[Gpu, ...] | None:
+    """Return the GPUs that may serve ``wish``; ``None`` where not all of them are known: only the scheduler can refuse.
+
+    That is so while the ``node`` has not answered, and for a wish that GPUs of other nodes may serve.
+    """
+    return None if node is None or wish.placement == "any" else node.gpus
 
 
 def answered(records: Records, generation: int) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import (
@@ -17,10 +17,7 @@ from jupyter_gpu.model.annotations import (
     decode_attached,
     decode_requested,
 )
-from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +66,9 @@ def without(attached: Attached | None, foreign: Collection[str]) -> Attached | N
 def read(pod: Mapping[str, Any]) -> PodView:
     """Read a Pod's JSON; odd input counts as absent, except an ``allocated`` that cannot be read."""
     slots = frozenset(objects.slots(pod))
-    allocated, problem = _decoded(pod, ALLOCATED, decode_allocated)
-    attached, _ = _decoded(pod, ATTACHED, decode_attached)
-    requested, _ = _decoded(pod, REQUESTED, decode_requested)
+    allocated, problem = objects.decoded(pod, ALLOCATED, decode_allocated)
+    attached, _ = objects.decoded(pod, ATTACHED, decode_attached)
+    requested, _ = objects.decoded(pod, REQUESTED, decode_requested)
     return PodView(
         ref=PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)),
         created=objects.created(pod),
@@ -84,16 +81,6 @@ def read(pod: Mapping[str, Any]) -> PodView:
         version=objects.resource_version(pod),
         problem=problem,
     )
-
-
-def _decoded(pod: Any, key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
-    text = objects.annotation(pod, key)
-    if text is None:
-        return None, ""
-    try:
-        return decode(text), ""
-    except InvalidAnnotation as error:
-        return None, error.message
 
 
 def _runs(pod: Mapping[str, Any], slots: Collection[str]) -> bool:

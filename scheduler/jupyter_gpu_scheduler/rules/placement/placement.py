@@ -1,8 +1,7 @@
 """Placement of a wish on the GPUs of one node, with the least change to what the pod has.
 
-A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
-``island`` or a ``switch`` is a demand: all shares on one. Else several GPUs are taken from one island, then from
-one switch, where that is possible.
+`jupyter_gpu.model.feasible` says which GPUs fit a share, and which groups of them could serve the whole wish. Where
+topology is no demand, several GPUs are taken from one island, then from one switch, where that is possible.
 
 What a pod has changes only where the wish says so:
 
@@ -18,14 +17,13 @@ What a pod has changes only where the wish says so:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import fits, groups, islands, topology_group
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
@@ -59,61 +57,6 @@ class Arrangement:
     """Milli."""
     wanted: frozenset[str] = frozenset()
     """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
-
-
-class GpuProperties(Protocol):
-    """The properties of a GPU that a wish may ask for."""
-
-    @property
-    def model(self) -> str:
-        """Its name."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes."""
-
-
-def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
-    """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
-
-    A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
-    ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
-    """
-    if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
-        return False
-    return not wish.model or any(named(gpu.model, model) for model in wish.model)
-
-
-@lru_cache(maxsize=4096)
-def named(name: str, wished: str) -> bool:
-    """Tell whether the words of ``wished`` stand one after the other in ``name``, in any case."""
-    words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
-    return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
-
-
-def islands(gpus: Iterable[Gpu], topology: str | None) -> list[list[Gpu]]:
-    """Return ``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
-    found: dict[tuple[str, str], list[Gpu]] = {}
-    for gpu in gpus:
-        word = _topology(gpu, topology) if topology in ("island", "switch") else ("all", "")
-        found.setdefault(word, []).append(gpu)
-    return list(found.values())
-
-
-def _topology(gpu: Gpu, level: str | None) -> tuple[str, str]:
-    word = gpu.island if level == "island" else gpu.switch
-    return ("gpu", gpu.uuid) if word is None else ("group", word)  # joined to nothing: a group of its own
-
-
-def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
-    """Return sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
-    pieces = wish.pieces
-    fitting = [gpu for gpu in gpus if fits(gpu, wish, pieces[0])]
-    return [
-        group
-        for group in islands(fitting, wish.topology)
-        if len(group) >= len(pieces) and any(fits(gpu, wish, pieces[-1]) for gpu in group)
-    ]
 
 
 def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
@@ -326,9 +269,9 @@ def _together(spots: Sequence[Spot], count: int, near: Sequence[Gpu], levels: Se
     level, *inner = levels
     left: dict[tuple[str, str], list[Spot]] = {}
     for spot in spots:
-        left.setdefault(_topology(spot.gpu, level), []).append(spot)
+        left.setdefault(topology_group(spot.gpu, level), []).append(spot)
     chosen: list[Spot] = []
-    neighbours = Counter(_topology(gpu, level) for gpu in near)
+    neighbours = Counter(topology_group(gpu, level) for gpu in near)
     while count > len(chosen):
         wanted = count - len(chosen)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import fits, islands
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
 from jupyter_gpu_scheduler.rules.state.shape import Shape, gpus_of
-
-from .placement import fits, islands
 
 NO_GPU = "the node has no GPU"
 """Reason for a node whose inventory is empty; its driver may come up later."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu_scheduler.rules.placement import shortage
-from jupyter_gpu_scheduler.rules.placement.feasible import refuse
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of

@@ -17,9 +17,9 @@ from itertools import takewhile
 
 from jupyter_gpu.model.annotations import Allocated, Wish
 from jupyter_gpu.model.errors import GpuError, Infeasible
+from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.placement.feasible import refuse
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, settled
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import fits
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.placement.placement import fits
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .policy import UNKNOWN, Policy, preferred

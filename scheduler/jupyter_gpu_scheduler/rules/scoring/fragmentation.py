@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.rules.placement.placement import fits
+from jupyter_gpu.model.feasible import fits
 from jupyter_gpu_scheduler.rules.state.shape import Cell, Pattern, Shape, pattern
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 

@@ -31,8 +31,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import named
 from jupyter_gpu.model.quantity import parse_milli
-from jupyter_gpu_scheduler.rules.placement.placement import named
 
 ATTRIBUTES = (
     *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),

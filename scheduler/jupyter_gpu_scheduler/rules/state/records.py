@@ -11,10 +11,10 @@ Anything unreadable fails closed, and never takes anything from a pod:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import (
@@ -28,14 +28,11 @@ from jupyter_gpu.model.annotations import (
     decode_inventory,
     decode_requested,
 )
-from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.network import network_of
 
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts, PodState
-
-T = TypeVar("T")
 
 OURS = (REQUESTED, ALLOCATED, ATTACHED)
 
@@ -95,9 +92,9 @@ class NodeRecord:
 
 def read_pod(pod: Mapping[str, Any]) -> PodRecord:
     """Read a Pod, one that matters or any other."""
-    requested, problem = _read(pod, REQUESTED, decode_requested)
-    allocated, _ = _read(pod, ALLOCATED, decode_allocated)
-    attached, unreadable = _read(pod, ATTACHED, decode_attached)
+    requested, problem = objects.decoded(pod, REQUESTED, decode_requested)
+    allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
+    attached, unreadable = objects.decoded(pod, ATTACHED, decode_attached)
     node, slots, finished = objects.node_name(pod), sum(objects.slots(pod).values()), objects.finished(pod)
     requests = pod_requests(pod)
     fault = problem
@@ -155,7 +152,7 @@ def _selector(pod: Mapping[str, Any]) -> dict[str, str]:
 
 def read_node(node: Mapping[str, Any]) -> NodeRecord:
     """Read a Node."""
-    gpus, problem = _read(node, INVENTORY, decode_inventory)
+    gpus, problem = objects.decoded(node, INVENTORY, decode_inventory)
     status, spec = node.get("status"), node.get("spec")
     return NodeRecord(
         name=objects.name(node),
@@ -216,14 +213,3 @@ def _trim_metadata(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, 
 
 def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
     return {key: container[key] for key in ("name", "resources", "restartPolicy") if key in container}
-
-
-def _read(item: Mapping[str, Any], key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
-    """Return the value of an annotation, and why it can't be read."""
-    text = objects.annotation(item, key)
-    if text is None:
-        return None, ""
-    try:
-        return decode(text), ""
-    except InvalidAnnotation as error:
-        return None, error.message

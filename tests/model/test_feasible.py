@@ -1,4 +1,4 @@
-"""Wishes that are refused for good, and the sentences that say so."""
+"""The GPUs that fit a wish; wishes that are refused for good, and the sentences that say so."""
 
 from __future__ import annotations
 
@@ -6,13 +6,59 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.model.feasible import fits, groups, refuse
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.rules.placement.feasible import refuse
-from tests.builders import GIB, inventory, wish
+from tests.builders import GIB, gpu, inventory, wish
 
 FOUR = inventory(4)
 MIXED = inventory(4, models=["NVIDIA A100-SXM4-80GB", "Tesla T4"], memory=[80, 16])
 PAIRS = inventory(4, island=2, switch=1)
+
+
+@pytest.mark.parametrize(
+    ("wished", "fit"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("nvidia a100 sxm4 80gb", True),
+        ("a100", True),
+        ("A100-SXM4", True),
+        ("A10", False),
+        ("SXM4 A100", False),
+        ("NVIDIA SXM4", False),
+        ("A100 40GB", False),
+        ("-", False),
+    ],
+)
+def test_a_model_fits_by_its_words(wished: str, fit: bool) -> None:
+    """Whole words in their order, in any case: A10 is not A100."""
+    assert fits(gpu(0, model="NVIDIA A100-SXM4-80GB"), wish(1, model=(wished,)), 1000) is fit
+
+
+@pytest.mark.parametrize(
+    ("milli", "memory", "fit"),
+    [(1000, 80, True), (1000, 81, False), (500, 40, True), (500, 41, False), (999, 80, False), (1, 0, True)],
+)
+def test_memory_is_shared_as_the_gpu_is(milli: int, memory: int, fit: bool) -> None:
+    """Half of an 80 GiB GPU has 40 GiB; a whole one has all."""
+    assert fits(gpu(0), wish(1, memory=memory * GIB or None), milli) is fit
+
+
+@pytest.mark.parametrize(
+    ("amount", "fields", "expected"),
+    [
+        (1, {}, [[0, 1, 2, 3, 4, 5]]),
+        (2, {"topology": "island"}, [[0, 1, 2], [3, 4, 5]]),
+        (2, {"topology": "switch"}, [[0, 1], [2, 3], [4, 5]]),
+        (3, {"topology": "switch"}, []),
+        (2, {"topology": "island", "model": ("H100",)}, []),
+        (2, {"model": ("H100",)}, [[1, 4]]),
+        (1.5, {"memory": 50 * GIB}, []),
+    ],
+)
+def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], expected: list[list[int]]) -> None:
+    """Each group could serve the whole wish if all of it were free."""
+    six = inventory(6, island=3, switch=2, models=["A100", "H100", "A100"])
+    assert [[gpu.index for gpu in group] for group in groups(six, wish(amount, **fields))] == expected
 
 
 @pytest.mark.parametrize(

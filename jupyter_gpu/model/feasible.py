@@ -1,0 +1,124 @@
+"""Wishes that can never be served, however much comes free: refused at once by the server, and by the scheduler.
+
+A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
+``island`` or a ``switch`` is a demand: all shares on one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from .annotations import Wish
+from .errors import GpuError, Infeasible, LimitExceeded
+from .gpu import Gpu
+from .quantity import MILLI_PER_GPU, count_gpus, format_bytes
+
+
+class GpuProperties(Protocol):
+    """The properties of a GPU that a wish may ask for."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+
+
+def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
+    """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
+
+    A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
+    ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
+    """
+    if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
+        return False
+    return not wish.model or any(named(gpu.model, model) for model in wish.model)
+
+
+@lru_cache(maxsize=4096)
+def named(name: str, wished: str) -> bool:
+    """Tell whether the words of ``wished`` stand one after the other in ``name``, in any case."""
+    words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
+    return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
+
+
+def islands(gpus: Iterable[Gpu], topology: str | None) -> list[list[Gpu]]:
+    """Return ``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
+    found: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in gpus:
+        word = topology_group(gpu, topology) if topology in ("island", "switch") else ("all", "")
+        found.setdefault(word, []).append(gpu)
+    return list(found.values())
+
+
+def topology_group(gpu: Gpu, level: str | None) -> tuple[str, str]:
+    """Return a key of the island of ``gpu``, or of its switch; a GPU that is joined to no other has its own."""
+    word = gpu.island if level == "island" else gpu.switch
+    return ("gpu", gpu.uuid) if word is None else ("group", word)
+
+
+def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
+    """Return sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
+    pieces = wish.pieces
+    fitting = [gpu for gpu in gpus if fits(gpu, wish, pieces[0])]
+    return [
+        group
+        for group in islands(fitting, wish.topology)
+        if len(group) >= len(pieces) and any(fits(gpu, wish, pieces[-1]) for gpu in group)
+    ]
+
+
+def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu] | None) -> GpuError | None:
+    """Return why ``wish`` can't be served by a node with ``gpus``, even if all of them were free; ``None`` if it can.
+
+    ``limit`` is in milli; ``None`` means no limit. ``gpus`` is ``None`` while they are not known: then only the limit
+    counts. GPUs that do not work now count: they may work again. A wish for nothing is never refused.
+    """
+    if not wish.milli:
+        return None
+    if limit is not None and wish.milli > limit:
+        return LimitExceeded(limit=limit)
+    if gpus is None or groups(gpus, wish):
+        return None
+    return _infeasible(wish, gpus)
+
+
+def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
+    big, rest = wish.pieces[0], wish.pieces[-1]
+    fitting = [gpu for gpu in gpus if fits(gpu, wish, big)]
+    largest = max((len(group) for group in islands(fitting, wish.topology)), default=0)
+    have = min(wish.milli, largest * big)
+    if not gpus:
+        return Infeasible("There is no GPU here, so this can never be granted.", have=0)
+    if not fitting:
+        return Infeasible(f"No GPU here is what you ask for{_demands(wish)}. Ask for less or for another kind.", have=0)
+    if len(fitting) < len(wish.pieces):
+        return Infeasible(_too_few(wish, len(fitting)), have=have)
+    if largest < len(wish.pieces):
+        joined = "are joined by NVLink" if wish.topology == "island" else "share a PCIe switch"
+        text = f"At most {count_gpus(largest * MILLI_PER_GPU)} that fit {joined}. Ask for less, or for any topology."
+        return Infeasible(text, have=have)
+    text = f"No GPU here has room for a share of {count_gpus(rest)} with{_demands(wish)}. Ask for whole GPUs."
+    return Infeasible(text, have=wish.milli - rest)
+
+
+def _too_few(wish: Wish, count: int) -> str:
+    """Explain a lack of fitting GPUs; empty where the usual sentence says it."""
+    if wish.each is None or wish.each == MILLI_PER_GPU:
+        return ""
+    return (
+        f"{len(wish.pieces)} shares are on as many GPUs, and only {count} GPUs fit{_demands(wish)}. "
+        "Ask for fewer or for larger shares."
+    )
+
+
+def _demands(wish: Wish) -> str:
+    words = [" or ".join(wish.model)] if wish.model else []
+    if wish.memory:
+        words.append(f"{format_bytes(wish.memory)} of memory in each share")
+    return f" ({', '.join(words)})" if words else ""
