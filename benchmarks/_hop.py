@@ -16,7 +16,7 @@ import os
 import sys
 import time
 
-from jupyter_gpu.kube import Kube, ObjectChange, Reflector, credentials
+from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection, credentials
 from jupyter_gpu.kube.rules import objects, paths
 
 REST = 0.1
@@ -34,7 +34,9 @@ class Party:
         self._tasks: set[asyncio.Task[object]] = set()
         self.words: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
         self.answers = ""
-        self.watch = Reflector(kube, paths.pods(namespace), fields=f"metadata.name={pod}", on_change=self._hear)
+        self.watch = Reflector(
+            kube, Selection(paths.pods(namespace), fields=f"metadata.name={pod}"), on_change=self._hear
+        )
 
     def _hear(self, change: ObjectChange) -> None:
         text = objects.annotation(change.object, self._heard)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from jupyter_gpu.kube import Kube, ObjectChange, Reflector, credentials
+from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection, credentials
 from jupyter_gpu.kube.rules import paths
 
 from . import _hop, _in_pod
@@ -243,7 +243,7 @@ async def _resized(kubeconfig: Path, body: dict[str, Any], cpu: str) -> float:
                 done.set()
 
     async with Kube(credentials.load(kubeconfig)) as kube:
-        watch = Reflector(kube, paths.pods(NAMESPACE), fields=f"metadata.name={BARE}", on_change=hear)
+        watch = Reflector(kube, Selection(paths.pods(NAMESPACE), fields=f"metadata.name={BARE}"), on_change=hear)
         task = asyncio.create_task(watch.run())
         await watch.synced.wait()
         done.clear()

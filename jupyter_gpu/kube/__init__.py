@@ -7,9 +7,9 @@ Import from here; the modules are divided by what they know: `rules` reads objec
 from .client import MERGE_PATCH, Event, Kube, Listing
 from .credentials import Credentials, in_cluster, kubeconfig, load
 from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
-from .lease import LeaderLease
+from .lease import LeaderLease, LeaseTimes
 from .recorder import Recorder
-from .reflector import ObjectChange, Reflector
+from .reflector import ObjectChange, Reflector, Selection
 
 __all__ = [
     "MERGE_PATCH",
@@ -22,11 +22,13 @@ __all__ = [
     "Kube",
     "KubeError",
     "LeaderLease",
+    "LeaseTimes",
     "Listing",
     "NotFound",
     "ObjectChange",
     "Recorder",
     "Reflector",
+    "Selection",
     "TooMany",
     "Unauthorized",
     "Unavailable",

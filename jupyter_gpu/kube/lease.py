@@ -15,6 +15,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects, paths
@@ -29,12 +30,27 @@ def _end_process() -> None:
     os._exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The times of an election, in seconds."""
+
+    duration: float = 15
+    """Until others may take a lease that is not renewed."""
+    renew: float = 10
+    """Without a successful renewal until the leader stops."""
+    retry: float = 2
+    """Between attempts."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry < self.renew < self.duration:
+            raise ValueError("A lease needs 0 < retry < renew < duration, so that one leader ends before the next.")
+
+
 class LeaderLease:
     """A candidate for one lease; ``identity`` must be its own, such as the pod's name and uid.
 
-    ``duration``: seconds until others may take a lease that is not renewed. ``renew``: seconds without a successful
-    renewal after which the leader stops. ``retry``: seconds between attempts. ``abort`` is the last resort when what
-    leads does not end in the time between the two; the default ends this process.
+    ``abort`` is the last resort when what leads does not end between ``renew`` and ``duration``; the default ends this
+    process.
     """
 
     def __init__(
@@ -43,21 +59,14 @@ class LeaderLease:
         namespace: str,
         name: str,
         identity: str,
-        *,
-        duration: float = 15,
-        renew: float = 10,
-        retry: float = 2,
+        times: LeaseTimes,
         abort: Callable[[], None] = _end_process,
     ) -> None:
-        if not 0 < retry < renew < duration:
-            raise ValueError("A lease needs 0 < retry < renew < duration, so that one leader ends before the next.")
         self._kube = kube
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._duration = duration
-        self._renew = renew
-        self._retry = retry
+        self._times = times
         self._abort = abort
         self._seen: tuple[str, str, float] | None = None  # uid and version of the object, and when it was new to us
         self._lease: dict[str, Any] = {}
@@ -97,13 +106,13 @@ class LeaderLease:
         while True:
             before = clock()
             try:
-                async with asyncio.timeout(self._renew):
+                async with asyncio.timeout(self._times.renew):
                     if await self._take(before):
                         return before
             except (KubeError, TimeoutError) as error:
                 if not isinstance(error, Conflict):
                     _log.warning("The lease %s can't be had now: %s", self._name, error)
-            await asyncio.sleep(self._retry * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            await asyncio.sleep(self._times.retry * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
     async def _take(self, now: float) -> bool:
         try:
@@ -120,7 +129,7 @@ class LeaderLease:
         version = (objects.uid(self._lease), objects.resource_version(self._lease))
         if self._seen is None or self._seen[:2] != version:
             self._seen = (*version, now)
-        expired = now - self._seen[2] >= max(self._duration, _seconds(self._lease))
+        expired = now - self._seen[2] >= max(self._times.duration, _seconds(self._lease))
         if self.holder not in ("", self._identity) and not expired:
             return False
         transitions = self._lease.get("spec", {}).get("leaseTransitions") or 0
@@ -133,27 +142,27 @@ class LeaderLease:
         """Renew while ``leading`` goes on; whether the lease was lost."""
         clock = asyncio.get_running_loop().time
         while True:
-            pause = min(self._retry, max(0.0, renewed + self._renew - clock()))
+            pause = min(self._times.retry, max(0.0, renewed + self._times.renew - clock()))
             done, _ = await asyncio.wait((leading,), timeout=pause)
             if done:
                 return False
             before = clock()
             try:
-                async with asyncio.timeout(renewed + self._renew - before):
+                async with asyncio.timeout(renewed + self._times.renew - before):
                     await self._write(self._spec())
                 renewed = before
             except Conflict:
                 if await self._taken(renewed):
                     return True
             except (KubeError, TimeoutError) as error:
-                if clock() >= renewed + self._renew:
+                if clock() >= renewed + self._times.renew:
                     _log.warning("The lease %s could not be renewed: %s", self._name, error)
                     return True
 
     async def _taken(self, renewed: float) -> bool:
         """Tell whether the lease is lost after a conflict: an earlier renewal of ours may have arrived unnoticed."""
         try:
-            async with asyncio.timeout(max(0.001, renewed + self._renew - asyncio.get_running_loop().time())):
+            async with asyncio.timeout(max(0.001, renewed + self._times.renew - asyncio.get_running_loop().time())):
                 found = await self._kube.get(paths.lease(self._namespace, self._name))
         except (KubeError, TimeoutError) as error:
             return isinstance(error, NotFound | TimeoutError)
@@ -167,7 +176,7 @@ class LeaderLease:
         if leading.done():
             return True
         leading.cancel()
-        margin = (self._duration - self._renew) * 0.8
+        margin = (self._times.duration - self._times.renew) * 0.8
         done, _ = await asyncio.wait((leading,), timeout=margin)
         if not done:
             _log.critical("What leads did not end in %.1f s after the lease was lost: this process ends.", margin)
@@ -179,7 +188,7 @@ class LeaderLease:
     async def _release(self) -> None:
         """Let another begin at once; where that fails it waits for the duration. Harmless if it is another's by now."""
         with contextlib.suppress(KubeError, TimeoutError):
-            async with asyncio.timeout(self._retry):
+            async with asyncio.timeout(self._times.retry):
                 await self._write({**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1})
 
     # -- the object ----------------------------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ class LeaderLease:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec: dict[str, Any] = {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(1, round(self._duration)),
+            "leaseDurationSeconds": max(1, round(self._times.duration)),
             "renewTime": now,
         }
         if transitions is not None:

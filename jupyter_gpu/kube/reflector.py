@@ -39,6 +39,15 @@ class ObjectChange:
     object: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The objects below one path of the API; with ``labels`` or ``fields`` those that the selectors match."""
+
+    path: str
+    labels: str = ""
+    fields: str = ""
+
+
 class Reflector:
     """A copy of what it watches, which tells of each change, in order.
 
@@ -51,10 +60,8 @@ class Reflector:
     def __init__(
         self,
         kube: Kube,
-        path: str,
+        selection: Selection,
         *,
-        labels: str = "",
-        fields: str = "",
         on_change: Callable[[ObjectChange], None],
         on_trouble: Callable[[str], None] | None = None,
         newest: bool = False,
@@ -62,9 +69,7 @@ class Reflector:
         trim: Trim | None = None,
     ) -> None:
         self._kube = kube
-        self._path = path
-        self._labels = labels
-        self._fields = fields
+        self._selection = selection
         self._on_change = on_change
         self._on_trouble = on_trouble
         self._silence = silence
@@ -112,8 +117,9 @@ class Reflector:
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
     async def _list(self) -> None:
+        wanted = self._selection
         found = await self._kube.list(
-            self._path, labels=self._labels, fields=self._fields, resource_version=self._from, trim=self._trim
+            wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=self._trim
         )
         self._hear()
         known = dict(self._objects)
@@ -127,13 +133,13 @@ class Reflector:
         self.synced.set()
 
     async def _follow(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, wanted = asyncio.get_running_loop(), self._selection
         begun = loop.time()
         events = self._kube.watch(
-            self._path,
+            wanted.path,
             resource_version=self._version,
-            labels=self._labels,
-            fields=self._fields,
+            labels=wanted.labels,
+            fields=wanted.fields,
             silence=self._silence,
             opened=self._hear,
         )
@@ -176,7 +182,7 @@ class Reflector:
 
     def _tell_trouble(self, message: str) -> None:
         if message != self._trouble:
-            _log.warning("%s can't be followed: %s It is tried again.", self._path, message)
+            _log.warning("%s can't be followed: %s It is tried again.", self._selection.path, message)
             self._trouble = message
             if self._on_trouble:
                 self._on_trouble(message)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
 from jupyter_gpu.common.status_server import StatusServer
-from jupyter_gpu.kube import Kube, LeaderLease, ObjectChange, Recorder, Reflector, credentials
+from jupyter_gpu.kube import Kube, LeaderLease, LeaseTimes, ObjectChange, Recorder, Reflector, Selection, credentials
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
@@ -71,15 +71,8 @@ class SchedulerProcess:
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
         lease = settings.lease
-        self._lease = LeaderLease(
-            kube,
-            self._namespace,
-            lease.name,
-            identity(environ),
-            duration=lease.duration_seconds,
-            renew=lease.renew_seconds,
-            retry=lease.retry_seconds,
-        )
+        times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
+        self._lease = LeaderLease(kube, self._namespace, lease.name, identity(environ), times)
         self._began = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -149,7 +142,12 @@ class SchedulerProcess:
         It comes page by page, so that memory never holds more whole objects than one page has.
         """
         return Reflector(
-            self._kube, path, on_change=on_change, on_trouble=partial(self._trouble, what), newest=True, trim=trim
+            self._kube,
+            Selection(path),
+            on_change=on_change,
+            on_trouble=partial(self._trouble, what),
+            newest=True,
+            trim=trim,
         )
 
     def _may(self) -> bool:

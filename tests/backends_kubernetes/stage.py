@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.rules.views import read
-from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector, in_cluster, kubeconfig
+from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector, Selection, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
@@ -242,7 +242,7 @@ class Stage:
     async def _open(self) -> None:
         self._work = asyncio.Event()
         self.kube = await self._stack.enter_async_context(Kube(kubeconfig(self.plane.kubeconfig)))
-        self._pods = Reflector(self.kube, paths.pods(self.namespace), on_change=self._changed)
+        self._pods = Reflector(self.kube, Selection(paths.pods(self.namespace)), on_change=self._changed)
         named = {"name": self.namespace, "labels": dict(existing.OURS)}
         await self.kube.create("/api/v1/namespaces", {"metadata": named})
         account = {"kind": "ServiceAccount", "name": "default", "namespace": self.namespace}

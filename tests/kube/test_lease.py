@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from jupyter_gpu.kube import Kube, LeaderLease, kubeconfig
+from jupyter_gpu.kube import Kube, LeaderLease, LeaseTimes, kubeconfig
 from jupyter_gpu.kube.rules import paths
 from tests.cluster.testbed import ControlPlane
 from tests.kube.conftest import Through
@@ -60,7 +60,7 @@ async def standing(lease: LeaderLease, lead: Callable[[], Awaitable[None]]) -> A
 
 def candidate(kube: Kube, name: str, identity: str, **times: float) -> LeaderLease:
     """With short times."""
-    return LeaderLease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
+    return LeaderLease(kube, "default", name, identity, LeaseTimes(**{**TIMES, **times}))
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
@@ -202,7 +202,7 @@ def test_what_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Thro
             await stubborn()
 
         async with through() as (shaky, proxy):
-            lease = LeaderLease(shaky, "default", "stubborn", "one", duration=2, renew=1, retry=0.2, abort=abort)
+            lease = LeaderLease(shaky, "default", "stubborn", "one", LeaseTimes(2, 1, 0.2), abort)
             async with standing(lease, lead):
                 async with asyncio.timeout(SECONDS):
                     while not lease.leading:
@@ -217,6 +217,5 @@ def test_what_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Thro
 @pytest.mark.parametrize("times", [{"renew": 15}, {"retry": 10}, {"retry": 0}, {"duration": 1}])
 def test_times_that_allow_two_leaders_are_refused(times: dict[str, float]) -> None:
     """The leader must stop before another may begin."""
-    kube: Kube = object.__new__(Kube)
     with pytest.raises(ValueError, match="retry < renew < duration"):
-        LeaderLease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]
+        LeaseTimes(**times)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Event, Kube, NotFound, ObjectChange, Reflector, client, kubeconfig
+from jupyter_gpu.kube import Event, Kube, NotFound, ObjectChange, Reflector, Selection, client, kubeconfig
 from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.kube.answers import answering, http
@@ -62,7 +62,11 @@ async def following(kube: Kube, label: str, **options: Any) -> AsyncIterator[tup
     """A reflector of config maps with the label, running and synced."""
     follower = Follower()
     reflector = Reflector(
-        kube, MAPS, labels=f"t={label}", on_change=follower.change, on_trouble=follower.trouble, **options
+        kube,
+        Selection(MAPS, labels=f"t={label}"),
+        on_change=follower.change,
+        on_trouble=follower.trouble,
+        **options,
     )
     assert reflector.fresh_seconds == float("inf")
     task = asyncio.create_task(reflector.run())
@@ -207,7 +211,7 @@ def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
                 now = {uid: each["metadata"]["labels"]["has"] for uid, each in reflector.objects.items()}
                 seen.append((f"{objects.name(change.object)} {change.kind}", now))
 
-            reflector = Reflector(kube, "/x", on_change=look)
+            reflector = Reflector(kube, Selection("/x"), on_change=look)
             task = asyncio.create_task(reflector.run())
             async with asyncio.timeout(PATIENCE):
                 while len(seen) < 6:
@@ -282,7 +286,7 @@ def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(Reflector(kube, MAPS, labels="t=mistake", on_change=bad).run(), PATIENCE)
+            await asyncio.wait_for(Reflector(kube, Selection(MAPS, labels="t=mistake"), on_change=bad).run(), PATIENCE)
 
     run(plane, play)
 
@@ -306,7 +310,7 @@ def test_trouble_of_any_kind_never_ends_it(caplog: pytest.LogCaptureFixture) -> 
     async def play() -> None:
         follower = Follower()
         async with answering(answers) as (kube, asked):
-            reflector = Reflector(kube, "/x", on_change=follower.change)
+            reflector = Reflector(kube, Selection("/x"), on_change=follower.change)
             task = asyncio.create_task(reflector.run())
             await follower.until(lambda: len(follower.told) == 3)
             while len(asked) < 10:

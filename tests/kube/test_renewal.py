@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Credentials, Kube, Reflector, Unauthorized, Unavailable, in_cluster, kubeconfig
+from jupyter_gpu.kube import Credentials, Kube, Reflector, Selection, Unauthorized, Unavailable, in_cluster, kubeconfig
 from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.cluster.testbed.pki import Authority, Identity
@@ -55,8 +55,7 @@ def test_the_token_of_a_pod_is_renewed(plane: ControlPlane, tmp_path: Path) -> N
                 names: asyncio.Queue[str] = asyncio.Queue()
                 follower = Reflector(
                     kube,
-                    MAPS,
-                    labels=f"t={name}",
+                    Selection(MAPS, labels=f"t={name}"),
                     on_change=lambda change: names.put_nowait(objects.name(change.object)),
                 )
                 task = asyncio.create_task(follower.run())

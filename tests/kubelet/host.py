@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.kube import Kube, Reflector, credentials
+from jupyter_gpu.kube import Kube, Reflector, Selection, credentials
 from jupyter_gpu.kube.errors import NotFound
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Device, Gpu
@@ -42,7 +42,9 @@ class Host:
         self.closed = bpf.load(
             device_program.compile(DeviceRules.closed(gpu.device for gpu in self.gpus if gpu.device)), "test"
         )
-        self.pods = Reflector(kube, paths.pods(), fields=f"spec.nodeName={settings.node}", on_change=lambda _: None)
+        self.pods = Reflector(
+            kube, Selection(paths.pods(), fields=f"spec.nodeName={settings.node}"), on_change=lambda _: None
+        )
         self.owners = SlotOwners(settings, lambda: self.pods.objects, self.fetch)
         self.plugin = DevicePlugin(settings, Service(settings, lambda: self.gpus, self, self.owners))
 

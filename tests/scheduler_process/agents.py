@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, ObjectChange, Reflector
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, decode_allocated, decode_attached, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
@@ -22,7 +22,7 @@ class Agents:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._pods = Reflector(kube, paths.pods(), on_change=self._changed)
+        self._pods = Reflector(kube, Selection(paths.pods()), on_change=self._changed)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: dict[str, asyncio.Event] = {}
         self.rules: dict[str, frozenset[str]] = {}

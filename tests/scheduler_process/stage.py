@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import Kube, NotFound, ObjectChange, Reflector, kubeconfig
+from jupyter_gpu.kube import Kube, NotFound, ObjectChange, Reflector, Selection, kubeconfig
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
@@ -385,7 +385,7 @@ class Watcher:
     """Sees every version of every pod, in order, and whether the rules held at each."""
 
     def __init__(self, kube: Kube) -> None:
-        self._pods = Reflector(kube, paths.pods(), on_change=self._changed)
+        self._pods = Reflector(kube, Selection(paths.pods()), on_change=self._changed)
         self._known: dict[str, dict[str, Any]] = {}
         self._decided: dict[str, dict[str, int]] = {}
         self._real: dict[str, dict[str, int]] = {}

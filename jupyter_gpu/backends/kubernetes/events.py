@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Forbidden, Kube, KubeError, ObjectChange, Reflector, Unauthorized
+from jupyter_gpu.kube import Forbidden, Kube, KubeError, ObjectChange, Reflector, Selection, Unauthorized
 from jupyter_gpu.kube.rules import paths
 
 _log = logging.getLogger(__name__)
@@ -28,5 +28,5 @@ async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], N
     def told(_: ObjectChange) -> None:
         saw(tuple(reflector.objects.values()))
 
-    reflector = Reflector(kube, path, fields=fields, on_change=told)
+    reflector = Reflector(kube, Selection(path, fields=fields), on_change=told)
     await reflector.run()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu.common import faults
-from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector
+from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_node.agent.rules import pod_view
 from jupyter_gpu_node.holders.rules.rights import Rights
@@ -75,8 +75,7 @@ class Agent:
         # the newest state: an older one could give back what was taken away and given to another pod meanwhile
         self._reflector = Reflector(
             kube,
-            paths.pods(),
-            fields=f"spec.nodeName={node}",
+            Selection(paths.pods(), fields=f"spec.nodeName={node}"),
             on_change=self._hear,
             on_trouble=tools.pod_events.trouble,
             newest=True,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from jupyter_gpu.kube import credentials
 from jupyter_gpu.kube.client import Kube
-from jupyter_gpu.kube.reflector import ObjectChange, Reflector
+from jupyter_gpu.kube.reflector import ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import ALLOCATED
 from tests.cluster.whole.states import Moment, PodState, broken_rules, pod_state, written
@@ -85,7 +85,7 @@ class History:
 
     async def _follow(self, kubeconfig: Path, namespace: str, ended: threading.Event) -> None:
         async with Kube(credentials.load(kubeconfig)) as kube:
-            self._pods = Reflector(kube, paths.pods(namespace), on_change=self._take, newest=True)
+            self._pods = Reflector(kube, Selection(paths.pods(namespace)), on_change=self._take, newest=True)
             task = asyncio.create_task(self._pods.run())
             while not ended.is_set() and not task.done():
                 await asyncio.sleep(0.05)

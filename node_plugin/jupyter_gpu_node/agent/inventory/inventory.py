@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector
+from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
@@ -57,7 +57,7 @@ class Inventory:
         self._told: tuple[Gpu, ...] | None = None
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
-        self._node = Reflector(kube, paths.nodes(), fields=f"metadata.name={node}", on_change=self._hear)
+        self._node = Reflector(kube, Selection(paths.nodes(), fields=f"metadata.name={node}"), on_change=self._hear)
         self.node: Mapping[str, Any] | None = None
         """This Node as the API server reported it last; None while it is not known, or gone."""
         self.changed: Callable[[], None] = lambda: None
