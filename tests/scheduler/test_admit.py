@@ -61,8 +61,10 @@ GRANTED: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], di
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in GRANTED.items()])
-def test_who_gets_what(case: tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], dict[int, int]]) -> None:
-    """Sets from one island or switch, parts where parts are gone; and then nothing more is to be decided for it."""
+def test_new_pod_gets_its_gpus_with_its_node(
+    case: tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], dict[int, int]],
+) -> None:
+    """A new pod gets sets from one island or switch, and parts where parts are gone; no other decision follows."""
     gpus, pods, wish, has = case
     snapshot = cluster({"n": gpus}, pods)
     me = new("me", **wish)
@@ -75,7 +77,7 @@ def test_who_gets_what(case: tuple[int | Sequence[Gpu], list[PodState], dict[str
     assert not [step for step in decide(snapshot, "n") if step.uid == "me"]
 
 
-def test_asking_again_gives_the_same() -> None:
+def test_repeated_bind_changes_nothing() -> None:
     """A bind that is repeated, because its answer was lost, changes nothing whatever came free meanwhile."""
     bound = pod("me", wants=2, has=[1], node="n")
     snapshot = cluster({"n": 4, "m": 4}, [bound, pod("bare", node="n")])
@@ -84,7 +86,7 @@ def test_asking_again_gives_the_same() -> None:
     assert isinstance(allocate(snapshot, new("me", wants=2), "m"), InvalidRequest)
 
 
-def test_it_leaves_the_line_with_what_others_wrote() -> None:
+def test_bound_pod_leaves_the_line_and_keeps_unknown_fields() -> None:
     """Ticket, place and nomination end with the wait; fields of a newer version stay."""
     waiting = new("me", wants=1, ticket=3, on="n")
     before = replace(allocated(ticket=3, position=1), extra={NOMINATED: "n", "color": "blue"})
@@ -103,23 +105,23 @@ def test_it_leaves_the_line_with_what_others_wrote() -> None:
         (new("me", fault="Not to be read."), Infeasible, "Not to be read."),
     ],
 )
-def test_what_does_not_fit_any_more(me: PodState, error: type[GpuError], words: str) -> None:
-    """Another pod was faster, or it never fitted."""
+def test_pod_that_does_not_fit_any_more_is_refused(me: PodState, error: type[GpuError], words: str) -> None:
+    """A bind is refused if another pod was faster, or if the pod never fitted."""
     found = allocate(cluster({"n": 4}, [pod("a", wants=2, has=[0, 1], node="n")]), me, "n")
     assert type(found) is error
     assert found.message.startswith(words)
 
 
-def test_its_place_and_what_there_is() -> None:
-    """The figures of the error."""
+def test_refusal_tells_place_and_free_gpus() -> None:
+    """The error carries the pod's place in line and the GPUs that there are."""
     pods = [pod("a", wants=2, has=[0], ticket=4, priority=1, node="n"), pod("b", wants=2, has=[1, 2], node="n")]
     found = allocate(cluster({"n": 4}, pods), new("me", wants=1), "n")
     assert isinstance(found, NoCapacity)
     assert (found.have, found.queue) == (0, 2)
 
 
-def test_no_slot_and_no_inventory() -> None:
-    """Neither is a reason to guess."""
+def test_missing_slot_or_inventory_refuses_the_bind() -> None:
+    """A node without a slot, or whose GPUs are not known, takes no pod."""
     snapshot = cluster({"n": 4}, about={"n": facts(0)})
     assert isinstance(allocate(snapshot, new("me", wants=1), "n"), NoCapacity)
     assert isinstance(allocate(snapshot, new("me", wants=1), "m"), BackendUnavailable)

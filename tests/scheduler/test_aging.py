@@ -114,8 +114,8 @@ def test_no_pod_is_overtaken_for_longer_than_the_patience(gpus: int, coming: lis
 
 @pytest.mark.parametrize("priority", [1, HIGHEST])
 @pytest.mark.parametrize("starts", [False, True])
-def test_newcomers_of_a_higher_priority_go_before_it_no_longer_than_the_patience(starts: bool, priority: int) -> None:
-    """One GPU, and each minute a pod of higher priority comes and stays for a minute."""
+def test_newcomers_of_a_higher_priority_overtake_no_longer_than_the_patience(starts: bool, priority: int) -> None:
+    """A pod gets the only GPU after the patience, although each minute a pod of higher priority comes for a minute."""
     coming = {f"p{number:02}": Job(number, 1, priority, 1, starts=False) for number in range(60)}
     time = Time(1, PATIENCE)
     for _ in range(70):
@@ -124,8 +124,8 @@ def test_newcomers_of_a_higher_priority_go_before_it_no_longer_than_the_patience
     assert len(time.served) == 61
 
 
-def test_the_time_is_written_once_beside_the_ticket() -> None:
-    """It stays while the ticket does and goes with it; what is no time counts as none, and is written anew."""
+def test_waiting_time_is_written_once_beside_the_ticket() -> None:
+    """The time stays while the ticket does and goes with it; an invalid time counts as none and is written anew."""
     first = stamped(allocated(ticket=3), 100.9)
     assert (waits_since(first), overdue_at(first, 60)) == (100, 160)
     assert stamped(first, 999) == first
@@ -137,7 +137,7 @@ def test_the_time_is_written_once_beside_the_ticket() -> None:
     assert waits_since(None) is overdue_at(allocated(), 60) is None
 
 
-def test_a_priority_above_what_the_namespace_may_use_counts_as_that() -> None:
+def test_priority_above_the_cap_counts_as_the_cap() -> None:
     """The line uses the cap and the user sees it; the wish stays as it was written, and age counts above the cap."""
     bold = replace(pod("bold", wants=1, priority=9), cap=3)
     assert (bold.priority, bold.wished_priority, replace(bold, overdue=True).priority) == (3, 9, HIGHEST)

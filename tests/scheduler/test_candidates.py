@@ -139,15 +139,15 @@ def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: di
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in FAILED.items()])
-def test_what_is_missing_now(case: Case) -> None:
-    """In words for people, with numbers and without the name of the node."""
+def test_reason_says_what_is_missing_now(case: Case) -> None:
+    """The reason has words for people, numbers, and no name of a node."""
     gpus, pods, wish, why = case
     assert ask({"n": gpus}, pods, wish) == Filtered((), {"n": why}, {})
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in NEVER.items()])
-def test_what_can_never_be(case: Case) -> None:
-    """It is reported apart, so that no pod is ended in vain to make room."""
+def test_node_that_can_never_serve_is_reported_apart(case: Case) -> None:
+    """Nodes that can never serve the wish are listed apart, so that no pod is ended in vain to make room."""
     gpus, pods, wish, why = case
     assert ask({"n": gpus}, pods, wish) == Filtered((), {}, {"n": why})
 
@@ -161,41 +161,41 @@ def test_what_can_never_be(case: Case) -> None:
         ({"schedulable": False}, "the node takes no new pods"),
     ],
 )
-def test_a_node_that_takes_no_more_pods(fields: dict[str, Any], why: str) -> None:
-    """Whatever is free of its GPUs; a pod that wants none is refused as well."""
+def test_node_that_takes_no_more_pods_is_refused(fields: dict[str, Any], why: str) -> None:
+    """The node is refused whatever is free of its GPUs, also for a pod that wants none."""
     snapshot = cluster({"n": 4}, [pod("a", wants=1, has=[0], node="n")], {"n": facts(**fields)})
     for wants in (None, 0, 1):
         assert filter_nodes(snapshot, new("me", wants=wants), ["n"]) == Filtered((), {"n": why}, {})
 
 
-def test_pods_that_ended_need_no_slot() -> None:
-    """They are counted no more, though their GPUs may be held still."""
+def test_ended_pods_need_no_slot() -> None:
+    """Pods that ended take no slot, though their GPUs may still be held."""
     snapshot = cluster({"n": 4}, [pod("a", has=[0], gone=True, node="n")], {"n": facts(1)})
     assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
 
 
-def test_a_node_that_is_not_known() -> None:
-    """Nothing is promised of it, but it may come."""
+def test_unknown_node_may_serve_later() -> None:
+    """A node without an inventory serves nothing now, and is not ruled out."""
     found = ask({}, [], {"wants": 1})
     assert found == Filtered(())
     found = filter_nodes(cluster({}), new("me"), ["n"])
     assert found.failed == {"n": "the GPUs of the node are not known: no node plugin has reported them"}
 
 
-def test_nodes_are_sorted_in_the_order_asked() -> None:
-    """Into those that fit, those that may later and those that never can."""
+def test_nodes_are_sorted_into_three_groups_in_the_order_asked() -> None:
+    """Nodes are sorted into those that fit, those that may later and those that never can."""
     found = ask({"c": 2, "a": 4, "b": 2, "d": 1}, [pod("x", wants=1, has=[20], node="b")], {"wants": 2})
     assert found == Filtered(("c", "a"), {"b": "only 1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
 
 
-def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
-    """It fits even where no GPU is free, or none works now."""
+def test_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
+    """The pod fits even where no GPU is free, or none works now."""
     nodes = {"a": inventory(1, unhealthy=[0]), "b": inventory(1)}
     assert ask(nodes, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
 
 
-def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
-    """A wish that can't be read, and one beyond the user's limit."""
+def test_bad_wish_is_refused_everywhere_with_its_reason() -> None:
+    """A wish that can't be read, and one beyond the user's limit, fit on no node."""
     snapshot = cluster({"a": 4, "b": 4})
     found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
     assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))
@@ -218,7 +218,7 @@ def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
 def test_new_pods_and_resizes_stand_in_one_line(
     mine: dict[str, Any], theirs: dict[str, Any], fits: bool, running: bool
 ) -> None:
-    """One GPU is free; the pod with the higher priority gets it, then the one with the lower ticket."""
+    """One GPU is free: the pod with the higher priority gets it, then the one with the lower ticket."""
     other = (
         pod("z", wants=2, has=[0], ticket=2, node="n", **theirs)
         if running
@@ -229,28 +229,28 @@ def test_new_pods_and_resizes_stand_in_one_line(
     assert filter_nodes(snapshot, new("me", wants=1, **mine), ["n"]).fitting == (("n",) if fits else ())
 
 
-def test_what_another_pod_will_get_is_not_free() -> None:
+def test_gpu_owed_to_another_pod_is_not_free() -> None:
     """GPU 1 is about to be given back and GPU 0 is owed to a waiting pod: a new pod can't be bound with either now."""
     pods = [pod("r", wants=0, has=[1], attaches=[], node="n"), pod("y", wants=1, ticket=1, node="n")]
     found = filter_nodes(cluster({"n": 2}, pods), new("me", wants=1), ["n"])
     assert found.failed == {"n": "what is free is kept for who came first (1 of 2 GPUs is free)"}
 
 
-def test_a_pod_that_waits_for_something_else_keeps_nothing_back() -> None:
+def test_pod_that_lacks_something_else_keeps_no_gpu_back() -> None:
     """A pod that lacks CPU does not block the GPUs of its node."""
     snapshot = cluster({"n": 2}, [new("z", wants=2, ticket=2, on="n", blocked=True)])
     assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
 
 
-def test_what_the_first_cannot_use_is_free_for_others() -> None:
+def test_gpu_that_the_first_cannot_use_is_free_for_others() -> None:
     """Only GPUs that could serve a waiting pod are kept back for it."""
     gpus = inventory(2, models=[A100, H100])
     snapshot = cluster({"n": gpus}, [new("z", wants=2, model=("A100",), ticket=2, on="n")])
     assert filter_nodes(snapshot, new("me", wants=1, model=("H100",)), ["n"]).fitting == ("n",)
 
 
-def test_a_resize_that_is_not_decided_yet_comes_first_if_it_is_older() -> None:
-    """It has no ticket yet, and neither has the new pod: then age decides. So it is if a GPU just vanished."""
+def test_older_resize_without_a_ticket_comes_first() -> None:
+    """Where neither a resize nor a new pod has a ticket yet, age decides; also if a GPU has just vanished."""
     grows = replace(pod("z", wants=2, has=[0], node="n"), created=1.0)
     late = new("me", wants=1, created=2.0)
     decided = replace(grows, allocated=replace(grows.allocated, observed_generation=0) if grows.allocated else None)
@@ -286,8 +286,8 @@ def test_equal_questions_are_answered_once_and_changes_are_seen() -> None:
     assert filter_nodes(snapshot, me, ["n"]).failed["n"].startswith("the GPUs of the node are not known")
 
 
-def test_a_node_that_is_acceptable() -> None:
-    """Open, with the labels that the pod selects by, and with what it asks for beside GPUs."""
+def test_node_must_be_open_and_match_the_selector() -> None:
+    """A node is acceptable if it is open, has the labels of the pod's selector and what the pod asks for beside GPUs."""
     me = new("me", selector={"gpu": "h100"}, asks={"cpu": 2000, "memory": 5})
     assert acceptable(me, NodeFacts(labels={"gpu": "h100", "zone": "a"}))
     assert not acceptable(me, NodeFacts(labels={"gpu": "a100"}))
@@ -297,8 +297,10 @@ def test_a_node_that_is_acceptable() -> None:
     assert not has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2001}))
 
 
-def test_a_node_without_gpus_takes_no_pod_with_a_slot() -> None:
-    """Neither a node that reports no GPUs nor a silent one, whatever slots it has; a pod without a slot may go."""
+def test_node_without_gpus_takes_no_pod_with_a_slot() -> None:
+    """Neither a node that reports no GPUs nor a silent one takes such a pod, whatever slots it has; others may go
+    there.
+    """
     snapshot = cluster({"none": 0, "some": 1})
     names = ["none", "some", "silent"]
     silent = "the GPUs of the node are not known: no node plugin has reported them"
@@ -312,7 +314,7 @@ def test_a_node_without_gpus_takes_no_pod_with_a_slot() -> None:
 
 
 def test_no_pod_is_bound_to_a_node_that_lost_its_gpus() -> None:
-    """Between the question and the Binding."""
+    """A node that lost its GPUs between the question and the Binding gets no pod."""
     snapshot = cluster({"n": 0})
     refused = allocate(snapshot, new("me"), "n")
     assert isinstance(refused, Infeasible)

@@ -402,8 +402,10 @@ def contradictions(draw: st.DrawFn) -> ClusterSnapshot:
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(contradictions())
-def test_what_was_given_twice_is_given_once_again(snapshot: ClusterSnapshot) -> None:
-    """Repaired, decided and carried out, rule 1 holds whatever the records said; repairing again changes nothing."""
+def test_any_records_are_repaired_to_one_owner_for_each_gpu(snapshot: ClusterSnapshot) -> None:
+    """Repaired, decided and carried out, no GPU has two owners, whatever the records said; a second repair changes
+    nothing.
+    """
     apply(snapshot, repair(snapshot, "n"))
     assert repair(snapshot, "n") == ()
     allocated: dict[str, int] = {}

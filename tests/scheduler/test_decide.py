@@ -295,8 +295,10 @@ def _cases(worlds: dict[str, World]) -> Iterable[Any]:
 
 
 @pytest.mark.parametrize(("gpus", "pods", "expected"), [*_cases(GROW), *_cases(SHRINK), *_cases(LINE)])
-def test_who_has_what_then(gpus: int | tuple[Gpu, ...], pods: list[PodState], expected: dict[str, Any]) -> None:
-    """The shares of everybody after one decision, oldest first; the next one changes nothing."""
+def test_decision_gives_the_expected_shares(
+    gpus: int | tuple[Gpu, ...], pods: list[PodState], expected: dict[str, Any]
+) -> None:
+    """Each pod has the expected shares after one decision, oldest first; the next one changes nothing."""
     snapshot = world(gpus, pods)
     found = decided(snapshot)
     assert {uid: list(has.items()) for uid, has in found.items()} == {
@@ -332,8 +334,8 @@ def test_losing_pods_come_before_gaining_ones() -> None:
     assert [decision.uid for decision in decide(snapshot, "node")] == ["d", "b", "a", "c"]
 
 
-def test_tickets_and_places() -> None:
-    """A ticket is taken once, kept while something is owed, and gone when it is served."""
+def test_ticket_lasts_while_something_is_owed() -> None:
+    """A ticket is taken once, kept while something is owed, and gone when the pod is served."""
     snapshot = world(
         4,
         [
@@ -365,8 +367,8 @@ def test_tickets_and_places() -> None:
         (pod("a", wants=0.5), Reason.DEFERRED, "0.5 GPU is owed; not enough is free now."),
     ],
 )
-def test_reasons(state: PodState, reason: Reason, message: str) -> None:
-    """The reason is for programs, the message for people who read the annotation."""
+def test_decision_says_the_reason(state: PodState, reason: Reason, message: str) -> None:
+    """A pod that lacks GPUs has a reason for programs and a message for the reader of the annotation."""
     found = answers(world(2, [state, pod("z", wants=2, has=[0, 1])]))["a"].allocated
     assert found.reason is reason
     assert found.message.startswith(message)
@@ -381,7 +383,7 @@ def test_reasons(state: PodState, reason: Reason, message: str) -> None:
         (1.5, "1 of 1.5 GPUs; 0.5 more is owed."),
     ],
 )
-def test_partial(wants: float, message: str) -> None:
+def test_partial_grant_says_what_is_owed(wants: float, message: str) -> None:
     """The message says what the pod has and what it is owed, and mentions no other pod."""
     found = answers(world(3, [pod("a", wants=wants, has=[0]), pod("z", wants=2, has=[1, 2])]))["a"].allocated
     assert (found.reason, found.message) == (Reason.PARTIAL, message)
@@ -398,7 +400,7 @@ def test_a_refusal_takes_nothing(state: PodState) -> None:
     assert decision.allocated.ticket is None
 
 
-def test_a_limit_below_what_it_has() -> None:
+def test_limit_below_the_grant_takes_nothing() -> None:
     """A lower limit takes nothing that was granted, but says so."""
     found = answers(world(2, [pod("a", wants=2, has=[0, 1], limit=1)]))["a"]
     assert (found.allocated.reason, found.removed) == (Reason.LIMIT_EXCEEDED, ())
@@ -411,7 +413,7 @@ def test_a_refused_share_on_a_vanished_gpu_is_dropped() -> None:
     assert found.removed == shares([1])
 
 
-def test_what_others_do_not_know_is_kept() -> None:
+def test_unknown_fields_are_kept() -> None:
     """Fields of a newer version survive a rewrite."""
     old = Allocated(0, extra={"color": "blue"})
     found = answers(world(1, [replace(pod("a", wants=1), allocated=old)]))["a"]
@@ -438,7 +440,7 @@ def test_a_large_node_is_decided_in_full() -> None:
     assert sum(milli for has in found.values() for milli in has.values()) == 170 * 1500
 
 
-def test_a_wish_that_cannot_be_read_takes_nothing() -> None:
+def test_unreadable_wish_takes_nothing() -> None:
     """The pod keeps what it has and gets the reason; pods behind it are served meanwhile."""
     bad = replace(pod("a", has=[0], ticket=1), fault="requested cannot be read.")
     found = answers(world(2, [bad, pod("b", wants=1)]))
@@ -462,10 +464,12 @@ def lacking(one: PodState, *indices: int) -> PodState:
         (0, [0, 1], {}),
     ],
 )
-def test_a_gpu_that_came_after_the_container_is_not_given_to_it(
+def test_gpu_that_came_after_the_container_is_not_given_to_it(
     wants: int, has: list[int], after: dict[int, int]
 ) -> None:
-    """Others may have it; decided again nothing changes; more than it can use is refused, with what to do."""
+    """Other pods may have the GPU; a second decision changes nothing; more than the pod can use is refused, with what
+    to do.
+    """
     snapshot = world(3, [lacking(pod("a", wants=wants, has=has), 1), pod("b", wants=1)])
     found = {decision.uid: decision.allocated for decision in decide(snapshot, "node")}
     known = snapshot.pod("a")
@@ -481,8 +485,8 @@ def test_a_gpu_that_came_after_the_container_is_not_given_to_it(
     assert found["b"].shares == shares([] if wants and 1 in has else [1] if wants else [2])
 
 
-def test_what_is_too_much_for_the_node_is_said_as_ever() -> None:
-    """To start the server anew would not help."""
+def test_wish_beyond_the_node_is_refused_as_usual() -> None:
+    """A wish that the whole node cannot serve has the usual reason, as a new container would not help."""
     (decision,) = decide(world(2, [lacking(pod("a", wants=3, has=[0]), 1)]), "node")
     assert decision.allocated.reason is Reason.INFEASIBLE
     assert "came to this node" not in decision.allocated.message

@@ -45,7 +45,7 @@ def served(snapshot: ClusterSnapshot, uid: str, wants: object = 1) -> bool:
 
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
-def test_all_that_start_without_a_wish_can_have_one_later(policy: str) -> None:
+def test_pods_that_start_without_a_wish_can_have_one_later(policy: str) -> None:
     """32 notebooks on 4 equal nodes of 8 GPUs: 8 on each, and each has a GPU as soon as it wants one."""
     snapshot = cluster(dict.fromkeys("abcd", 8))
     rules = Policy.from_settings({"name": policy})
@@ -55,7 +55,7 @@ def test_all_that_start_without_a_wish_can_have_one_later(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
-def test_a_pod_without_a_wish_goes_to_the_larger_part(policy: str) -> None:
+def test_pod_without_a_wish_goes_where_its_part_is_larger(policy: str) -> None:
     """The free GPUs of each pod count: a large node with many notebooks offers less than a small one."""
     crowd = [pod(f"p{number}", wants=0, has=[], node="large") for number in range(8)]
     snapshot = cluster({"large": 8, "small": 2}, crowd)
@@ -81,8 +81,8 @@ def expected(gpus: Any, *pods: PodState, policy: Policy = ONE_EACH, **fields: An
     return found.supply, found.demand
 
 
-def test_what_is_free_and_what_soon_will_be() -> None:
-    """GPUs that are being closed count; broken or kept ones do not."""
+def test_gpus_that_are_being_closed_count() -> None:
+    """GPUs that are being closed count as free; broken or kept ones do not."""
     assert expected(4) == (4000, 0)
     assert expected(inventory(4, unhealthy=[0])) == (3000, 0)
     assert expected(4, pod("a", wants=2, has=[0, 1], node="n")) == (2000, 0)
@@ -96,7 +96,7 @@ def test_what_is_free_and_what_soon_will_be() -> None:
     )
 
 
-def test_pods_that_may_still_want_some() -> None:
+def test_pods_that_may_grow_count_by_what_they_lack() -> None:
     """A pod without GPUs wants what is typical, one that has some wants less, one at its limit wants nothing."""
     assert expected(4, pod("a", node="n"), pod("b", wants=0, has=[], node="n")) == (4000, 2000)
     assert expected(4, pod("a", wants=2, has=[0, 1], node="n")) == (2000, 0)
@@ -119,7 +119,7 @@ def test_pods_in_line_come_first() -> None:
     assert expected(4, replace(pod("a", wants=2, has=[], node="n"), fault="It can't be read.")) == (4000, 1000)
 
 
-def test_only_what_could_be_used_is_counted() -> None:
+def test_only_usable_gpus_are_counted() -> None:
     """A notebook that says which GPUs it will want is not sent to others."""
     mixed = inventory(4, models=["H100", "T4"], memory=[80, 16])
     assert expected(mixed) == (4000, 0)
@@ -130,7 +130,7 @@ def test_only_what_could_be_used_is_counted() -> None:
     assert best(snapshot, new("me", wants=0), ["a", "b"], Policy()) == "a"
 
 
-def test_models_that_the_policy_prefers() -> None:
+def test_preferred_models_count_more() -> None:
     """The preferred model wins among equal nodes; on a mixed node the free GPUs of each model count."""
     policy = Policy.from_settings({"models": {"H100": 10, "T4": 0}})
     snapshot = cluster({"a": inventory(2, models=["T4"]), "b": inventory(2, models=["H100"])})
@@ -141,14 +141,14 @@ def test_models_that_the_policy_prefers() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
-def test_a_wish_leaves_something_to_the_pods_that_are_there(policy: str) -> None:
-    """It takes the node where no other pod may want the GPUs, if nodes are equal otherwise, whatever the policy."""
+def test_wish_goes_where_no_other_pod_may_want_the_gpus(policy: str) -> None:
+    """Among equal nodes a wish takes the one where no other pod may want the GPUs, whatever the policy."""
     idle = [pod(f"p{number}", wants=0, has=[], node="b") for number in range(4)]
     snapshot = cluster({"a": 4, "b": 4}, idle)
     assert place(snapshot, new("me", wants=4), Policy.from_settings({"name": policy})) == "a"
 
 
-def test_what_was_computed_is_forgotten_when_the_node_changes() -> None:
+def test_expectation_follows_changes_of_the_node() -> None:
     """A pod that comes, grows or goes changes what others can expect."""
     snapshot = cluster({"n": 4})
     assert expectation(snapshot, "n", ONE_EACH).demand == 0

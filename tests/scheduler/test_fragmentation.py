@@ -48,45 +48,45 @@ def mix(*kinds: WorkloadKind) -> Policy:
         (Wish(0), [1000], 1000),
     ],
 )
-def test_what_is_useless_for_one_wish(wish: Wish | None, free: list[int], useless: int) -> None:
-    """Too little on one GPU, too few GPUs, another model, or no wish for any."""
+def test_useless_part_for_one_wish(wish: Wish | None, free: list[int], useless: int) -> None:
+    """GPUs are useless for a wish if a part is too small, they are too few, of another model, or the wish is for none."""
     assert fragmentation(mix(WorkloadKind(wish, 1.0)), shape(free)) == useless
 
 
-def test_it_is_what_is_to_be_expected_over_the_mix() -> None:
-    """Shares are relative; a mix of nothing is useless for nothing."""
+def test_measure_is_the_mean_over_the_mix() -> None:
+    """Weights of the mix are relative; a mix of nothing finds nothing useless."""
     two = mix(WorkloadKind(Wish(1000), 3.0), WorkloadKind(Wish(500), 1.0))
     assert fragmentation(two, shape([500])) == 375
     assert fragmentation(mix(WorkloadKind(Wish(1000), 0.0)), shape([500])) == 0
 
 
-def test_without_cpu_all_is_useless() -> None:
+def test_gpus_without_cpu_are_useless() -> None:
     """GPUs of a node whose CPU is used up are stranded; where CPU is not known it is not looked at."""
     policy = mix(WorkloadKind(Wish(500), 1.0, cpu=2000))
     assert [fragmentation(policy, shape([500, 250]), cpu) for cpu in (None, 2000, 1999)] == [250, 250, 750]
 
 
-def test_an_island_is_a_demand_there_too() -> None:
-    """Two on one island: single ones are useless."""
+def test_island_is_a_demand_in_the_measure() -> None:
+    """For a wish for two GPUs of one island, single ones are useless."""
     policy = mix(WorkloadKind(Wish(2000, topology="island"), 1.0))
     assert fragmentation(policy, shape([1000, 1000, 1000, 0], island=2)) == 1000
 
 
 def test_broken_gpus_are_not_free() -> None:
-    """They count neither as free nor as useless."""
+    """Broken GPUs count neither as free nor as useless."""
     found = shape_of(cluster({"n": inventory(2, unhealthy=[0])}), "n")
     assert found is not None
     assert fragmentation(mix(WorkloadKind(Wish(2000), 1.0)), found) == 1000
 
 
 @given(st.lists(st.sampled_from([0, 250, 500, 750, 1000]), max_size=4), st.integers(0, 4000))
-def test_it_is_never_more_than_what_is_free(free: list[int], milli: int) -> None:
-    """Nor less than nothing."""
+def test_measure_is_between_zero_and_what_is_free(free: list[int], milli: int) -> None:
+    """The useless part is never more than what is free, nor less than nothing."""
     assert 0 <= fragmentation(mix(WorkloadKind(Wish(milli), 1.0)), shape(free)) <= sum(free)
 
 
-def test_the_mix_of_a_cluster() -> None:
-    """Wishes with the CPU that comes with them, the most frequent first."""
+def test_mix_is_made_of_the_wishes_of_a_cluster() -> None:
+    """The mix has the wishes with the CPU that comes with them, the most frequent first."""
     pods = [new("a", wants=1, asks={"cpu": 500}), new("b"), new("c", wants=0), new("d", wants=0.5), new("e")]
     assert workload_of(pods) == (
         WorkloadKind(None, 0.6),
@@ -96,7 +96,7 @@ def test_the_mix_of_a_cluster() -> None:
     assert workload_of([]) == ()
 
 
-def test_a_shape_knows_no_names() -> None:
+def test_shape_does_not_depend_on_names() -> None:
     """Nodes with other uuids and other words for their islands look the same, and what is held counts."""
     gpus = inventory(4, island=2, switch=1)
     renamed = tuple(
@@ -114,8 +114,8 @@ def test_a_shape_knows_no_names() -> None:
     assert [cell.island for cell in found] == [0, 0, 1, 1]
 
 
-def test_the_gpus_of_a_shape() -> None:
-    """All that placement looks at, named by their places."""
+def test_shape_gives_its_gpus_back() -> None:
+    """The GPUs of a shape have all that placement looks at, named by their places."""
     found = gpus_of(shape([1000, 1000], island=1))
     assert found[1] == Gpu("1", 1, "Simulated GPU", 80 * GIB, island="1")
     assert gpus_of(shape([1000], switch=1))[0].switch == "0"

@@ -18,7 +18,7 @@ few = st.sets(st.integers(0, 2))
 def test_gpus_that_a_leaving_pod_may_use_are_not_free(
     promised: set[int], attaches: set[int], drains: set[int], finished: bool, wants: int
 ) -> None:
-    """They are free neither for a new pod nor for one that grows; what was only promised to a finished pod is free."""
+    """They are free neither for a new pod nor for one that grows; a finished pod's promises are free."""
     there = attached(attaches, draining=drains)
     leaves = PodState("a", "n", None, allocated(promised), there, gone=True, finished=finished)
     taken = {uuid(index) for index in (attaches | drains if finished else promised | attaches | drains)}

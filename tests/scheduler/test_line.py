@@ -25,8 +25,8 @@ steps = st.tuples(
 
 
 @given(st.lists(steps, max_size=30))
-def test_the_indexes_are_what_a_look_at_all_pods_finds(steps: list[tuple[str, str, str, int | None, Wish]]) -> None:
-    """Sorted by rank, by node and by kind; pods that went leave nothing behind."""
+def test_indexes_agree_with_a_scan_of_all_pods(steps: list[tuple[str, str, str, int | None, Wish]]) -> None:
+    """Indexes are sorted by rank, by node and by kind; pods that went leave nothing behind."""
     snapshot = ClusterSnapshot()
     for uid, what, on, ticket, wish in steps:
         if what == "go":
@@ -48,8 +48,8 @@ def test_the_indexes_are_what_a_look_at_all_pods_finds(steps: list[tuple[str, st
             assert found == {kind: [state.uid for state in some if state.kind == kind] for kind in kinds}
 
 
-def test_the_next_rank() -> None:
-    """The first, the next behind a rank that need not be there any more, and none behind the last."""
+def test_next_rank() -> None:
+    """The next rank is the first, the one behind a rank that need not be there any more, or none behind the last."""
     line = Line()
     ranks = [replace(new(uid), created=float(number)).rank for number, uid in enumerate("abc")]
     for rank in reversed(ranks):
@@ -60,7 +60,7 @@ def test_the_next_rank() -> None:
     assert (list(line), len(line)) == (["a", "c"], 2)
 
 
-def test_a_nodes_version_is_another_one_after_each_change() -> None:
+def test_version_of_a_node_changes_with_each_change() -> None:
     """A change of its pods, its line or the node itself changes it; the versions of other nodes stay."""
     snapshot = ClusterSnapshot()
     changes: list[Callable[[], None]] = [

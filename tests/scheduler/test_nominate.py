@@ -41,8 +41,8 @@ def reviewed(snapshot: ClusterSnapshot, changed: str | None = None) -> dict[str,
     return {step.uid: str(step.allocated.extra.get(NOMINATED, "")) for step in found}
 
 
-def test_it_takes_a_ticket_and_stands_in_one_line() -> None:
-    """The ticket is the next of the cluster; all is in its own `allocated`, and nothing is allocated."""
+def test_new_pod_takes_a_ticket_and_stands_in_one_line() -> None:
+    """The ticket is the next of the cluster; all is in the pod's own `allocated`, and nothing is allocated."""
     snapshot = cluster({"n": 2, "m": 2}, [pod("a", wants=3, has=[0, 1], ticket=7, node="n")])
     assert waits(snapshot, new("me", wants=2), "n") == Allocated(
         1,
@@ -57,8 +57,8 @@ def test_it_takes_a_ticket_and_stands_in_one_line() -> None:
     assert snapshot.line("m") == ()
 
 
-def test_asked_again_nothing_changes() -> None:
-    """It keeps its ticket and its node; a new wish is noted."""
+def test_repeated_question_changes_nothing() -> None:
+    """The pod keeps its ticket and its node; a new wish is noted."""
     snapshot = cluster({"n": 2}, [pod("a", wants=2, has=[0, 1], node="n")])
     assert waits(snapshot, new("me", wants=2))
     me = snapshot.pod("me")
@@ -69,8 +69,10 @@ def test_asked_again_nothing_changes() -> None:
     assert (found.ticket, found.observed_generation) == (1, 2)
 
 
-def test_the_best_prospect() -> None:
-    """A node where it fits; else where it lacks least; else the shortest line; else the score; none that never can."""
+def test_pod_waits_where_it_has_the_best_prospect() -> None:
+    """The best is a node where it fits, then where it lacks least, then the shortest line, then the score; never one
+    that can't serve it.
+    """
     pods = [
         pod("a", wants=4, has=[0, 1, 2, 3], node="a"),
         pod("b", wants=3, has=[10, 11, 12], node="b"),
@@ -99,7 +101,7 @@ def test_the_best_prospect() -> None:
 
 
 def test_equal_pods_wait_on_different_nodes() -> None:
-    """They do not all stand in one line while another is empty."""
+    """Equal pods do not all stand in one line while another is empty."""
     pods = [pod("a", wants=2, has=[0, 1], node="n"), pod("b", wants=2, has=[10, 11], node="m")]
     snapshot = cluster({"n": 2, "m": 2}, pods)
     for uid in "wxyz":
@@ -107,7 +109,7 @@ def test_equal_pods_wait_on_different_nodes() -> None:
     assert [len(snapshot.line(node)) for node in ("n", "m")] == [2, 2]
 
 
-def test_where_none_can_ever_serve_it_says_so() -> None:
+def test_pod_that_no_node_can_serve_says_so() -> None:
     """It stands in no line, and its `allocated` says what is missing where; likewise beyond its limit."""
     snapshot = cluster({"n": 2, "m": 2, "k": 0})
     found = waits(snapshot, new("me", wants=3))
@@ -126,15 +128,15 @@ def test_where_none_can_ever_serve_it_says_so() -> None:
     assert found.message == "No node can serve this."
 
 
-def test_a_pod_that_wants_no_gpu_stands_in_no_line() -> None:
-    """It waits for something else; if it stood in one, it leaves."""
+def test_pod_without_a_wish_stands_in_no_line() -> None:
+    """Such a pod waits for something else; if it stood in a line, it leaves."""
     snapshot = cluster({"n": 2})
     assert waits(snapshot, new("me")) is None
     assert waits(snapshot, replace(new("me"), allocated=allocated())) is None
     assert waits(snapshot, new("me", wants=0, ticket=1, on="n")) == Allocated(1)
 
 
-def test_a_pod_that_fits_elsewhere_waits_there() -> None:
+def test_pod_moves_to_a_node_where_it_fits() -> None:
     """A node where room came free takes the pod that has waited longest, wherever it waits; the rest stay."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
@@ -148,7 +150,7 @@ def test_a_pod_that_fits_elsewhere_waits_there() -> None:
     assert [state.uid for state in snapshot.line("n")] == ["y"]
 
 
-def test_no_pod_moves_to_where_it_would_come_after_others() -> None:
+def test_pod_does_not_move_behind_others() -> None:
     """Room that is kept for other pods is no room; and priority counts on every node."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
@@ -160,8 +162,10 @@ def test_no_pod_moves_to_where_it_would_come_after_others() -> None:
     assert reviewed(snapshot) == {"y": "m"}
 
 
-def test_asked_again_it_goes_where_it_lacks_less() -> None:
-    """Its better node was gone for a while. It does not follow a GPU that comes free behind others."""
+def test_repeated_question_moves_the_pod_where_it_lacks_less() -> None:
+    """The pod returns to a better node that was gone for a while, and does not follow a GPU that comes free behind
+    others.
+    """
     pods = [
         pod("a", wants=4, has=[0, 1, 2, 3], node="n"),
         pod("b", wants=2, has=[10, 11], node="m"),
@@ -184,8 +188,8 @@ def test_asked_again_it_goes_where_it_lacks_less() -> None:
     assert goes("x", "nm") == "m"
 
 
-def test_a_node_that_can_serve_no_more() -> None:
-    """It is gone, lost GPUs, is cordoned or lost its labels: its pods wait elsewhere, with their tickets."""
+def test_pods_leave_a_node_that_can_serve_no_more() -> None:
+    """If a node is gone, lost GPUs, is cordoned or lost its labels, its pods wait elsewhere, with their tickets."""
     wants: dict[str, Any] = {"wants": 2, "selector": {"gpu": "yes"}}
     labelled = facts(labels={"gpu": "yes"})
     losses: dict[str, Callable[[ClusterSnapshot], None]] = {
@@ -205,8 +209,8 @@ def test_a_node_that_can_serve_no_more() -> None:
         assert state.ticket == 4, name
 
 
-def test_where_its_cpu_is_free() -> None:
-    """It does not move to a node that lacks what else it asks for."""
+def test_pod_does_not_move_where_other_resources_are_missing() -> None:
+    """A pod does not move to a node that lacks what else it asks for."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
         new("x", wants=2, ticket=1, on="n", offered="nm", asks={"cpu": 2000}),
@@ -217,7 +221,7 @@ def test_where_its_cpu_is_free() -> None:
     assert reviewed(snapshot, "m") == {"x": "m"}
 
 
-def test_a_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
+def test_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
     """It keeps its ticket until kube-scheduler asks again. A pod that wants nothing any more, or too much, loses it;
     finished pods and those in no line are left alone.
     """
@@ -246,7 +250,7 @@ def test_a_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
     assert (found.reason, found.ticket) == (Reason.INFEASIBLE, None)
 
 
-def test_it_waits_only_where_kube_scheduler_would_put_it() -> None:
+def test_pod_waits_only_on_offered_nodes() -> None:
     """Room on a node that was not offered, for whatever reason, changes nothing; nor does any before it is known."""
     full = pod("a", wants=2, has=[0, 1], node="n")
     for offered in ("n", None):
@@ -256,8 +260,8 @@ def test_it_waits_only_where_kube_scheduler_would_put_it() -> None:
     assert reviewed(snapshot) == {"x": "k"}
 
 
-def test_its_only_node_takes_no_pods_for_a_while() -> None:
-    """It keeps its ticket, and keeps nothing back there; when the node is open again, it is in its line again."""
+def test_pod_keeps_its_ticket_while_its_only_node_is_closed() -> None:
+    """It keeps nothing back there; when the node is open again, the pod is in its line again."""
     busy = [pod("a", wants=1, has=[0], node="n"), pod("b", wants=1, has=[], node="n", ticket=2)]
     for offered in ("n", None):
         snapshot = cluster({"n": 2, "m": 2}, [*busy, new("x", wants=2, ticket=1, on="n", offered=offered)])
@@ -273,8 +277,8 @@ def test_its_only_node_takes_no_pods_for_a_while() -> None:
         assert me.ticket == 1
 
 
-def test_it_does_not_lose_its_place_while_the_right_node_is_not_offered() -> None:
-    """A tainted node may come back: that those offered now can never serve it says nothing of later."""
+def test_pod_keeps_its_place_while_the_right_node_is_not_offered() -> None:
+    """A tainted node may come back: that those offered now can never serve the pod says nothing of later."""
     labelled = facts(labels={"gpu": "yes"})
     snapshot = cluster({"big": 4, "small": 1}, about={"big": labelled, "small": labelled})
     for selector in ({}, {"gpu": "yes"}):
@@ -288,8 +292,8 @@ def test_it_does_not_lose_its_place_while_the_right_node_is_not_offered() -> Non
     assert found.reason == Reason.INFEASIBLE, "the other one is not for it"
 
 
-def test_a_node_that_tells_of_no_gpus_yet() -> None:
-    """It may one day: the pod has a ticket, and no line to stand in."""
+def test_pod_waits_for_a_node_without_inventory() -> None:
+    """A node without inventory may serve one day: the pod has a ticket, and no line to stand in."""
     found = waits(cluster({"n": 0}), new("me", wants=1), "ns")
     assert found
     assert (found.reason, found.ticket, found.position, found.extra) == (Reason.DEFERRED, 1, None, {})
@@ -316,7 +320,7 @@ def test_questions_and_reviews_come_to_rest(data: st.DataObject) -> None:
             assert nominate(snapshot, state, sorted(offered), POLICY) is None
 
 
-def test_only_what_can_have_changed_is_looked_at() -> None:
+def test_pod_is_examined_only_if_its_outlook_may_have_changed() -> None:
     """A pod that waits where nothing changed is left alone, unless a node that did change has room."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
@@ -330,8 +334,8 @@ def test_only_what_can_have_changed_is_looked_at() -> None:
     assert reviewed(snapshot, "nm") == {}
 
 
-def test_it_is_told_its_place_and_when_there_is_room() -> None:
-    """That write is what makes kube-scheduler try again; nothing is allocated before it binds."""
+def test_pod_learns_its_place_and_that_there_is_room() -> None:
+    """The write that says so makes kube-scheduler try again; nothing is allocated before it binds."""
     snapshot = cluster({"n": 2}, [pod("a", wants=2, has=[0, 1], node="n")])
     waits(snapshot, new("me", wants=2))
     waits(snapshot, new("next", wants=2))
@@ -359,7 +363,7 @@ def _allocated(snapshot: ClusterSnapshot, uid: str) -> Allocated:
     return state.allocated
 
 
-def test_a_resize_does_not_overtake_a_pod_that_waits_to_start() -> None:
+def test_resize_does_not_overtake_a_pod_that_waits_to_start() -> None:
     """GPUs are kept for the pod that waits, so that it starts; a pod of higher priority goes before it."""
     grows = pod("a", wants=2, has=[0], node="n")
     snapshot = cluster({"n": 3}, [grows, new("me", wants=3, ticket=1, on="n")])
@@ -368,8 +372,8 @@ def test_a_resize_does_not_overtake_a_pod_that_waits_to_start() -> None:
     assert [len(step.added) for step in decide(snapshot, "n") if step.uid == "a"] == [1]
 
 
-def test_a_pod_that_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
-    """Its ticket stands, others are served meanwhile."""
+def test_pod_that_lacks_something_else_keeps_only_its_place() -> None:
+    """Its ticket stands, and others are served meanwhile."""
     snapshot = cluster(
         {"n": 2}, [pod("a", wants=2, has=[0], node="n"), new("me", wants=2, ticket=1, on="n", blocked=True)]
     )
@@ -378,8 +382,8 @@ def test_a_pod_that_waits_for_something_else_keeps_its_place_and_nothing_more() 
     assert (_allocated(snapshot, "me").ticket, _allocated(snapshot, "me").position) == (1, 1)
 
 
-def test_a_pod_that_is_refused_there_is_left_to_the_review() -> None:
-    """Another node may serve it."""
+def test_decision_leaves_refused_pending_pods_to_the_review() -> None:
+    """A pending pod that its node refuses is not written, as another node may serve it."""
     snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n", offered="nm")])
     assert decide(snapshot, "n") == ()
     assert reviewed(snapshot) == {"me": "m"}

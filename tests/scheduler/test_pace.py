@@ -39,8 +39,8 @@ moments = st.lists(st.floats(0, 3), max_size=25)
 
 
 @given(moments, st.data())
-def test_no_more_than_the_burst_and_the_pace(pauses: list[float], data: st.DataObject) -> None:
-    """In any span of time; the last wish is always answered in the end."""
+def test_answers_stay_within_burst_and_pace(pauses: list[float], data: st.DataObject) -> None:
+    """That holds in any span of time, and the last wish is always answered in the end."""
     when, wishes = 0.0, []
     for number, pause in enumerate(pauses):
         when += pause
@@ -53,8 +53,8 @@ def test_no_more_than_the_burst_and_the_pace(pauses: list[float], data: st.DataO
     assert not wishes or told[-1][1] == wishes[-1][1]
 
 
-def test_what_is_given_back_is_answered_at_once() -> None:
-    """However many changes there were; less of the same, nothing at all, or no wish any more."""
+def test_shrink_is_answered_at_once() -> None:
+    """Less of the same, nothing at all, or no wish any more is answered at once, however many changes there were."""
     spent = PacedWish(asked(2000, priority=3), 0.0, 5.0)
     for less in (asked(1000, 9, priority=3), asked(0, 9), AskedWish(None)):
         assert paced(spent, less, 5.0, burst=BURST, seconds=SECONDS) == (replace(spent, asked=less), 0.0)
@@ -66,8 +66,8 @@ def test_what_is_given_back_is_answered_at_once() -> None:
     assert paced(nothing, asked(0), 5.0, burst=BURST, seconds=SECONDS) == (nothing, SECONDS)
 
 
-def test_without_a_pace_all_is_answered_at_once() -> None:
-    """0 seconds between two changes; and the same again costs nothing."""
+def test_without_a_pace_every_wish_is_answered_at_once() -> None:
+    """0 seconds between two changes hold nothing up; and the same wish again costs nothing."""
     now = first(asked(1000), 0.0, 1)
     for number in range(5):
         now, wait = paced(now, asked(1000, number + 2), 0.0, burst=1, seconds=0.0)

@@ -32,8 +32,10 @@ def spots(gpus: tuple[Gpu, ...], free: dict[int, int], held: dict[int, int] | No
         pytest.param(500, 0, {}, {}, [], id="nothing"),
     ],
 )
-def test_choose(size: int, count: int, free: dict[int, int], held: dict[int, int], expected: list[int]) -> None:
-    """Eight GPUs: islands of four, switches of two."""
+def test_choose_takes_gpus_that_belong_together(
+    size: int, count: int, free: dict[int, int], held: dict[int, int], expected: list[int]
+) -> None:
+    """Of eight GPUs in islands of four and switches of two, those are chosen that are near each other."""
     eight = inventory(8, island=4, switch=2)
     assert [spot.gpu.index for spot in choose(spots(eight, free, held), size, count)] == expected
 
@@ -47,7 +49,7 @@ def test_choose_near_the_others() -> None:
 
 
 def test_choose_never_takes_a_broken_gpu() -> None:
-    """Nor one with too little memory before one that has less but enough."""
+    """Nor does it take one with too little memory before one that has less room but enough memory."""
     three = inventory(3, unhealthy=[0], memory=[80, 80, 40])
     assert [spot.gpu.index for spot in choose(spots(three, {}), 1000, 3)] == [2, 1]
 

@@ -11,23 +11,23 @@ from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPI
 from tests.builders import GIB
 
 
-def test_nothing_said_is_fgd() -> None:
-    """The default policy, with the typical mix of wishes."""
+def test_default_policy_is_fgd() -> None:
+    """The default policy has the typical mix of wishes."""
     policy = Policy.from_settings({})
     assert (policy.name, policy.weights, policy.models) == ("fgd", PRESETS["fgd"], {})
     assert policy.workload == TYPICAL
     assert Policy().weights == policy.weights
 
 
-def test_own_weights_come_over_those_of_the_policy() -> None:
+def test_own_weights_override_those_of_the_policy() -> None:
     """Weights that are not named stay."""
     policy = Policy.from_settings({"name": "pack", "weights": {"cpu_free": 3, "gpu_free": -1.5}, "models": {"H100": 9}})
     assert policy.weights == {**PRESETS["pack"], "cpu_free": 3.0, "gpu_free": -1.5}
     assert policy.models == {"H100": 9.0}
 
 
-def test_an_own_mix_of_wishes() -> None:
-    """With the fields of a wish, CPU in cores, and pods that want no GPU."""
+def test_own_mix_of_wishes_is_read() -> None:
+    """A mix has the fields of a wish, CPU in cores, and pods that want no GPU."""
     policy = Policy.from_settings(
         {
             "workload": [
@@ -45,7 +45,7 @@ def test_an_own_mix_of_wishes() -> None:
 
 
 def test_every_weight_is_documented() -> None:
-    """In the table of the module; and presets name nothing else."""
+    """The table of the module names every weight, and presets name no other."""
     from jupyter_gpu_scheduler.rules.scoring import policy
 
     assert all(f"``{name}``" in (policy.__doc__ or "") for name in ATTRIBUTES)
@@ -76,7 +76,7 @@ def test_every_weight_is_documented() -> None:
         ({"workload": [{"share": 1}, 7]}, "policy.workload[1] must be an object with share, gpus,"),
     ],
 )
-def test_what_is_wrong_is_said(settings: Any, words: str) -> None:
+def test_bad_policy_is_refused_in_words(settings: Any, words: str) -> None:
     """The message says where, what, and what to write instead."""
     with pytest.raises(PolicyError) as caught:
         Policy.from_settings(settings)

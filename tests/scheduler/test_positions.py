@@ -17,14 +17,14 @@ from tests.builders import NODE, allocated, apply, new, pod, requested, world
 places = st.integers(1, 10**6)
 
 
-def test_the_first_ten_are_exact() -> None:
+def test_first_ten_positions_are_exact() -> None:
     """The numbers behind them are each at least half as large again as the one before."""
     assert [shown_position(place) for place in range(1, EXACT_POSITIONS + 1)] == list(range(1, EXACT_POSITIONS + 1))
     assert all(after >= 1.5 * before for before, after in itertools.pairwise((EXACT_POSITIONS, *ABOUT)))
 
 
 @given(place=places, before=st.none() | places)
-def test_what_is_told_is_nearly_right(place: int, before: int | None) -> None:
+def test_shown_position_is_nearly_right(place: int, before: int | None) -> None:
     """It is never wrong by more than half, whatever was shown before, and does not change when computed again."""
     found = shown_position(place, before)
     assert place / 1.5 <= found <= place * 1.5
@@ -33,7 +33,7 @@ def test_what_is_told_is_nearly_right(place: int, before: int | None) -> None:
 
 
 @given(place=places, start=st.none() | places)
-def test_a_place_that_goes_to_and_fro_is_told_once(place: int, start: int | None) -> None:
+def test_position_that_goes_to_and_fro_is_written_once(place: int, start: int | None) -> None:
     """For two neighbouring positions, one of them behind the exact ones: at most one change, then none."""
     now = shown_position(place, start)
     seen = [now := shown_position(place + (turn + 1) % 2, now) for turn in range(6)]
@@ -80,7 +80,7 @@ def test_changing_a_priority_again_and_again_moves_few() -> None:
     assert max(writes[2:]) <= EXACT_POSITIONS + 1
 
 
-def test_only_a_place_is_less_than_anything_else() -> None:
+def test_only_a_change_of_position_may_wait() -> None:
     """Any other change, and entering or leaving the line, is written at once."""
     before = allocated(ticket=4, position=7, message="Wait.")
     assert only_place(before, replace(before, position=6))

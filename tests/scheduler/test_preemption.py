@@ -15,7 +15,7 @@ from tests.builders import cluster, facts, inventory, new, pod
 VITAL = new("vital", wants=1)
 
 
-def test_only_where_gpus_come_free_by_it() -> None:
+def test_pods_end_only_where_that_frees_enough_gpus() -> None:
     """Pods that hold too few GPUs would end in vain; so would all pods of a node that can never serve the wish."""
     pods = [
         pod("rich", wants=2, has=[0, 1], node="n"),
@@ -31,7 +31,7 @@ def test_only_where_gpus_come_free_by_it() -> None:
     assert helpful(snapshot, new("big", wants=2), {"n": ["rich"], "k": ["few"]}) == ("n",)
 
 
-def test_a_gpu_that_is_free_needs_no_holder_to_end() -> None:
+def test_free_gpu_needs_no_holder_to_end() -> None:
     """CPU or a slot is missing then, and ending the pods that kube-scheduler chose frees that."""
     about = {"n": NodeFacts(allocatable={SLOT: 2}, used={SLOT: 2})}
     pods = [pod("a", wants=1, has=[0], node="n"), pod("b", wants=0, has=[], node="n")]
@@ -41,7 +41,7 @@ def test_a_gpu_that_is_free_needs_no_holder_to_end() -> None:
     assert helpful(snapshot, new("vital"), {"n": ["b"]}) == ("n",), "who wants none needs a slot only"
 
 
-def test_pods_that_wait_there_are_served_first() -> None:
+def test_no_pod_ends_for_gpus_owed_to_a_waiting_pod() -> None:
     """GPUs that come free would go to a waiting pod: no pod is ended for that."""
     pods = [pod("a", wants=1, has=[0], node="n"), pod("waits", wants=1, has=[], ticket=1, node="n")]
     snapshot = cluster({"n": 1}, pods)
@@ -50,8 +50,8 @@ def test_pods_that_wait_there_are_served_first() -> None:
     assert helpful(snapshot, new("vital", wants=1, priority=5), {"n": ["a"]}) == ("n",)
 
 
-def test_what_can_not_be() -> None:
-    """No victims, no GPUs, unknown or cordoned nodes, a wish that can't be read or is too much."""
+def test_preemption_that_makes_no_sense_is_refused() -> None:
+    """No victims, no GPUs, unknown or cordoned nodes, or a wish that can't be read or is too much: no pod is ended."""
     pods = [pod("a", wants=1, has=[0], node="n"), pod("b", wants=1, has=[10], node="m")]
     snapshot = cluster({"n": 1, "m": 1, "none": 0}, pods, {"m": facts(schedulable=False)})
     assert helpful(snapshot, VITAL, {}) == ()

@@ -66,8 +66,8 @@ WHO: dict[str, tuple[list[PodState], dict[str, dict[int, int]]]] = {
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in WHO.items()])
-def test_which_pod_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None:
-    """A second repair finds nothing more."""
+def test_one_of_two_claimants_keeps_the_gpu(case: tuple[list[PodState], dict[str, Any]]) -> None:
+    """The expected pod keeps the GPU, and a second repair finds nothing more."""
     pods, expected = case
     snapshot = world(3, pods)
     apply(snapshot, repair(snapshot, "node"))
@@ -75,7 +75,7 @@ def test_which_pod_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None
     assert repair(snapshot, "node") == ()
 
 
-def test_the_loser_stands_in_line() -> None:
+def test_other_claimant_stands_in_line() -> None:
     """It has lost nothing that it had, and is owed what it was promised."""
     snapshot = world(1, [pod("a", wants=1, has=[0], attaches=[]), pod("b", wants=1, has=[0])])
     steps = repair(snapshot, "node")
@@ -85,6 +85,6 @@ def test_the_loser_stands_in_line() -> None:
     assert (owed.uid, owed.allocated.ticket, owed.added) == ("a", 1, ())
 
 
-def test_an_unknown_node_has_nothing_to_repair() -> None:
-    """Nothing is decided of what is not known."""
+def test_unknown_node_has_nothing_to_repair() -> None:
+    """Nothing is decided for a node that is not known."""
     assert repair(world(1), "elsewhere") == ()

@@ -65,13 +65,13 @@ held = st.lists(st.sampled_from([0, 250, 500, 1000, 1000]), min_size=2, max_size
     changed=st.sets(st.sampled_from([*NODES, "gone"])),
     cordoned=st.sets(st.sampled_from(NODES), max_size=1),
 )
-def test_it_is_what_a_look_at_every_pod_finds(
+def test_review_agrees_with_a_scan_of_every_pod(
     rooms: list[list[int]],
     pods: list[tuple[Wish, str, dict[str, str], tuple[str, ...] | None]],
     changed: set[str],
     cordoned: set[str],
 ) -> None:
-    """In any cluster, whatever changed; and nothing of it is left in the snapshot."""
+    """That holds in any cluster, whatever changed; and nothing of it is left in the snapshot."""
     about = {
         name: facts(3, schedulable=name not in cordoned, labels={"pool": "a"} if name == "m" else {}) for name in NODES
     }
@@ -92,8 +92,8 @@ def test_it_is_what_a_look_at_every_pod_finds(
     assert list(found) == each_in_turn(snapshot, changed)
 
 
-def test_nothing_is_looked_at_where_nothing_changed() -> None:
-    """However many pods wait; where a part came free that fits no pod, one pod of each kind is examined."""
+def test_unchanged_nodes_cost_nothing() -> None:
+    """That holds however many pods wait; where a part came free that fits no pod, one pod of each kind is examined."""
     line = [new(f"p{number:04}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(1000)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
     snapshot = cluster({"n": 1, "m": 1}, (*owners, *line))
@@ -102,7 +102,7 @@ def test_nothing_is_looked_at_where_nothing_changed() -> None:
     assert len(list(reviewing(snapshot, POLICY, ("n", "m")))) <= 5
 
 
-def test_other_things_may_happen_between_two_steps() -> None:
+def test_changes_between_two_steps_do_no_harm() -> None:
     """Pods come, go and change meanwhile: no decision is about a missing pod, and none comes twice."""
     line = [new(f"p{number}", wants=number % 2 + 1, ticket=number + 1, on="gone", offered=NODES) for number in range(8)]
     snapshot = cluster({"n": 2, "m": 2}, line)
@@ -119,8 +119,8 @@ def test_other_things_may_happen_between_two_steps() -> None:
     assert len(told) == len(set(told))
 
 
-def test_a_kind_that_goes_while_it_is_looked() -> None:
-    """Its last pod was deleted just before it would have been looked at."""
+def test_last_pod_of_a_kind_may_go_during_the_review() -> None:
+    """A kind whose last pod was deleted just before it would have been examined is no error."""
     line = [new(f"p{wants}", wants=wants, ticket=wants, on="n", offered=NODES) for wants in (1, 2)]
     snapshot = cluster({"n": 2}, line)
     steps = reviewing(snapshot, POLICY, ("n",))
@@ -129,8 +129,8 @@ def test_a_kind_that_goes_while_it_is_looked() -> None:
     assert list(steps) == [None] * 2
 
 
-def test_a_pod_that_fits_goes_where_there_is_room_until_it_is_taken() -> None:
-    """Past a node that has too little: the first two of three, and the third stays."""
+def test_pods_move_until_the_room_is_taken() -> None:
+    """The first two of three move, past a node that has too little, and the third stays."""
     line = [new(f"p{number}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(3)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
     snapshot = cluster({"n": 1, "m": 1, "k": 2}, (*owners, *line))
@@ -138,7 +138,7 @@ def test_a_pod_that_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     assert [(step.uid, step.allocated.extra[NOMINATED]) for step in found] == [("p0", "k"), ("p1", "k")]
 
 
-def test_a_pod_that_waits_for_nothing_any_more_keeps_no_ticket() -> None:
+def test_pod_without_a_wish_loses_its_ticket() -> None:
     """A pod that stands in no line loses it too, whatever nodes changed."""
     snapshot = cluster({"n": 1}, [new("p", wants=0, ticket=1)])
     (found,) = review(snapshot, POLICY, ())

@@ -16,7 +16,7 @@ from tests.builders import allocated, apply, attached, decided, pod, shares, uui
 UIDS = ("a", "b", "c")
 
 
-def test_a_late_record_contradicts_no_other() -> None:
+def test_late_record_contradicts_no_other() -> None:
     """The node opens what was decided, the wish is taken back, and only then the node's record arrives."""
     snapshot = world(1, [pod("a", wants=0, has=[0], attaches=[]), pod("b", wants=1)])
     assert decided(snapshot) == {"a": {}, "b": {}}
@@ -30,8 +30,8 @@ def test_a_late_record_contradicts_no_other() -> None:
     assert decided(snapshot) == {"a": {}, "b": {0: 1000}}
 
 
-def test_what_goes_is_revoked_until_the_node_follows() -> None:
-    """A part of a share, too; shares that were revoked before and are not followed yet stay revoked."""
+def test_share_is_revoked_until_the_node_follows() -> None:
+    """So is a part of a share; shares that were revoked before and are not followed yet stay revoked."""
     before = allocated({0: 1000, 1: 500})
     first = before.with_shares(shares({0: 500, 1: 500}), None)
     assert (first.revision, first.revoked) == (1, shares({0: 1000}))
@@ -43,8 +43,8 @@ def test_what_goes_is_revoked_until_the_node_follows() -> None:
     assert followed.pending(attached(revision=2)) == ()
 
 
-def test_to_give_revokes_nothing() -> None:
-    """More of a GPU, another GPU: no new revision, so the node writes no more than it would."""
+def test_grant_revokes_nothing() -> None:
+    """More of a GPU or another GPU is no new revision, so the node writes no more than it would."""
     assert allocated([0]).with_shares(shares([0, 1]), None) == allocated([0, 1])
     assert allocated({0: 500}).with_shares(shares([0]), None) == allocated([0])
 

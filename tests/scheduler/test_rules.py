@@ -472,8 +472,8 @@ def midway(draw: st.DrawFn) -> World:
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(midway())
-def test_a_decision_in_any_state_obeys_the_rules(world: World) -> None:
-    """States that are rarely reached are tried as often as others; then it comes to rest by the same rules."""
+def test_decision_in_any_state_obeys_the_rules(world: World) -> None:
+    """States that are rarely reached are tried as often as others; then the node comes to rest by the same rules."""
     note(repr(world))
     world.a_gpu_is_never_given_twice()
     world._decide(True)

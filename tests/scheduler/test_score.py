@@ -32,7 +32,7 @@ def rated(
     return score(snapshot, me or new("me", wants=1), Pair("n", "n"), Policy(weights={attribute: 1.0}, **fields))
 
 
-def test_free_gpus() -> None:
+def test_free_gpus_raise_the_score() -> None:
     """The compute and the memory that are free after the pod has come count; broken GPUs do not."""
     assert rated("gpu_free", 4) == 0.75
     assert rated("gpu_free", 4, me=new("me", wants=0.5)) == 0.875
@@ -41,15 +41,15 @@ def test_free_gpus() -> None:
     assert rated("gpu_memory_free", inventory(2, memory=[20, 60]), me=new("me", wants=1, memory=30 * GIB)) == 0.25
 
 
-def test_what_is_not_known_is_one_half() -> None:
-    """No GPU, no facts, no preference: neither good nor bad."""
+def test_unknown_attribute_scores_one_half() -> None:
+    """No GPU, no facts or no preference is neither good nor bad."""
     for attribute in ("gpu_free", "gpu_memory_free", "preference", "cpu_free", "network_free", "fragmentation"):
         assert rated(attribute, 0, me=new("me")) == 0.5
     assert rated("gpu_free", 0, me=new("me"), about=NodeFacts()) == 0.5
 
 
-def test_cpu_memory_and_disk_after_what_the_pod_asks_for() -> None:
-    """The part of the node's allocatable that is left; more than all counts as all."""
+def test_other_resources_score_by_what_is_left() -> None:
+    """The part of the node's allocatable that is left after the pod counts; more than all counts as all."""
     about = NodeFacts(
         allocatable={"cpu": 4000, "memory": 100, "ephemeral-storage": 50}, used={"cpu": 1000, "memory": 90}
     )
@@ -60,8 +60,8 @@ def test_cpu_memory_and_disk_after_what_the_pod_asks_for() -> None:
 
 
 @pytest.mark.parametrize(("network", "idle"), [(None, 0.5), (0.25, 0.75), (3.0, 0.0), (-1.0, 1.0)])
-def test_network(network: float | None, idle: float) -> None:
-    """The share that is idle; nonsense is cut off."""
+def test_idle_network_raises_the_score(network: float | None, idle: float) -> None:
+    """The share of the uplink that is idle counts; values out of range are cut off."""
     assert rated("network_free", about=facts(network=network)) == idle
 
 
@@ -77,12 +77,12 @@ def test_network(network: float | None, idle: float) -> None:
         (inventory(4, switch=4), 2, 0.25),
     ],
 )
-def test_gpus_that_are_near_each_other(gpus: Sequence[Gpu], wants: int, near: float) -> None:
-    """On one switch, on one island, or scattered."""
+def test_near_gpus_raise_the_score(gpus: Sequence[Gpu], wants: int, near: float) -> None:
+    """GPUs on one switch score best, then on one island, then scattered."""
     assert rated("together", gpus, me=new("me", wants=wants)) == near
 
 
-def test_preferred_models() -> None:
+def test_preferred_models_raise_the_score() -> None:
     """Words of the name choose the preference; the highest match counts, and no match is in the middle."""
     policy = Policy(models={"A100": 2, "NVIDIA A100": 8, "H100": 10, "T4": 0})
     found = [preferred(policy, model) for model in ("NVIDIA A100-SXM4-80GB", "H100 PCIe", "T4", "L40S")]
@@ -92,7 +92,7 @@ def test_preferred_models() -> None:
     assert rated("preference", mixed, models={"H100": 10, "T4": 0}, me=new("me", wants=1, model=("T4",))) == 0
 
 
-def test_fragmentation_left_behind() -> None:
+def test_fragmentation_lowers_the_score() -> None:
     """A part of a GPU goes best where a part is gone already, worst where it breaks a whole one of a pair."""
     me = new("me", wants=0.5)
     breaks = rated("fragmentation", 1, me=me)
@@ -112,7 +112,7 @@ def test_cpu_that_strands_gpus_counts_as_fragmentation() -> None:
     assert rated("fragmentation", 1, me=me, about=facts(cpu=3), **policy) == 0.5
 
 
-def test_the_pair_is_what_is_rated() -> None:
+def test_pair_of_nodes_is_scored() -> None:
     """CPU is looked at where the pod is, GPUs where they are, the network at both ends."""
     snapshot = cluster({"near": 2, "far": 8}, about={"near": facts(cpu=4, network=0.5), "far": facts(cpu=2, network=0)})
     me = new("me", wants=2, asks={"cpu": 1000})
@@ -140,14 +140,14 @@ def test_the_pair_is_what_is_rated() -> None:
         ({"local": 0}, 0.5),
     ],
 )
-def test_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
-    """A negative weight wants the opposite; weights of nothing say nothing."""
+def test_score_is_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
+    """A negative weight wants the opposite; weights of 0 count for nothing."""
     full = NodeFacts(allocatable={SLOT: 1, "cpu": 1000, "memory": 9}, used={"cpu": 1000})  # local and memory_free are 1
     snapshot = cluster({"n": 1}, about={"n": full})
     assert score(snapshot, new("me", wants=1), Pair("n", "n"), only(**weights)) == mean
 
 
-def test_scores_are_spread_over_what_is_there() -> None:
+def test_scores_are_spread_between_best_and_worst() -> None:
     """The best gets the highest, the worst 0, and what does not fit 0 too."""
     snapshot = cluster({"a": 8, "b": 4, "c": 2, "d": 1, "e": 4})
     me = new("me", wants=2)
@@ -159,7 +159,7 @@ def test_scores_are_spread_over_what_is_there() -> None:
 
 
 @pytest.mark.parametrize(("policy", "node"), [("pack", "part"), ("spread", "empty"), ("fgd", "odd")])
-def test_what_the_policies_choose(policy: str, node: str) -> None:
+def test_policies_choose_different_nodes(policy: str, node: str) -> None:
     """Packing fills the fullest node, spreading takes the emptiest, FGD takes what is of no use for others."""
     pods = [
         pod("a", wants=7, has=range(10, 17), node="part"),
@@ -170,7 +170,7 @@ def test_what_the_policies_choose(policy: str, node: str) -> None:
     assert chosen == node
 
 
-def test_the_best_of_equals_is_the_first_by_name() -> None:
+def test_best_of_equals_is_the_first_by_name() -> None:
     """Where nothing fits, no node is best."""
     snapshot = cluster({"b": 2, "a": 2})
     assert best(snapshot, new("me", wants=2), ["b", "a"], Policy()) == "a"
@@ -205,5 +205,5 @@ def test_scores_follow_changes() -> None:
 
 
 def test_presets_name_every_policy() -> None:
-    """The three that the settings know."""
+    """The presets are the three that the settings know."""
     assert sorted(PRESETS) == ["fgd", "pack", "spread"]

@@ -74,8 +74,8 @@ def snapshot_of(shape: Shape) -> ClusterSnapshot:
 
 
 @given(shapes)
-def test_a_pattern_keeps_what_it_is_made_of(shape: Shape) -> None:
-    """The same GPUs, as many of each kind in as many groups; asked again it is the same object."""
+def test_pattern_keeps_gpus_and_groups(shape: Shape) -> None:
+    """A pattern has the same GPUs, as many of each kind in as many groups; asked again it is the same object."""
     found = pattern(shape)
     unnamed = sorted(cell._replace(island=None, switch=None) for cell in shape)
     assert sorted(cell._replace(island=None, switch=None) for cell in found.shape) == unnamed
@@ -91,8 +91,8 @@ def _sizes(shape: Shape, level: str) -> list[int]:
     return [names.count(name) for name in set(names)]
 
 
-def test_alike_gpus_and_islands_may_change_places() -> None:
-    """One island is busy, on whichever side it is; two GPUs joined are not two alone."""
+def test_equal_gpus_and_islands_may_change_places() -> None:
+    """One busy island gives the same pattern on whichever side it is; two joined GPUs are not two alone."""
     busy, free = Cell("m", 1, True, 0, None, 0), Cell("m", 1, True, 0, None, 1000)
     left = (busy, busy, free._replace(island=1), free._replace(island=1))
     right = (free, free, busy._replace(island=1), busy._replace(island=1))
@@ -103,7 +103,7 @@ def test_alike_gpus_and_islands_may_change_places() -> None:
 
 
 @given(shapes, wishes, st.integers(0, 99))
-def test_the_order_of_gpus_never_decides_whether_a_wish_fits(shape: Shape, wish: Wish, seed: int) -> None:
+def test_order_of_gpus_never_decides_whether_a_wish_fits(shape: Shape, wish: Wish, seed: int) -> None:
     """The fit of one node holds for all nodes of its pattern, and each node can grant it."""
     me = PodState("me", requested=Requested(1, wish))
     answers = []
@@ -117,7 +117,7 @@ def test_the_order_of_gpus_never_decides_whether_a_wish_fits(shape: Shape, wish:
 
 
 @given(shapes, st.integers(0, 99))
-def test_nor_how_much_of_it_is_useless(shape: Shape, seed: int) -> None:
-    """FGD's measure is of the pattern."""
+def test_order_of_gpus_never_changes_fragmentation(shape: Shape, seed: int) -> None:
+    """FGD's measure depends on the pattern alone."""
     policy = Policy()
     assert fragmentation(policy, shape) == fragmentation(policy, shuffled(shape, seed))

@@ -10,7 +10,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
 
 
-def test_a_pod_that_fits_nowhere_is_refused() -> None:
+def test_pod_that_fits_nowhere_is_refused() -> None:
     """Two of three fit; what is left is of no use for a whole GPU."""
     snapshot = cluster({"a": 1, "b": 1})
     jobs = [Job(new("x", wants=0.75)), Job(new("y", wants=1)), Job(new("z", wants=1))]
@@ -20,8 +20,8 @@ def test_a_pod_that_fits_nowhere_is_refused() -> None:
     assert found.part == 0.875
 
 
-def test_pods_that_end_make_room() -> None:
-    """A job ends before the one comes whose number is said; so does one that was refused."""
+def test_ended_pods_make_room() -> None:
+    """A job ends before the one comes whose number is given; so does one that was refused."""
     snapshot = cluster({"a": 1})
     jobs = [
         Job(new("x", wants=1), until=2),
@@ -45,21 +45,21 @@ def test_cpu_is_counted() -> None:
     assert snapshot.facts("a").used == {"cpu": 2000}
 
 
-def test_nothing_comes() -> None:
-    """No job, no node: no figure is invented."""
+def test_no_jobs_give_no_figures() -> None:
+    """Without a job or a node no figure is invented."""
     assert replay(cluster({}), [], [], Policy()) == SimulationResult(0, (), (), 0.0, 0)
     assert replay(cluster({}), [], [], Policy()).part == 0
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("pack", {"a"}), ("spread", {"a", "b"})])
 def test_policies_differ(name: str, nodes: set[str]) -> None:
-    """Two pods on one node, or on two."""
+    """Two pods go to one node, or to two, by the policy."""
     snapshot = cluster({"a": 2, "b": 2})
     replay(snapshot, [Job(new("x", wants=1)), Job(new("y", wants=1))], ["a", "b"], Policy.from_settings({"name": name}))
     assert {state.node for uid in "xy" if (state := snapshot.pod(uid))} == nodes
 
 
-def test_wishes_that_come_later() -> None:
+def test_later_wishes_are_counted() -> None:
     """A pod that started nowhere has nothing, one that is served at once counts, and one that waits takes nothing."""
     snapshot = cluster({"a": 2, "b": 1}, about={"a": facts(2), "b": facts(1)})
     pods = [new("x"), new("y"), new("z"), new("fourth")]

@@ -63,8 +63,8 @@ def test_a_pod_that_changes_its_node_is_on_one_node_only() -> None:
     assert [state.uid for state in snapshot.pods("other")] == ["a"]
 
 
-def test_nodes_come_and_go() -> None:
-    """Unknown is not the same as empty."""
+def test_unknown_node_is_not_an_empty_one() -> None:
+    """Nodes come and go; an unknown one has no inventory, which is not an empty one."""
     snapshot = ClusterSnapshot()
     assert snapshot.gpus("n") is None
     snapshot.put_node("n", ())
@@ -77,8 +77,8 @@ def test_nodes_come_and_go() -> None:
     assert snapshot.gpus("n") is None
 
 
-def test_the_line_is_by_priority_then_ticket_and_without_the_dead() -> None:
-    """A pod without a ticket is not in line."""
+def test_line_is_sorted_by_priority_then_ticket() -> None:
+    """Ended pods and pods without a ticket are not in line."""
     snapshot = world(
         1,
         [
@@ -92,7 +92,7 @@ def test_the_line_is_by_priority_then_ticket_and_without_the_dead() -> None:
     assert [state.uid for state in snapshot.line("node")] == ["urgent", "early", "late"]
 
 
-def test_a_bare_pod_holds_nothing() -> None:
+def test_pod_without_records_holds_nothing() -> None:
     """A pod of which nothing is known yet has a rank all the same."""
     bare = PodState("a", "n")
     assert (bare.priority, bare.ticket, bare.held) == (0, None, {})
@@ -101,14 +101,14 @@ def test_a_bare_pod_holds_nothing() -> None:
     assert replace(bare, attached=attached({0: 100}, draining={1: 200})).held == {uuid(0): 100, uuid(1): 200}
 
 
-def test_a_pending_pod_holds_nothing() -> None:
-    """Whatever its record says: no pod gets a GPU before its node is decided."""
+def test_pending_pod_holds_nothing() -> None:
+    """No pod gets a GPU before its node is decided, whatever its record says."""
     snapshot = world(1, [PodState("a", allocated=allocated([0]), attached=attached([0]))])
     assert snapshot.free(uuid(0)) == 1000
     assert [state.uid for state in snapshot.pending()] == ["a"]
 
 
-def test_the_dead_hold_what_they_have_until_it_is_closed() -> None:
+def test_finished_pod_holds_its_gpus_until_they_are_closed() -> None:
     """A finished pod's promises are void; a pod that is only being deleted may still open what it was promised."""
     leaving = replace(pod("a", has=[0]), gone=True)
     for attaches, free in ((None, 1000), (attached([0]), 0), (attached(draining=[0]), 0), (attached(), 1000)):
@@ -134,7 +134,7 @@ def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:
     assert replace(waiting, node="n").nominated == ""
 
 
-def test_pods_that_are_in_line_or_may_be_soon() -> None:
+def test_pod_waits_until_its_newest_wish_is_decided() -> None:
     """A pod counts as waiting until its newest wish is decided."""
     assert [state.waits for state in (pod("a"), pod("b", wants=1), pod("c", wants=1, has=[0]))] == [False, True, False]
     assert pod("a", wants=1, has=[0], ticket=1).waits
@@ -142,8 +142,8 @@ def test_pods_that_are_in_line_or_may_be_soon() -> None:
     assert replace(pod("a", has=[0]), requested=requested(1, 2)).waits
 
 
-def test_the_last_ticket_of_the_cluster() -> None:
-    """Through all nodes and pending pods, so that lines can be compared."""
+def test_last_ticket_is_that_of_the_whole_cluster() -> None:
+    """It counts all nodes and pending pods, so that lines can be compared."""
     snapshot = cluster({"n": 1, "m": 1}, [pod("a", wants=1, ticket=3, node="n"), new("b", wants=1, ticket=7)])
     assert snapshot.last_ticket == 7
     snapshot.put_pod(new("b", wants=1))
@@ -152,7 +152,7 @@ def test_the_last_ticket_of_the_cluster() -> None:
     assert snapshot.last_ticket == 0
 
 
-def test_facts_and_slots() -> None:
+def test_facts_and_slots_are_counted() -> None:
     """Unknown facts are empty; the snapshot counts slots, and so do the facts."""
     snapshot = cluster(
         {"n": 1}, [pod("a", node="n"), replace(pod("b", node="n"), slots=2), pod("c", node="n", gone=True)]
@@ -163,8 +163,8 @@ def test_facts_and_slots() -> None:
     assert snapshot.facts("unknown") == NodeFacts()
 
 
-def test_where_a_gpu_is() -> None:
-    """On the node that reports it, in whatever order nodes come; several may report it, and that is known."""
+def test_gpu_is_found_on_the_nodes_that_report_it() -> None:
+    """The order in which nodes come does not matter; several may report it, and that is known."""
     snapshot = cluster({"n": 2})
     assert [snapshot.homes(uuid(index)) for index in range(3)] == [("n",), ("n",), ()]
     snapshot.put_node("m", inventory(2)[1:])
@@ -182,7 +182,7 @@ def test_where_a_gpu_is() -> None:
     assert (snapshot.homes(uuid(1)), snapshot.claimed_twice()) == (("b", "m"), (uuid(1),)), "two are left of three"
 
 
-def test_a_gpu_belongs_to_its_node() -> None:
+def test_gpu_belongs_to_its_node() -> None:
     """Records of pods on another node, attached or draining, take nothing of it; they count for their own node."""
     snapshot = cluster({"old": 2})
     snapshot.put_node("new", inventory(2), facts())
@@ -223,7 +223,7 @@ def test_answers_are_kept_until_the_node_changes() -> None:
     assert kept() == ["m"]
 
 
-def test_only_so_many_questions_are_kept() -> None:
+def test_number_of_kept_answers_is_limited() -> None:
     """Those asked least recently are forgotten, so that odd wishes don't fill the memory."""
     snapshot = cluster({"n": 1})
     snapshot.memo("first")["n"] = snapshot.memo("second")["n"] = 1
@@ -235,8 +235,8 @@ def test_only_so_many_questions_are_kept() -> None:
     assert snapshot.memo("second") == {}
 
 
-def test_contested_gpus() -> None:
-    """More than all of it is held."""
+def test_contested_gpu_is_found() -> None:
+    """A GPU is contested if more than all of it is held."""
     snapshot = world(2, [pod("a", has={0: 500, 1: 500}), pod("b", has={0: 501, 1: 500})])
     assert snapshot.contested("node") == (uuid(0),)
     assert snapshot.contested("elsewhere") == ()

@@ -68,7 +68,7 @@ class Line:
 
 
 @given(data=st.data(), gpus=st.integers(2, 5), starts=st.booleans())
-def test_the_first_pod_gets_all_of_it_whatever_comes_behind(data: st.DataObject, gpus: int, starts: bool) -> None:
+def test_first_pod_gets_all_of_its_wish(data: st.DataObject, gpus: int, starts: bool) -> None:
     """However many small ones come, each GPU that is given back is the big one's until it has all that it asked for."""
     line = Line(gpus)
     line.come(new("big", wants=gpus) if starts else pod("big", wants=gpus))
@@ -86,8 +86,8 @@ def test_the_first_pod_gets_all_of_it_whatever_comes_behind(data: st.DataObject,
 
 @pytest.mark.parametrize("starts", [False, True])
 @pytest.mark.parametrize("priority", [0, 3])
-def test_only_a_higher_priority_goes_before_it(starts: bool, priority: int) -> None:
-    """That is the rule, and the only exception: to be as important is not enough."""
+def test_only_a_higher_priority_overtakes(starts: bool, priority: int) -> None:
+    """A pod of equal priority never goes before the first one."""
     line = Line(2)
     big = {"wants": 2, "priority": 1}
     line.come(new("big", **big) if starts else pod("big", **big))  # type: ignore[arg-type]

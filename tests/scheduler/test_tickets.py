@@ -9,8 +9,8 @@ from jupyter_gpu_scheduler.rules.state.tickets import Tickets
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
-def test_the_last_is_the_highest_in_use(steps: list[tuple[bool, int]]) -> None:
-    """Whatever was taken and given back, by one or by several, in any order."""
+def test_last_ticket_is_the_highest_in_use(steps: list[tuple[bool, int]]) -> None:
+    """That holds whatever was taken and given back, by one or by several, in any order."""
     tickets = Tickets()
     used: list[int] = []
     for take, ticket in steps:
@@ -23,7 +23,7 @@ def test_the_last_is_the_highest_in_use(steps: list[tuple[bool, int]]) -> None:
         assert tickets.last == max(used, default=0)
 
 
-def test_a_ticket_that_is_put_down_and_taken_up_often_costs_no_memory() -> None:
+def test_reused_ticket_costs_no_memory() -> None:
     """A pod is replaced with each of its changes, and each time its ticket is given back and taken."""
     tickets = Tickets()
     tickets.take(9)

@@ -58,7 +58,7 @@ def fewest(wish: Wish, spots: list[Spot]) -> int | None:
 
 
 @given(machines(), wishes)
-def test_a_used_gpu_is_taken_only_if_no_other_one_would_do(spots: list[Spot], wish: Wish) -> None:
+def test_used_gpu_is_taken_only_if_no_other_one_would_do(spots: list[Spot], wish: Wish) -> None:
     """Every served pod gets as few of them as possible, and every wish that can be served is served."""
     least = fewest(wish, spots)
     try:
@@ -73,7 +73,7 @@ def test_a_used_gpu_is_taken_only_if_no_other_one_would_do(spots: list[Spot], wi
 
 
 @given(machines(), st.sampled_from([250, 500, 1000]), st.integers(0, 5))
-def test_choose_takes_all_others_first(spots: list[Spot], size: int, count: int) -> None:
+def test_choose_takes_unused_gpus_first(spots: list[Spot], size: int, count: int) -> None:
     """A used GPU is among the chosen only if every other one with room is."""
     chosen = choose(spots, size, count)
     able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
@@ -82,14 +82,14 @@ def test_choose_takes_all_others_first(spots: list[Spot], size: int, count: int)
         assert {spot.gpu.uuid for spot in able if not spot.used} <= {spot.gpu.uuid for spot in chosen}
 
 
-def test_it_is_stronger_than_what_belongs_together() -> None:
+def test_unused_gpus_come_before_near_ones() -> None:
     """Two GPUs of one island are better than two of different ones, but not if a program uses one of them."""
     four = inventory(4, island=2)
     spots = [Spot(gpu, 1000, used=gpu.index in (0, 3)) for gpu in four]
     assert [share.uuid for share in arrange(wish(2), spots).shares] == [uuid(1), uuid(2)]
 
 
-def test_what_is_being_closed_comes_back_only_if_no_other_pod_uses_it() -> None:
+def test_closing_gpu_comes_back_only_if_unused() -> None:
     """A shrink that is cancelled takes its GPU again, unless another program has it by now."""
     two = inventory(2)
     for used, expected in ((False, uuid(1)), (True, uuid(0))):
@@ -97,7 +97,7 @@ def test_what_is_being_closed_comes_back_only_if_no_other_pod_uses_it() -> None:
         assert [share.uuid for share in arrange(wish(1), spots).shares] == [expected]
 
 
-def test_nothing_moves_and_what_goes_first_is_what_others_use() -> None:
+def test_used_gpu_is_kept_and_given_back_first() -> None:
     """A pod keeps a GPU that an outside process begins to use; of those it gives back it is the first, if idle."""
     two = inventory(3)
     has = [Spot(two[0], 1000, 1000, 1000, 0, used=True), Spot(two[1], 1000, 1000, 1000, 1), Spot(two[2], 1000)]
@@ -108,7 +108,7 @@ def test_nothing_moves_and_what_goes_first_is_what_others_use() -> None:
 
 
 @pytest.mark.parametrize(("outside", "expected"), [(frozenset[str](), uuid(0)), (frozenset({uuid(0)}), uuid(1))])
-def test_a_decision_uses_the_facts_of_the_node(outside: frozenset[str], expected: str) -> None:
+def test_decision_uses_the_facts_of_the_node(outside: frozenset[str], expected: str) -> None:
     """The node's facts count for all of its pods."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, inventory(2), NodeFacts(outside=outside))
@@ -120,8 +120,8 @@ def test_a_decision_uses_the_facts_of_the_node(outside: frozenset[str], expected
     assert [share.uuid for share in state.allocated.shares] == [expected]
 
 
-def test_a_shrink_that_is_cancelled_avoids_them_too() -> None:
-    """A pod that could be served with what it holds alone stands in line for another one."""
+def test_cancelled_shrink_avoids_used_gpus() -> None:
+    """A pod that could be served with what it holds alone stands in line for another GPU."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, inventory(2), NodeFacts(outside=frozenset({uuid(0)})))
     snapshot.put_pod(pod("one", wants=1, has=(), draining=[0]))
