@@ -40,8 +40,8 @@ def run(config: Path, play: Callable[[Kube], Awaitable[None]]) -> None:
 
 
 @pytest.mark.cluster
-def test_an_object_is_made_read_changed_and_removed(plane: ControlPlane) -> None:
-    """The whole life of one, with uid and version as preconditions that hold."""
+def test_object_is_created_read_changed_and_removed(plane: ControlPlane) -> None:
+    """UID and version hold as preconditions through the whole life of an object."""
 
     async def play(kube: Kube) -> None:
         made = await kube.create(MAPS, {"metadata": {"name": "one"}, "data": {"a": "1"}})
@@ -61,7 +61,7 @@ def test_an_object_is_made_read_changed_and_removed(plane: ControlPlane) -> None
 
 
 @pytest.mark.cluster
-def test_a_precondition_that_does_not_hold_is_a_conflict(plane: ControlPlane) -> None:
+def test_failed_precondition_is_a_conflict(plane: ControlPlane) -> None:
     """Another version, another uid, and a name that is taken: three conflicts, nothing changed."""
 
     async def play(kube: Kube) -> None:
@@ -114,7 +114,7 @@ def test_each_refusal_is_its_own_error(plane: ControlPlane) -> None:
 
 
 @pytest.mark.cluster
-def test_a_token_that_was_replaced_is_used_at_once(plane: ControlPlane, tmp_path: Path) -> None:
+def test_replaced_token_is_used_at_once(plane: ControlPlane, tmp_path: Path) -> None:
     """Projected tokens rotate: the next call has the new one, and no call fails meanwhile."""
     token = tmp_path / "token"
 
@@ -145,7 +145,7 @@ def test_a_token_that_was_replaced_is_used_at_once(plane: ControlPlane, tmp_path
 
 
 @pytest.mark.cluster
-def test_a_long_list_comes_page_by_page_and_whole(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_list_comes_page_by_page_and_whole(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three pages are one list, each object once, with a version to watch from."""
     monkeypatch.setattr("jupyter_gpu.kube.client.PAGE", 3)
 
@@ -174,8 +174,8 @@ def _binding(node: str, uid: str, annotations: dict[str, str] | None = None) -> 
 
 
 @pytest.mark.cluster
-def test_a_binding_writes_node_and_annotations_at_once(plane: ControlPlane) -> None:
-    """And a second one, or one for another uid, is refused."""
+def test_binding_writes_node_and_annotations_at_once(plane: ControlPlane) -> None:
+    """A second binding, or one for another uid, is refused."""
 
     async def play(kube: Kube) -> None:
         body = {"metadata": {"name": "bound"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -194,8 +194,8 @@ def test_a_binding_writes_node_and_annotations_at_once(plane: ControlPlane) -> N
 
 
 @pytest.mark.cluster
-def test_a_watch_tells_what_happens(plane: ControlPlane) -> None:
-    """In order, from the version that was listed."""
+def test_watch_yields_changes_in_order(plane: ControlPlane) -> None:
+    """Changes come in order, from the version that was listed."""
 
     async def play(kube: Kube) -> None:
         start = (await kube.list(MAPS)).resource_version
@@ -215,7 +215,7 @@ def test_a_watch_tells_what_happens(plane: ControlPlane) -> None:
 
 
 @pytest.mark.cluster
-def test_a_server_that_says_nothing_is_given_up_in_time(through: Through) -> None:
+def test_silent_server_is_given_up_in_time(through: Through) -> None:
     """A call has its deadline; a watch ends by itself when it is silent for too long."""
 
     async def play() -> None:
@@ -233,8 +233,8 @@ def test_a_server_that_says_nothing_is_given_up_in_time(through: Through) -> Non
     asyncio.run(play())
 
 
-def test_nobody_at_the_address_is_unavailable_and_nothing_was_sent() -> None:
-    """A refused connection: whoever retries a write may do so without reading first."""
+def test_refused_connection_is_unavailable_and_nothing_was_sent() -> None:
+    """After a refused connection a write may be tried again without reading first."""
     (port,) = ports.free(1)
 
     async def play() -> None:
@@ -248,7 +248,7 @@ def test_nobody_at_the_address_is_unavailable_and_nothing_was_sent() -> None:
     asyncio.run(play())
 
 
-def test_too_many_requests_are_repeated_after_the_time_that_is_asked_for() -> None:
+def test_429_is_repeated_after_the_time_asked_for() -> None:
     """A 429 says that nothing was done: even a write is repeated, but not beyond the deadline."""
 
     async def play() -> None:
@@ -265,8 +265,8 @@ def test_too_many_requests_are_repeated_after_the_time_that_is_asked_for() -> No
 
 
 @pytest.mark.parametrize("answer", [http(503, "<html>busy"), http(500), http(200, "not json"), http(200, "[]"), b""])
-def test_what_is_no_answer_is_unavailable(answer: bytes) -> None:
-    """An API server that starts, a proxy's page, nonsense, an end in the middle: try again later."""
+def test_broken_answer_is_unavailable(answer: bytes) -> None:
+    """An API server that starts, a proxy's page, nonsense, an end in the middle: each says to try again later."""
 
     async def play() -> None:
         async with answering([answer]) as (kube, _):
@@ -288,7 +288,7 @@ def test_what_is_no_answer_is_unavailable(answer: bytes) -> None:
         (["no event"], Unavailable),
     ],
 )
-def test_an_error_inside_a_watch_is_raised(lines: list[object], error: type[KubeError]) -> None:
+def test_error_inside_a_watch_is_raised(lines: list[object], error: type[KubeError]) -> None:
     """A watch that was accepted can fail later, in its stream."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
 
@@ -316,8 +316,8 @@ def test_half_a_line_is_no_event() -> None:
     asyncio.run(play())
 
 
-def test_a_list_that_is_no_list_is_unavailable() -> None:
-    """Nobody takes it for an empty cluster."""
+def test_answer_that_is_no_list_is_unavailable() -> None:
+    """It is never taken for an empty cluster."""
 
     async def play() -> None:
         for body in ("{}", '{"items": 7, "metadata": {"resourceVersion": "1"}}'):
@@ -328,7 +328,7 @@ def test_a_list_that_is_no_list_is_unavailable() -> None:
     asyncio.run(play())
 
 
-def test_pages_that_were_forgotten_are_read_all_at_once() -> None:
+def test_forgotten_pages_are_read_all_at_once() -> None:
     """A list so slow that its snapshot is compacted is begun again, in one piece."""
 
     async def play() -> None:

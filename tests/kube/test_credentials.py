@@ -18,8 +18,8 @@ def account(folder: Path) -> Path:
     return folder
 
 
-def test_of_a_pod(tmp_path: Path) -> None:
-    """Address, CA, token file and namespace; IPv6 addresses in brackets."""
+def test_credentials_of_a_pod_are_read(tmp_path: Path) -> None:
+    """Address, CA, token file and namespace come from the pod; IPv6 addresses stand in brackets."""
     found = in_cluster(account(tmp_path), HOST)
     assert (found.server, found.namespace, found.token) == ("https://10.0.0.1:6443", "ns", tmp_path / "token")
     assert in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1"}).server == "https://[fd00::1]:443"
@@ -27,8 +27,8 @@ def test_of_a_pod(tmp_path: Path) -> None:
     assert in_cluster(tmp_path, HOST).namespace == ""
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    """No pod, no token, no kubeconfig."""
+def test_missing_credentials_are_named(tmp_path: Path) -> None:
+    """The error names the missing pod, token or kubeconfig."""
     with pytest.raises(NoCredentials, match="does not run in a Kubernetes pod"):
         in_cluster(account(tmp_path / "a"), {})
     (tmp_path / "a" / "token").unlink()
@@ -38,8 +38,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         kubeconfig(tmp_path / "none")
 
 
-def test_which_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that is named, else the pod's, else that of KUBECONFIG, else that of the home directory."""
+def test_credentials_are_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is named comes first, then the pod's, then that of KUBECONFIG, then that of the home directory."""
     monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path / "none")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("named", "first"):
@@ -52,7 +52,7 @@ def test_which_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load()
 
 
-def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
+def test_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     """The kubelet swaps a link; a file that is away for a moment does no harm, one that never was does."""
     link = tmp_path / "token"
     token = Token(link)

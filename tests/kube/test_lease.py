@@ -96,7 +96,7 @@ def test_one_of_two_leads_and_the_other_follows_at_once(plane: ControlPlane) -> 
     run(plane, play)
 
 
-def test_a_leader_that_loses_contact_stops_before_another_begins(plane: ControlPlane, through: Through) -> None:
+def test_leader_that_loses_contact_stops_before_the_next_begins(plane: ControlPlane, through: Through) -> None:
     """Its connections stall without a word: it stops by its own clock, then the other takes over; it may lead again."""
 
     async def play(kube: Kube) -> None:
@@ -118,7 +118,7 @@ def test_a_leader_that_loses_contact_stops_before_another_begins(plane: ControlP
     run(plane, play)
 
 
-def test_a_short_break_costs_nobody_the_lead(plane: ControlPlane, through: Through) -> None:
+def test_short_break_keeps_the_leader(plane: ControlPlane, through: Through) -> None:
     """A renewal that fails is tried again while there is time; one whose answer was lost is recognised as ours."""
 
     async def play(kube: Kube) -> None:
@@ -136,8 +136,8 @@ def test_a_short_break_costs_nobody_the_lead(plane: ControlPlane, through: Throu
     run(plane, play)
 
 
-def test_a_lease_that_is_taken_away_ends_the_lead(plane: ControlPlane) -> None:
-    """Somebody writes another holder, or removes the lease: the leader stops at once, and stands again."""
+def test_lease_taken_away_ends_the_lead(plane: ControlPlane) -> None:
+    """Another holder is written or the lease is removed: the leader stops at once, and stands again."""
 
     async def play(kube: Kube) -> None:
         leaders = Leaders()
@@ -159,7 +159,7 @@ def test_a_lease_that_is_taken_away_ends_the_lead(plane: ControlPlane) -> None:
     run(plane, play)
 
 
-def test_what_leads_ends_the_election_with_its_result(plane: ControlPlane) -> None:
+def test_end_of_the_leader_ends_the_election(plane: ControlPlane) -> None:
     """A mistake of the leader is raised, and the lease is free."""
 
     async def play(kube: Kube) -> None:
@@ -177,8 +177,8 @@ def test_what_leads_ends_the_election_with_its_result(plane: ControlPlane) -> No
     run(plane, play)
 
 
-def test_what_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Through) -> None:
-    """The last resort, before another may begin."""
+def test_leader_that_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Through) -> None:
+    """That is the last resort, before another may begin."""
 
     async def play() -> None:
         aborted = asyncio.Event()

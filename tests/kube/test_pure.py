@@ -53,8 +53,8 @@ POD = {
 }
 
 
-def test_what_is_read_of_a_pod() -> None:
-    """Every reader, once."""
+def test_every_reader_of_a_pod() -> None:
+    """Each reader returns its field."""
     assert (objects.uid(POD), objects.name(POD), objects.namespace(POD)) == ("u", "n", "s")
     assert (objects.resource_version(POD), objects.created(POD)) == ("7", "2026-01-01T00:00:00Z")
     assert (objects.annotation(POD, "a"), objects.annotation(POD, "bad"), objects.annotation(POD, "no")) == (
@@ -71,7 +71,7 @@ def test_what_is_read_of_a_pod() -> None:
 
 @given(JSON)
 def test_odd_input_gives_the_empty_answer(odd: Any) -> None:
-    """Whatever somebody stores, reading it never fails."""
+    """Reading never fails, whatever is stored."""
     for read in (objects.uid, objects.name, objects.namespace, objects.resource_version, objects.created):
         assert isinstance(read(odd), str)
     for text in (objects.node_name, objects.phase):
@@ -88,14 +88,14 @@ def test_odd_input_gives_the_empty_answer(odd: Any) -> None:
     ("one", "other", "newer"),
     [("10", "9", True), ("9", "10", False), ("9", "9", False), ("b", "a", True), ("", "", False)],
 )
-def test_versions_are_compared_as_numbers_where_they_are_some(one: str, other: str, newer: bool) -> None:
-    """Ten is later than nine; of words, what came last counts."""
+def test_versions_are_compared_as_numbers(one: str, other: str, newer: bool) -> None:
+    """Ten is later than nine; of versions that are no numbers, the one that came last counts."""
     versions = [{"metadata": {"resourceVersion": text}} for text in (one, other)]
     assert objects.newer(*versions) is newer
     assert objects.newer_version(one, other) is newer
 
 
-def test_paths() -> None:
+def test_paths_are_those_of_the_api() -> None:
     """Each one as the API has it."""
     assert paths.pods() == "/api/v1/pods"
     assert paths.pod("a", "b", "status") == "/api/v1/namespaces/a/pods/b/status"
@@ -106,15 +106,15 @@ def test_paths() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+def test_name_that_leads_elsewhere_is_refused(name: str) -> None:
     """A name from outside names an object, and no other path."""
     with pytest.raises(ValueError, match="no name"):
         paths.pod("default", name)
 
 
 @given(st.text(min_size=1))
-def test_a_name_stays_one_part_of_the_path(name: str) -> None:
-    """Slashes, question marks, anything."""
+def test_name_stays_one_part_of_the_path(name: str) -> None:
+    """Slashes and question marks are quoted."""
     if name not in (".", "..") and name.isprintable():
         path = paths.pod("default", name)
         assert path.count("/") == paths.pod("default", "x").count("/")
@@ -135,7 +135,7 @@ def test_a_name_stays_one_part_of_the_path(name: str) -> None:
         (418, None, KubeError),
     ],
 )
-def test_errors_by_status(status: int, body: Any, kind: type[KubeError]) -> None:
+def test_status_chooses_the_error(status: int, body: Any, kind: type[KubeError]) -> None:
     """The type of an error says what to do about it."""
     error = errors.from_status(status, body)
     assert type(error) is kind
@@ -143,13 +143,13 @@ def test_errors_by_status(status: int, body: Any, kind: type[KubeError]) -> None
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("", 1.0), ("soon", 1.0), ("-1", 1.0), ("100000", 60.0)])
-def test_the_time_to_wait_is_never_odd(text: str, seconds: float) -> None:
-    """A header from outside."""
+def test_retry_after_is_bounded(text: str, seconds: float) -> None:
+    """The header comes from outside."""
     error = errors.from_status(429, {}, text)
     assert isinstance(error, TooMany)
     assert error.retry_after == seconds
 
 
-def test_a_very_long_message_is_cut() -> None:
+def test_long_message_is_cut() -> None:
     """Policies can be chatty."""
     assert len(errors.from_status(403, {"message": "x" * 10_000}).message) == errors.MAX_MESSAGE

@@ -33,8 +33,8 @@ def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-def test_the_same_again_is_counted(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One object for each kind of news, whose count rises; another message or pod is another one."""
+def test_repeated_event_is_counted(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one object for each kind of event, whose count rises; another message or pod is another one."""
     monkeypatch.setattr(recorder, "AGAIN", 0.1)
 
     async def play(kube: Kube) -> None:
@@ -60,7 +60,7 @@ def test_the_same_again_is_counted(plane: ControlPlane, monkeypatch: pytest.Monk
     run(plane, play)
 
 
-def test_an_event_that_was_forgotten_is_written_anew(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_event_is_written_anew(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster removes events after an hour; a node's events are in the namespace default."""
     monkeypatch.setattr(recorder, "AGAIN", 0.0)
 
@@ -80,10 +80,10 @@ def test_an_event_that_was_forgotten_is_written_anew(plane: ControlPlane, monkey
     run(plane, play)
 
 
-def test_a_flood_is_limited(
+def test_flood_of_events_is_limited(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Writes are few, memory is bounded, and nobody waits."""
+    """Writes are few, memory is bounded, and no caller waits."""
     monkeypatch.setattr(recorder, "BURST", 3.0)
     monkeypatch.setattr(recorder, "PER_SECOND", 0.1)
     monkeypatch.setattr(recorder, "MAX_KINDS", 10)
@@ -100,8 +100,8 @@ def test_a_flood_is_limited(
     assert "Too many events at once" in caplog.text
 
 
-def test_what_cannot_be_written_is_logged_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    """No API server, no event, no exception."""
+def test_unwritable_event_is_logged_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """Without an API server there is no event and no exception."""
 
     async def play() -> None:
         async with Kube(Credentials("http://127.0.0.1:1"), deadline=1) as kube:

@@ -99,8 +99,8 @@ def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_what_is_there_and_what_comes_is_told_in_order(plane: ControlPlane, newest: bool) -> None:
-    """First what is there, then each change; what belongs to others is not told."""
+def test_objects_and_changes_come_in_order(plane: ControlPlane, newest: bool) -> None:
+    """Existing objects come first, then each change; objects that do not match are left out."""
 
     async def play(kube: Kube) -> None:
         label = f"order-{newest}".lower()
@@ -121,7 +121,7 @@ def test_what_is_there_and_what_comes_is_told_in_order(plane: ControlPlane, newe
     run(plane, play)
 
 
-def test_connections_that_are_cut_all_the_time_lose_nothing(plane: ControlPlane, through: Through) -> None:
+def test_cut_connections_lose_nothing(plane: ControlPlane, through: Through) -> None:
     """Each connection ends after some thousand bytes: 150 changes arrive, each at most once and in order."""
 
     async def play(kube: Kube) -> None:
@@ -141,8 +141,8 @@ def test_connections_that_are_cut_all_the_time_lose_nothing(plane: ControlPlane,
     run(plane, play)
 
 
-def test_a_watch_that_is_silent_too_long_is_renewed(plane: ControlPlane, through: Through) -> None:
-    """A connection that died without a word: what happened meanwhile is told after all."""
+def test_silent_watch_is_renewed(plane: ControlPlane, through: Through) -> None:
+    """After a connection that died without a word, the changes meanwhile arrive."""
 
     async def play(kube: Kube) -> None:
         async with through() as (shaky, proxy), following(shaky, "silent", silence=1.2) as (_, follower):
@@ -157,8 +157,8 @@ def test_a_watch_that_is_silent_too_long_is_renewed(plane: ControlPlane, through
     run(plane, play)
 
 
-def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, through: Through) -> None:
-    """The API server is killed; what was added, changed and removed out of our sight is told once."""
+def test_restarted_server_is_listed_again(plane: ControlPlane, through: Through) -> None:
+    """The API server is killed; each object that was added, changed or removed meanwhile is reported once."""
 
     async def play(kube: Kube) -> None:
         for name in ("keep", "change", "remove", "again"):
@@ -195,7 +195,7 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
     run(plane, play)
 
 
-def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
+def test_list_is_kept_whole_before_it_is_reported() -> None:
     """A GPU that moved from one pod to another while no watch ran is never seen as held by both."""
     item = '{"metadata": {"uid": "%s", "name": "%s", "resourceVersion": "%d", "labels": {"has": "%s"}}}'
     listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
@@ -240,8 +240,8 @@ class Recording(Kube):
         return super().watch(path, resource_version=resource_version, **options)
 
 
-def test_an_idle_watch_does_not_grow_old(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of its own changes, much of others does: bookmarks let the next watch begin with what is new."""
+def test_idle_watch_stays_current(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much changes elsewhere and nothing of its own: bookmarks let the next watch begin with a recent version."""
     monkeypatch.setattr(client, "WATCH_SECONDS", (4, 4))  # the server sends one before it ends a watch
 
     async def play(kube: Kube) -> None:
@@ -258,8 +258,8 @@ def test_an_idle_watch_does_not_grow_old(plane: ControlPlane, monkeypatch: pytes
     run(plane, play)
 
 
-def test_what_nobody_reads_need_not_be_kept(plane: ControlPlane) -> None:
-    """A trimmed object is what is told and what is kept, from the list and from the watch."""
+def test_trimmed_objects_are_reported_and_kept(plane: ControlPlane) -> None:
+    """A trimmed object is reported and kept, from the list and from the watch."""
 
     def trim(item: dict[str, Any]) -> dict[str, Any]:
         return {"metadata": {key: item["metadata"][key] for key in ("uid", "name", "resourceVersion")}}
@@ -276,7 +276,7 @@ def test_what_nobody_reads_need_not_be_kept(plane: ControlPlane) -> None:
     run(plane, play)
 
 
-def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None:
+def test_failure_of_the_listener_ends_the_reflector(plane: ControlPlane) -> None:
     """A copy that missed a change is worth nothing: the reflector ends with the exception."""
 
     async def play(kube: Kube) -> None:
@@ -291,8 +291,10 @@ def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None
     run(plane, play)
 
 
-def test_trouble_of_any_kind_never_ends_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Refused, broken, gone, another cluster's version, ended at once: tried again until it works; each said once."""
+def test_trouble_never_ends_the_reflector(caplog: pytest.LogCaptureFixture) -> None:
+    """Refused, broken, gone, another cluster's version, ended at once: it tries again until it works, and reports each
+    once.
+    """
     item = '{"metadata": {"uid": "u", "name": "n", "resourceVersion": "%d"}}'
     listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
     answers = [

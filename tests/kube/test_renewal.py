@@ -37,7 +37,7 @@ async def _who(kube: Kube) -> str:
 
 
 @pytest.mark.cluster
-def test_the_token_of_a_pod_is_renewed(plane: ControlPlane, tmp_path: Path) -> None:
+def test_token_of_a_pod_is_renewed(plane: ControlPlane, tmp_path: Path) -> None:
     """The next call has the new one, and a watch goes on over it."""
 
     name = f"renewed-{secrets.token_hex(4)}"
@@ -73,8 +73,8 @@ def test_the_token_of_a_pod_is_renewed(plane: ControlPlane, tmp_path: Path) -> N
     asyncio.run(play())
 
 
-def test_a_watch_that_is_not_let_in_reads_the_token_again(tmp_path: Path) -> None:
-    """Also where the file looks the same, because somebody set the clock back."""
+def test_refused_watch_reads_the_token_again(tmp_path: Path) -> None:
+    """It does so even if the file looks the same because the clock was set back."""
     file = tmp_path / "token"
     file.write_text("first")
 
@@ -138,8 +138,8 @@ def _authority(folder: Path) -> tuple[bytes, Identity]:
     return made.identity.certificate.read_bytes(), made.issue("server", "server", addresses=["127.0.0.1"])
 
 
-def test_the_authority_of_the_api_server_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The old one is trusted until the file says otherwise, and not after; what cannot be read changes nothing."""
+def test_replaced_authority_is_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The old one is trusted until the file says otherwise, and not after; an unreadable file changes nothing."""
     old, was = _authority(tmp_path / "old")
     new, becomes = _authority(tmp_path / "new")
     mount = Mount(tmp_path / "mount")

@@ -48,33 +48,33 @@ nearly_right = st.dictionaries(KNOWN_FIELDS, any_.json_values | st.lists(st.dict
 
 
 @given(any_.requested)
-def test_requested(value: Requested) -> None:
+def test_requested_survives_a_round_trip(value: Requested) -> None:
     """Any recorded wish is read as it was written, unknown fields included."""
     assert decode_requested(encode(value)) == value
 
 
 @given(any_.allocated)
-def test_allocated(value: Allocated) -> None:
+def test_allocated_survives_a_round_trip(value: Allocated) -> None:
     """Any decision is read as it was written, unknown fields included."""
     assert decode_allocated(encode(value)) == value
 
 
 @given(any_.attached)
-def test_attached(value: Attached) -> None:
+def test_attached_survives_a_round_trip(value: Attached) -> None:
     """Any actual state is read as it was written, unknown fields included."""
     assert decode_attached(encode(value)) == value
 
 
 @given(any_.inventories)
-def test_inventory(value: tuple[Any, ...]) -> None:
+def test_inventory_survives_a_round_trip(value: tuple[Any, ...]) -> None:
     """Any inventory is read as it was written, unknown fields included."""
     assert decode_inventory(encode(value)) == value
 
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(st.binary(max_size=100) | nearly_json.map(str.encode) | nearly_right.map(lambda v: json.dumps(v).encode()))
-def test_any_bytes(decode: Callable[[bytes], Any], data: bytes) -> None:
-    """Whatever stands in an annotation, reading it gives a value that can be written, or InvalidAnnotation."""
+def test_any_annotation_is_read_or_refused(decode: Callable[[bytes], Any], data: bytes) -> None:
+    """Reading any bytes gives a value that can be written, or InvalidAnnotation."""
     try:
         value = decode(data)
     except InvalidAnnotation as error:
@@ -84,8 +84,8 @@ def test_any_bytes(decode: Callable[[bytes], Any], data: bytes) -> None:
 
 
 @given(st.binary(max_size=100) | nearly_json.map(str.encode) | nearly_right.map(lambda v: json.dumps(v).encode()))
-def test_any_body(data: bytes) -> None:
-    """Whatever a request says, it is a wish in range or InvalidRequest."""
+def test_any_request_is_read_or_refused(data: bytes) -> None:
+    """Any body of a request is a wish in range or InvalidRequest."""
     try:
         wish = decode_request(data).wish
     except InvalidRequest as error:
@@ -96,7 +96,7 @@ def test_any_body(data: bytes) -> None:
 
 
 @given(any_.wishes, st.none() | any_.generations)
-def test_wish(wish: Wish, generation: int | None) -> None:
+def test_server_reads_the_wish_of_a_client(wish: Wish, generation: int | None) -> None:
     """A client sends a wish by its own fields, and the server reads the same."""
     wish = own(wish)
     body = {**wish.to_json(), **({} if generation is None else {"generation": generation})}
@@ -104,7 +104,7 @@ def test_wish(wish: Wish, generation: int | None) -> None:
     assert (asked.wish, asked.generation) == (wish, generation)
 
 
-def test_sizes() -> None:
+def test_size_is_limited_before_reading() -> None:
     """An annotation has at most 64 KiB and a request 16 KiB; one byte more is refused before it is read."""
     text = '{"observedGeneration":1,"shares":[],"note":""}'
     fits = text[:-2] + "x" * (MAX_BYTES - len(text)) + text[-2:]
@@ -121,7 +121,7 @@ def test_sizes() -> None:
         decode_request(b" " * 10_000_000)
 
 
-def test_record() -> None:
+def test_recorded_wish_is_the_next_generation() -> None:
     """A wish is the next generation; the same wish again is none; unknown fields stay."""
     first = record(None, Wish(1000))
     assert first == Requested(1, Wish(1000))
@@ -139,8 +139,8 @@ def test_values_are_hashable() -> None:
 
 
 @given(st.integers(0, MAX_MILLI), st.none() | st.integers(1, 1000))
-def test_pieces(milli: int, each: int | None) -> None:
-    """The pieces are the amount; none is more than a GPU; all but the last are equal."""
+def test_pieces_add_up_to_the_amount(milli: int, each: int | None) -> None:
+    """No piece is more than a GPU, and all but the last are equal."""
     try:
         cut = pieces(milli, each)
     except ValueError:
@@ -154,7 +154,7 @@ def test_pieces(milli: int, each: int | None) -> None:
 
 
 @pytest.mark.parametrize(("milli", "each"), [(-1, None), (MAX_MILLI + 1, None), (1000, 0), (1000, 1001), (1000, 300)])
-def test_no_pieces(milli: int, each: int | None) -> None:
+def test_uneven_amount_is_refused(milli: int, each: int | None) -> None:
     """An amount that cannot be cut is refused."""
     with pytest.raises(ValueError, match=r"milli|each"):
         pieces(milli, each)
@@ -163,21 +163,21 @@ def test_no_pieces(milli: int, each: int | None) -> None:
 @pytest.mark.parametrize(
     "fields", [{"milli": 1000, "base": 1000}, {"milli": 1000, "base": 2000}, {"milli": 1000, "each": 500, "base": 250}]
 )
-def test_a_base_is_a_part_of_the_wish(fields: dict[str, int]) -> None:
+def test_base_is_a_part_of_the_wish(fields: dict[str, int]) -> None:
     """Blocks ask for more than what is wanted beside them, and leave whole shares."""
     with pytest.raises(InvalidAnnotation, match="'base' must be less than 'milli', and whole shares"):
         decode_requested(json.dumps({"generation": 1, **fields}))
     assert decode_requested('{"generation": 1, "milli": 1000, "each": 500, "base": 500}').wish.base == 500
 
 
-def test_most_shares() -> None:
+def test_number_of_shares_is_limited() -> None:
     """A wish has at most as many shares as an annotation may hold."""
     assert len(decode_requested(f"{MAX_GPUS}").wish.pieces) == MAX_GPUS
     with pytest.raises(InvalidAnnotation, match="257 shares are more than one pod can have"):
         decode_requested(f"{MAX_GPUS + 1}")
 
 
-def test_small_parts() -> None:
+def test_shares_and_devices_have_simple_forms() -> None:
     """Shares add up and know whether they are exclusive; devices print as rules name them."""
     shares = (GpuShare("a", 1000), GpuShare("b", 250))
     assert total(shares) == 1250

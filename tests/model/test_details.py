@@ -49,23 +49,23 @@ HOLDERS = st.dictionaries(st.integers(1, 9), st.builds(Holder, st.integers(0, 9)
 
 
 @given(READINGS)
-def test_a_reading_is_read_again(reading: Reading) -> None:
-    """Without loss; what is not told is not in the text."""
+def test_reading_survives_a_round_trip(reading: Reading) -> None:
+    """Nothing is lost, and fields that are not told are not in the text."""
     text = strict.dumps(reading.to_json())
     assert Reading.from_json(json.loads(text)) == reading
     assert "null" not in text
 
 
 @given(DETAILS)
-def test_details_are_read_again(details: GpuDetails) -> None:
-    """Without loss; what is not told is not in the text."""
+def test_details_survive_a_round_trip(details: GpuDetails) -> None:
+    """Nothing is lost, and fields that are not told are not in the text."""
     text = strict.dumps({"GPU-1": details.to_json()})
     assert read_all(json.loads(text)) == {"GPU-1": details}
     assert "null" not in text
 
 
 @given(READINGS, HOLDERS)
-def test_nobody_is_named_who_is_not_known(reading: Reading, known: dict[int, Holder]) -> None:
+def test_unknown_process_is_counted_without_a_name(reading: Reading, known: dict[int, Holder]) -> None:
     """Every process is counted once, by name only where its user may know it; no byte is lost or invented."""
     found = named(reading, known)
     if reading.processes is None:
@@ -81,8 +81,8 @@ def test_nobody_is_named_who_is_not_known(reading: Reading, known: dict[int, Hol
         assert all(use.memory is not None for use in theirs)
 
 
-def test_figures_are_kept() -> None:
-    """Limits and rates are the same for everybody; a pid is told as the pod sees it."""
+def test_limits_and_rates_are_the_same_for_every_user() -> None:
+    """Limits and rates do not depend on the pod; a pid is the one that the pod sees."""
     reading = Reading(
         90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (ProcessUse(11, 5), ProcessUse(12, 6), ProcessUse(13))
     )
@@ -94,8 +94,8 @@ def test_figures_are_kept() -> None:
 
 
 @pytest.mark.parametrize("case", golden.load("details"), ids=lambda case: case["name"])
-def test_golden(case: dict[str, Any]) -> None:
-    """The file that the front end reads, too."""
+def test_golden_file_is_read(case: dict[str, Any]) -> None:
+    """The file that the front end reads, too, says what the model does."""
     gpus = read_all(case["details"]["gpus"])
     assert Details(case["details"]["time"], gpus).to_json() == case["details"]
 
@@ -114,7 +114,7 @@ def test_golden(case: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_meant(body: Any) -> None:
-    """Is refused."""
+def test_invalid_details_are_refused(body: Any) -> None:
+    """Values out of range are refused."""
     with pytest.raises(strict.FieldError):
         read_all({"GPU-1": body})

@@ -40,7 +40,7 @@ def subclasses(cls: type[GpuError]) -> set[type[GpuError]]:
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.reason)
-def test_round_trip(error: GpuError) -> None:
+def test_error_travels_as_json_and_pickle(error: GpuError) -> None:
     """The same type, sentence and figures arrive on the other side of a socket and of a process."""
     over_http = from_json(json.loads(json.dumps(error.to_json())))
     over_pickle = pickle.loads(pickle.dumps(error))
@@ -51,8 +51,8 @@ def test_round_trip(error: GpuError) -> None:
         assert vars(again) == vars(error)
 
 
-def test_every_error_travels() -> None:
-    """No class is forgotten: not in these examples, not in the module's tree."""
+def test_every_error_class_has_an_example() -> None:
+    """No class is forgotten, neither in these examples nor in the module's tree."""
     mine = {cls for cls in subclasses(GpuError) if cls.__module__ == errors.__name__}
     assert {type(error) for error in EXAMPLES} == mine - {GpuError}
     assert all(f"── {cls.__name__} " in (errors.__doc__ or "") for cls in mine - {GpuError})
@@ -61,7 +61,7 @@ def test_every_error_travels() -> None:
 
 
 @given(json_values)
-def test_any_answer(body: Any) -> None:
+def test_any_answer_becomes_an_error(body: Any) -> None:
     """Whatever a server answers, the client raises an error with a sentence."""
     assert str(from_json(body))
     assert str(from_json({"reason": "Draining", "message": "No.", "details": body})) == "No."
@@ -69,14 +69,14 @@ def test_any_answer(body: Any) -> None:
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.reason)
 @given(details=json_values)
-def test_any_details(error: GpuError, details: Any) -> None:
+def test_odd_details_never_hide_the_sentence(error: GpuError, details: Any) -> None:
     """Details of another version never hide the sentence."""
     names = ("limit", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
     fields = dict.fromkeys(names, details)
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 
 
-def test_sentences() -> None:
+def test_default_sentence_says_what_to_do() -> None:
     """A default sentence says what is so and what to do."""
     says = {type(error).__name__ + str(i): str(error) for i, error in enumerate(EXAMPLES)}
     assert says["LimitExceeded4"] == (
@@ -102,12 +102,12 @@ ALONE = re.compile(
 @pytest.mark.parametrize(
     "text", [*(str(error) for error in EXAMPLES), *(case["sentence"] for case in golden.load("sentences"))]
 )
-def test_gpus_are_the_servers(text: str) -> None:
-    """Every error and every sentence says so: a limit, a place in line and what is kept are of the server."""
+def test_sentences_name_the_server(text: str) -> None:
+    """A limit, a place in line and kept GPUs are the server's, and every error and sentence says so."""
     assert not ALONE.search(text.replace("You may not.", ""))
 
 
-def test_unknown_reason() -> None:
+def test_error_of_a_newer_server_keeps_its_sentence() -> None:
     """An error of a newer server is still an error with its sentence."""
     error = from_json({"reason": "Later", "message": "Come again.", "details": {"when": 5}})
     assert type(error) is GpuError

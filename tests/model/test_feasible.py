@@ -29,8 +29,8 @@ PAIRS = inventory(4, island=2, switch=1)
         ("-", False),
     ],
 )
-def test_a_model_fits_by_its_words(wished: str, fit: bool) -> None:
-    """Whole words in their order, in any case: A10 is not A100."""
+def test_model_fits_by_its_words(wished: str, fit: bool) -> None:
+    """A wished model needs whole words in their order, in any case: A10 is not A100."""
     assert fits(gpu(0, model="NVIDIA A100-SXM4-80GB"), wish(1, model=(wished,)), 1000) is fit
 
 
@@ -55,7 +55,7 @@ def test_memory_is_shared_as_the_gpu_is(milli: int, memory: int, fit: bool) -> N
         (1.5, {"memory": 50 * GIB}, []),
     ],
 )
-def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], expected: list[list[int]]) -> None:
+def test_groups_could_each_serve_the_wish(amount: float, fields: dict[str, Any], expected: list[list[int]]) -> None:
     """Each group could serve the whole wish if all of it were free."""
     six = inventory(6, island=3, switch=2, models=["A100", "H100", "A100"])
     assert [[gpu.index for gpu in group] for group in groups(six, wish(amount, **fields))] == expected
@@ -79,7 +79,9 @@ def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], e
         (FOUR, 4000, 1, {"topology": "island"}),
     ],
 )
-def test_accepted(gpus: tuple[Gpu, ...], limit: int | None, amount: float, fields: dict[str, Any]) -> None:
+def test_possible_wish_is_not_refused(
+    gpus: tuple[Gpu, ...], limit: int | None, amount: float, fields: dict[str, Any]
+) -> None:
     """A wish that all GPUs of the node together could serve is not refused, whether they work now or not."""
     assert refuse(wish(amount, **fields), limit=limit, gpus=gpus) is None
 
@@ -102,7 +104,7 @@ def test_accepted(gpus: tuple[Gpu, ...], limit: int | None, amount: float, field
         (FOUR, 9000, 2, {"topology": "island"}, "Infeasible", 1000, "NVLink"),
     ],
 )
-def test_refused(
+def test_impossible_wish_is_refused(
     gpus: tuple[Gpu, ...],
     limit: int,
     amount: float,
@@ -111,7 +113,7 @@ def test_refused(
     have: int | None,
     words: str,
 ) -> None:
-    """The reason is for programs, the figure and the sentence for people."""
+    """The refusal has a reason for programs, and a figure and a sentence for people."""
     error = refuse(wish(amount, **fields), limit=limit, gpus=gpus)
     assert error is not None
     assert error.reason == reason
@@ -120,7 +122,7 @@ def test_refused(
     assert error.message.endswith(".")
 
 
-def test_the_limit_comes_first() -> None:
+def test_limit_comes_before_the_number_of_gpus() -> None:
     """A user who asks for more than the limit learns of the limit, not of the number of GPUs."""
     error = refuse(wish(9), limit=1000, gpus=FOUR)
     assert error is not None

@@ -38,7 +38,7 @@ def times(history: SampleHistory) -> list[float]:
     return [point.sample.time for point in history]
 
 
-def test_all_are_kept_where_they_fit() -> None:
+def test_samples_are_kept_while_they_fit() -> None:
     """Nothing is joined without need."""
     points = json.loads(filled([1, 2, 3]).message())["points"]
     assert points == [sample(time, float(time)).to_json() for time in (1, 2, 3)]
@@ -59,8 +59,8 @@ def test_ten_thousand_samples_of_eight_shares_fit_into_a_megabyte_and_reach_back
     assert points[5]["shares"]["GPU-7"]["guaranteed"] == points[5]["time"] * 1e6  # totals stay totals
 
 
-def test_the_message_is_made_once_for_all_tabs() -> None:
-    """The very same text until there is another sample."""
+def test_message_is_encoded_once_for_all_tabs() -> None:
+    """It is the very same text until there is another sample."""
     history = filled([1, 2])
     assert history.message() is history.message()
     before = history.message()
@@ -68,8 +68,8 @@ def test_the_message_is_made_once_for_all_tabs() -> None:
     assert history.message() != before
 
 
-def test_a_gap_is_never_bridged() -> None:
-    """Where samples were not taken, no point claims to know what was."""
+def test_gap_is_never_bridged() -> None:
+    """Where samples were not taken, no point claims to know the load."""
     history = filled([*range(1, 200), *range(1000, 1200)], most_bytes=2_000)
     for before, point in pairwise(history):
         assert not before.sample.time < 199 < point.sample.time or point.since is None
@@ -77,7 +77,7 @@ def test_a_gap_is_never_bridged() -> None:
             assert point.since is None or point.since >= 1000
 
 
-def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
+def test_clock_set_back_begins_a_new_history() -> None:
     """Times of a page's charts only ever grow."""
     assert times(filled([100, 101, 50, 51])) == [50, 51]
 
@@ -85,28 +85,28 @@ def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "mean"), [(10, 40, 30.0), (None, 40, 40), (10, None, 10), (None, None, None)]
 )
-def test_a_coarse_point_has_the_mean_load(before: float | None, after: float | None, mean: float | None) -> None:
-    """Weighted by how many samples each stands for; memory and totals are the last."""
+def test_coarse_point_has_the_mean_load(before: float | None, after: float | None, mean: float | None) -> None:
+    """The mean is weighted by how many samples each stands for; memory and totals are the last."""
     first, second = Point.of(sample(1, before), 0.0), Point.of(sample(3, after), 1.0, 2)
     both = joined(first, second)
     assert (both.sample.loads["GPU-0"].utilisation, both.samples, both.since) == (mean, 3, 0.0)
     assert json.loads(both.text)["since"] == 0.0
 
 
-def test_a_gpu_that_came_between_has_its_own_load() -> None:
-    """It is not taken for idle before."""
+def test_later_gpu_has_its_own_load() -> None:
+    """A GPU that came between two samples is not taken for idle before."""
     both = joined(Point.of(sample(1, 10), None), Point.of(sample(2, 10, 90), 1.0))
     assert both.sample.loads["GPU-1"].utilisation == 90
 
 
-def test_no_room_at_all() -> None:
+def test_history_without_room_keeps_nothing() -> None:
     """Neither a bound below one sample nor a history of 0 keeps anything."""
     assert times(filled([1, 2, 3], most_bytes=10)) == []
     assert times(filled([1, 2, 3], capacity=0)) == []
 
 
-def test_a_point_of_the_last_tier_is_dropped_rather_than_joined() -> None:
-    """An end to the tiers, reached by samples with gaps between all of them."""
+def test_point_of_the_last_tier_is_dropped() -> None:
+    """The tiers have an end, reached by samples with gaps between all of them."""
     history = filled([10.0 * n for n in range(1, 400)], most_bytes=3_000)
     assert times(history)[-1] == 3990
     assert all(point.samples == 1 for point in history)
@@ -116,7 +116,7 @@ steps = st.lists(st.sampled_from([0.5, 1.0, 1.0, 1.0, 2.9, 3.1, 60.0, -5.0]), ma
 
 
 @given(steps, st.integers(0, 4_000), st.integers(0, 300))
-def test_whatever_comes(steps: list[float], most_bytes: int, capacity: int) -> None:
+def test_history_holds_its_bounds_for_any_samples(steps: list[float], most_bytes: int, capacity: int) -> None:
     """Bytes and samples are bounded, times ascend, spans follow each other, the newest is kept."""
     history, time = SampleHistory(1.0, capacity, most_bytes), 1000.0
     for step in steps:

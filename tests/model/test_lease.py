@@ -37,8 +37,8 @@ OWNER = Owner(7, 11, 13, "k")
 BODY = {"milli": 2000, "owner": OWNER.to_json()}
 
 
-def test_body() -> None:
-    """What a client sends is read; a process that is no kernel tells none."""
+def test_body_of_a_lease_is_read() -> None:
+    """A client's body is read; a process that is no kernel names none."""
     assert decode_lease("a1", json.dumps(BODY).encode()) == Lease("a1", 2000, OWNER)
     plain = OWNER._replace(kernel=None)
     assert Owner.from_json(plain.to_json()) == plain
@@ -56,20 +56,20 @@ def test_body() -> None:
         ({**BODY, "owner": {**OWNER.to_json(), "name": "x"}}, "name"),
     ],
 )
-def test_bad_body(body: object, field: str) -> None:
-    """Refused, with the field."""
+def test_bad_body_is_refused(body: object, field: str) -> None:
+    """The refusal names the field."""
     with pytest.raises(InvalidRequest) as caught:
         decode_lease("a1", json.dumps(body).encode())
     assert caught.value.field == field
 
 
-def test_body_that_is_too_large() -> None:
-    """Refused before it is read."""
+def test_large_body_is_refused_before_it_is_read() -> None:
+    """A body above the limit is refused by its size."""
     with pytest.raises(TooLarge):
         decode_lease("a1", b" " * (MAX_LEASE_BYTES + 1))
 
 
-def test_nothing_was_asked_for_before() -> None:
+def test_lease_without_a_wish_has_base_zero() -> None:
     """A lease on top of no wish has the base 0."""
     assert base_of(None) == 0
     assert own(None) == Wish(0)
@@ -80,7 +80,7 @@ def test_nothing_was_asked_for_before() -> None:
     assert resolve(own, None) == Wish(0)
 
 
-def test_shares_stay_cut() -> None:
+def test_lease_takes_whole_shares() -> None:
     """A lease takes whole shares of those that were asked for."""
     wish = Wish(1000, each=500, memory=7, model=("A",), topology="island", priority=3)
     more = raised(wish, 1250)
@@ -88,7 +88,7 @@ def test_shares_stay_cut() -> None:
     assert raised(more, 0) == wish
 
 
-def test_overruled_by_a_later_and_smaller_wish_only() -> None:
+def test_only_a_later_smaller_wish_overrules_a_lease() -> None:
     """A view from before the lease, and one that is enough, say nothing about it."""
     lease = Lease("a", 2000, OWNER, generation=5)
     assert overruled([lease], view(1000, generation=5)) == ()
@@ -97,8 +97,8 @@ def test_overruled_by_a_later_and_smaller_wish_only() -> None:
     assert overruled([lease._replace(generation=-1)], view(0)) == (lease._replace(generation=-1),)
 
 
-def test_it_is_said() -> None:
-    """The view tells that leases raise the wish, and only then."""
+def test_view_tells_that_leases_raise_the_wish() -> None:
+    """The view tells it only while leases raise the wish."""
     assert held(view(0)) == view(0)
     assert held(view(2000)) == view(2000)
     (condition,) = held(view(2000, base=1000)).conditions
@@ -108,8 +108,8 @@ def test_it_is_said() -> None:
     assert "beside" not in held(view(2000, base=0)).conditions[0].message
 
 
-def test_the_view_names_whose_block_holds_gpus() -> None:
-    """Those that need more than was asked for; each once, the largest first, and not too many."""
+def test_view_names_the_blocks_that_hold_gpus() -> None:
+    """It names those that need more than was asked for; each once, the largest first, and not too many."""
     notice = "hold{} 2 GPUs{} while {} them (gpu.at_least, jupyter gpu run)"
 
     def message(*blocks: tuple[str, int]) -> str:
@@ -126,8 +126,8 @@ def test_the_view_names_whose_block_holds_gpus() -> None:
 
 
 @given(any_.wishes | st.none(), st.integers(0, 10_000))
-def test_raising_keeps_the_rest(wish: Wish | None, needed: int) -> None:
-    """It is enough, the base and all options stay, and it can be read and done again; or refused."""
+def test_raised_wish_keeps_its_options(wish: Wish | None, needed: int) -> None:
+    """The amount is enough, the base and all options stay, and it can be read and raised again; or it is refused."""
     if wish and wish.each and needed > 256 * wish.each:
         with pytest.raises(InvalidRequest, match="more than 256"):
             raised(wish, needed)

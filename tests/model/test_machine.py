@@ -41,8 +41,8 @@ CLAIMS = st.lists(
 
 
 @given(CLAIMS, st.sampled_from(list(Shown)))
-def test_what_is_told_can_be_read_again(claims: list[ServerClaim], shown: Shown) -> None:
-    """Without loss; no GPU has more than one whole, whatever was claimed."""
+def test_machine_survives_a_round_trip(claims: list[ServerClaim], shown: Shown) -> None:
+    """Nothing is lost, and no GPU has more than one whole, whatever was claimed."""
     machine = overview(GPUS, claims, {"GPU-0": GpuLoad(5, 6)}, shown)
     assert Machine.from_json(json.loads(strict.dumps(machine.to_json()))) == machine
     for gpu in machine.gpus:
@@ -51,8 +51,8 @@ def test_what_is_told_can_be_read_again(claims: list[ServerClaim], shown: Shown)
 
 
 @given(CLAIMS)
-def test_sums_are_the_same_for_all(claims: list[ServerClaim]) -> None:
-    """Whatever else is told."""
+def test_sums_are_the_same_for_every_user(claims: list[ServerClaim]) -> None:
+    """The sums do not depend on what else is shown."""
     everybody, own, totals = (overview(GPUS, claims, {}, shown) for shown in Shown)
     assert everybody.totals == own.totals == totals.totals
     assert everybody.totals.waiting == sum(claim.owed > 0 for claim in claims)
@@ -61,8 +61,10 @@ def test_sums_are_the_same_for_all(claims: list[ServerClaim]) -> None:
 
 
 @given(CLAIMS)
-def test_nobody_is_told_what_is_not_theirs(claims: list[ServerClaim]) -> None:
-    """No folder or port of another user, ever; no other user's name where only own servers are; sums name nobody."""
+def test_other_users_stay_private(claims: list[ServerClaim]) -> None:
+    """No folder or port of another user is ever shown, no other user's name where only own servers are; sums have no
+    names.
+    """
     theirs = [replace(claim, mine=False) for claim in claims]
     for claim in overview(GPUS, theirs, {}, Shown.EVERYBODY).servers:
         assert (claim.folder, claim.port) == ("", None)
@@ -76,8 +78,8 @@ def claim(uid: str, held: Mapping[str, int] | None = None, **more: Any) -> Serve
     return ServerClaim(uid, more.pop("user", uid), mine=more.pop("mine", False), held=held or {}, **more)
 
 
-def test_who_comes_first() -> None:
-    """The server itself, its user's others, then whoever waits by place in line, then the rest by name."""
+def test_servers_are_sorted() -> None:
+    """The server itself comes first, then its user's others, then waiting ones by place in line, then others by name."""
     found = overview(
         GPUS,
         [
@@ -96,8 +98,10 @@ def test_who_comes_first() -> None:
     ]
 
 
-def test_parts() -> None:
-    """In the hands of those who may be told, then of others together; what is given back is said, also of the dead."""
+def test_parts_of_a_gpu_are_shown_by_holder() -> None:
+    """Parts of servers that may be shown come first, then those of others together; what is being given back is shown,
+    also of ended servers.
+    """
     claims = [
         claim("me", {"GPU-0": 500}, mine=True, here=True, draining=frozenset({"GPU-0"})),
         claim("ann", {"GPU-0": 250, "GPU-1": 1000}),
@@ -113,16 +117,16 @@ def test_parts() -> None:
     assert overview(broken, claims, {}, Shown.OWN).totals == Totals(2, 0, 1950, 0)
 
 
-def test_a_false_claim_takes_nothing_from_who_is_asked() -> None:
-    """Its own server is shown with what it has."""
+def test_false_claim_takes_nothing_from_the_own_server() -> None:
+    """The server that is asked is shown with what it has."""
     claims = [claim("liar", {"GPU-0": 1000}), claim("me", {"GPU-0": 1000}, mine=True, here=True)]
     (first, _) = overview(GPUS, claims, {}, Shown.EVERYBODY).gpus
     assert first.parts == (Part(1000, 0),)
 
 
 @pytest.mark.parametrize("case", golden.load("machines"), ids=lambda case: case["name"])
-def test_golden(case: dict[str, Any]) -> None:
-    """The file that the front end reads, too."""
+def test_golden_file_is_read(case: dict[str, Any]) -> None:
+    """The file that the front end reads, too, says what the model does."""
     assert Machine.from_json(case["machine"]).to_json() == case["machine"]
 
 
@@ -141,8 +145,8 @@ GOOD = overview(GPUS, [claim("me", {"GPU-0": 500}, mine=True, here=True)], {}, S
     ],
     ids=str,
 )
-def test_what_cannot_be_meant(change: Any) -> None:
-    """Is refused."""
+def test_invalid_machine_is_refused(change: Any) -> None:
+    """Values out of range are refused."""
     assert Machine.from_json(GOOD).servers == (Server("me", here=True, has=500),)
     with pytest.raises(strict.FieldError):
         Machine.from_json({**GOOD, **change})

@@ -13,7 +13,7 @@ from tests.builders import inventory
 
 
 @given(st.floats(allow_nan=False))
-def test_the_use_survives_the_annotation_in_steps_of_a_tenth(use: float) -> None:
+def test_use_survives_the_annotation_in_steps_of_a_tenth(use: float) -> None:
     """Written, read and written again it is the same, the nearest tenth within 0 and 1."""
     told = decode_inventory(encode(with_network(inventory(2), use)))
     found = network_of(told)
@@ -22,8 +22,8 @@ def test_the_use_survives_the_annotation_in_steps_of_a_tenth(use: float) -> None
     assert encode(with_network(told, found)) == encode(told)
 
 
-def test_what_is_not_known_leaves_no_trace() -> None:
-    """An inventory without it is what it always was, and a number that was there goes."""
+def test_unknown_use_leaves_no_trace() -> None:
+    """An inventory without it is as before, and a number that was there goes."""
     plain = inventory(2)
     assert with_network(plain, None) == plain
     assert with_network(with_network(plain, 0.4), None) == plain
@@ -31,22 +31,22 @@ def test_what_is_not_known_leaves_no_trace() -> None:
     assert network_of(()) is None
 
 
-def test_other_fields_of_newer_versions_stay() -> None:
-    """Only this one is ours."""
+def test_fields_of_newer_versions_stay() -> None:
+    """Only the own field is replaced."""
     told = json.loads(encode(inventory(1)))
     told[0]["colour"] = "green"
     (gpu,) = with_network(decode_inventory(json.dumps(told)), 0.25)
     assert gpu.extra == {"colour": "green", NETWORK: 0.2}
 
 
-def test_the_busiest_counts() -> None:
+def test_busiest_network_counts() -> None:
     """A node may reach its GPUs over several networks."""
     first, second = inventory(2)
     assert network_of((*with_network((first,), 0.3), *with_network((second,), 0.8))) == 0.8
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", True, None, [], {}])
-def test_what_makes_no_sense_is_not_known(value: Any) -> None:
+def test_senseless_use_is_unknown(value: Any) -> None:
     """The GPUs are known all the same."""
     told = json.loads(encode(inventory(1)))
     told[0][NETWORK] = value
@@ -56,8 +56,8 @@ def test_what_makes_no_sense_is_not_known(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("value", "use"), [(0, 0.0), (1, 1.0), (0.55, 0.55)])
-def test_whole_numbers_and_finer_ones_are_understood(value: float, use: float) -> None:
-    """Steps are for who writes."""
+def test_finer_and_whole_numbers_are_read(value: float, use: float) -> None:
+    """Steps of a tenth bind the writer only."""
     told = json.loads(encode(inventory(1)))
     told[0][NETWORK] = value
     assert network_of(decode_inventory(json.dumps(told))) == use

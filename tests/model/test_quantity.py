@@ -27,13 +27,13 @@ from jupyter_gpu.model.quantity import (
 
 @given(st.integers(0, MAX_MILLI))
 def test_every_spelling_is_the_same_amount(milli: int) -> None:
-    """What is printed for programs or for people is read back as the same amount, exactly."""
+    """An amount that is printed for programs or for people is read back as the same amount, exactly."""
     spellings = [format_milli(milli), format_gpus(milli), f"{milli}m", f" +{format_gpus(milli)}\n", milli / 1000]
     assert [parse_milli(spelling) for spelling in spellings] == [milli] * 5
 
 
 @given(st.text(max_size=30) | st.floats() | st.integers() | st.binary() | st.none() | st.booleans() | st.decimals())
-def test_any_value(value: object) -> None:
+def test_any_value_is_an_amount_or_refused(value: object) -> None:
     """Anything is an amount in range or a ValueError with one short line."""
     try:
         milli = parse_milli(value)
@@ -71,7 +71,7 @@ class OddFloat(float):
         *(("2", 2000), ("0.250", 250), ("500m", 500), ("1000", 1_000_000), ("007", 7000)),
     ],
 )
-def test_amounts(value: object, milli: int) -> None:
+def test_numbers_and_quantities_are_thousandths(value: object, milli: int) -> None:
     """Numbers and quantities are thousandths."""
     assert parse_milli(value) == milli
 
@@ -108,13 +108,13 @@ def test_amounts(value: object, milli: int) -> None:
         (b"2", "is not an amount"),
     ],
 )
-def test_no_amounts(value: Any, says: str) -> None:
+def test_bad_amount_is_refused_by_name(value: Any, says: str) -> None:
     """Each mistake is called by its name."""
     with pytest.raises(ValueError, match=says):
         parse_milli(value)
 
 
-def test_numbers_too_long_to_print() -> None:
+def test_number_too_long_to_print_is_refused() -> None:
     """Python prints no integer of 5,000 digits; it is refused all the same."""
     huge = 10**5000
     for value, says in ((huge, "that number is more than 1000 GPUs"), (-huge, "that number is negative")):
@@ -124,7 +124,7 @@ def test_numbers_too_long_to_print() -> None:
         parse_bytes(huge)
 
 
-def test_for_people() -> None:
+def test_amount_for_people_is_short() -> None:
     """The shortest text; a decimal fraction of one GPU is singular."""
     assert [format_gpus(m) for m in (0, 1, 250, 1000, 1500, 12_000)] == ["0", "0.001", "0.25", "1", "1.5", "12"]
     assert [format_milli(m) for m in (0, 1, 250, 1000, 1500)] == ["0", "1m", "250m", "1", "1500m"]
@@ -138,34 +138,34 @@ def test_for_people() -> None:
         *(("20GiB", 20 * 2**30), ("20 GB", 20 * 10**9), ("8191Ti", 8191 * 2**40), (MAX_BYTES, MAX_BYTES)),
     ],
 )
-def test_memory(value: object, amount: int) -> None:
-    """Decimal and binary units."""
+def test_memory_has_decimal_and_binary_units(value: object, amount: int) -> None:
+    """Both kinds of units are read."""
     assert parse_bytes(value) == amount
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "0.1", "-1", "8PiB", MAX_BYTES + 1, "much", "", "1 GPU", "٢K"])
-def test_impossible_memory(value: object) -> None:
+def test_impossible_memory_is_refused(value: object) -> None:
     """Nothing, less, and more than JavaScript can count are refused."""
     with pytest.raises(ValueError, match="memory"):
         parse_bytes(value)
 
 
 @pytest.mark.parametrize("value", [True, 1.5, None, b"1", [1]])
-def test_memory_of_another_type(value: object) -> None:
+def test_memory_is_a_whole_number_or_text(value: object) -> None:
     """Memory is a whole number or text."""
     with pytest.raises(ValueError, match="not an amount of memory"):
         parse_bytes(value)
 
 
 @given(st.integers(1, 7 * 2**50))
-def test_memory_for_people(amount: int) -> None:
-    """What is shown is the amount, to the digit that is shown."""
+def test_memory_for_people_is_exact(amount: int) -> None:
+    """The text is the amount, to the digit that is shown."""
     shown = format_bytes(amount)
     assert abs(parse_bytes(shown) - amount) <= amount * 0.05 + 1
 
 
-def test_memory_units() -> None:
-    """The unit changes at its own size, and the last one takes everything."""
+def test_memory_unit_changes_at_its_own_size() -> None:
+    """The last unit takes everything above."""
     sizes = {
         0: "0 B",
         1: "1 B",
@@ -205,8 +205,8 @@ class Scalar:
         (Scalar(0.5, "tensor(0.5000)"), 500),
     ],
 )
-def test_numbers_of_other_types(value: object, milli: int) -> None:
-    """Exactly what they say."""
+def test_numbers_of_other_types_are_exact(value: object, milli: int) -> None:
+    """Each number counts as exactly its value."""
     assert parse_milli(value) == milli
 
 
@@ -229,7 +229,7 @@ def test_numbers_of_other_types(value: object, milli: int) -> None:
         (Scalar(ValueError("many")), "not an amount"),
     ],
 )
-def test_other_types_that_are_no_amount(value: object, says: str) -> None:
+def test_other_types_are_refused_in_the_same_words(value: object, says: str) -> None:
     """Refused in the same words as plain numbers."""
     with pytest.raises(ValueError, match=says):
         parse_milli(value)
@@ -248,7 +248,7 @@ def test_other_types_that_are_no_amount(value: object, says: str) -> None:
         (Scalar(0.5), 0.5),
     ],
 )
-def test_seconds(value: object, seconds: float | None) -> None:
+def test_timeout_is_a_number_a_timedelta_or_for_ever(value: object, seconds: float | None) -> None:
     """Any number, a timedelta, or for ever."""
     assert parse_seconds(value) == seconds
 
@@ -257,20 +257,20 @@ def test_seconds(value: object, seconds: float | None) -> None:
     "value",
     [-1, math.nan, "60", b"1", True, [], 1j, 10**400, timedelta(seconds=-1), Scalar(True), Decimal("NaN"), -math.inf],
 )
-def test_no_seconds(value: object) -> None:
+def test_bad_timeout_is_refused(value: object) -> None:
     """One sentence that says what is accepted."""
     with pytest.raises(ValueError, match="is not a number of seconds; use 0 or more, a timedelta, or None for ever"):
         parse_seconds(value)
 
 
 @pytest.mark.parametrize("value", [2e9, Decimal(2_000_000_000), Fraction(2_000_000_000), Scalar(2_000_000_000)])
-def test_bytes_of_other_types(value: object) -> None:
+def test_whole_number_of_any_type_is_bytes(value: object) -> None:
     """A whole number is one, whatever its type."""
     assert parse_bytes(value) == 2 * 10**9
 
 
 @pytest.mark.parametrize("value", [1.5, math.inf, math.nan, None, True, [], Scalar(1.5)])
-def test_no_bytes(value: object) -> None:
-    """Parts of a byte, and what is no number."""
+def test_parts_of_a_byte_are_refused(value: object) -> None:
+    """A part of a byte and a value that is no number are refused."""
     with pytest.raises(ValueError, match="is not an amount of memory"):
         parse_bytes(value)

@@ -57,13 +57,13 @@ shares = st.builds(
 
 
 @given(shares)
-def test_round_trip(share: ShareUse) -> None:
+def test_share_survives_a_round_trip(share: ShareUse) -> None:
     """Any share is read as it was written, over text."""
     assert ShareUse.from_json(strict.loads(strict.dumps(share.to_json()), 10**6)) == share
 
 
 def test_all_fields_are_written() -> None:
-    """What is not known is null, and an empty reason stays empty."""
+    """An unknown value is null, and an empty reason stays empty."""
     body = replace(ONE, busy=None, expires=None, reason="").to_json()
     assert list(body) == [item.name for item in fields(ShareUse)]
     assert (body["busy"], body["expires"], body["reason"]) == (None, None, "")
@@ -75,7 +75,7 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
 
 
 @given(st.sampled_from([item.name for item in fields(ShareUse)]), json_values)
-def test_any_field(key: str, value: object) -> None:
+def test_any_field_is_read_or_refused(key: str, value: object) -> None:
     """Whatever stands in a field, the share is read or refused by the name of that field."""
     field = key
     try:
@@ -86,7 +86,7 @@ def test_any_field(key: str, value: object) -> None:
 
 
 @given(json_values)
-def test_any_json(value: object) -> None:
+def test_any_json_is_read_or_refused(value: object) -> None:
     """Any JSON value is refused with the reader's own error."""
     with pytest.raises(FieldError):
         ShareUse.from_json(value)
@@ -115,36 +115,36 @@ def test_any_json(value: object) -> None:
         ("memory_limit", -1),
     ],
 )
-def test_refused(key: str, value: object) -> None:
-    """What cannot be is named."""
+def test_impossible_share_is_refused(key: str, value: object) -> None:
+    """The refusal names the field."""
     with pytest.raises(FieldError) as caught:
         ShareUse.from_json({**ONE.to_json(), key: value})
     assert caught.value.field == key
 
 
 @pytest.mark.parametrize("key", [*TOTALS, "uuid", "balance", "cap", "sharing", "period", "reason"])
-def test_missing(key: str) -> None:
-    """What every node knows must be there."""
+def test_required_fields_must_be_there(key: str) -> None:
+    """Fields that every node knows are required."""
     body = ONE.to_json()
     del body[key]
     with pytest.raises(FieldError, match="missing"):
         ShareUse.from_json(body)
 
 
-def test_a_reason_writes_to_no_terminal() -> None:
-    """Nor does it become longer than a line."""
+def test_reason_writes_to_no_terminal() -> None:
+    """A reason has no control characters and is no longer than a line."""
     body = replace(ONE, reason="\x1b]0;owned\x07" + "x" * 300).to_json()
     assert body["reason"].startswith("\N{REPLACEMENT CHARACTER}]0;owned")
     assert len(body["reason"]) == 200
     assert ShareUse.from_json({**ONE.to_json(), "reason": "a\nb"}).reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
-def test_quantum() -> None:
-    """By what it earns now, not by what it was given."""
+def test_quantum_follows_the_present_share() -> None:
+    """The quantum is that of what the share earns now, not of what it was given."""
     assert ONE.quantum == 40_000
 
 
-def test_shares_by_uuid() -> None:
+def test_shares_are_read_by_uuid() -> None:
     """Each under its own uuid."""
     assert read_shares({"GPU-1": ONE.to_json()}, "shares") == {"GPU-1": ONE}
     with pytest.raises(FieldError, match="another GPU"):
@@ -159,14 +159,14 @@ def later(share: ShareUse, **grown: int) -> ShareUse:
     return replace(share, **changed)
 
 
-def test_rates() -> None:
+def test_rates_are_parts_of_a_second() -> None:
     """Each part of a second; an overrun is time of its own, used early."""
     after = later(ONE, guaranteed=200_000, overrun=50_000, borrowed=100_000, idle=50_000, waited=300_000, throttled=1)
     assert rates(ONE, after, 1_000_000) == ShareRates(0.25, 0.1, 0.05, 0.3, 1e-6)
     assert ShareRates(0.25, 0.125, 0.5).running == 0.875
 
 
-def test_nothing_before_or_no_time() -> None:
+def test_single_sample_has_no_rates() -> None:
     """One sample says nothing of a time, nor do two of one moment."""
     assert rates(None, ONE, 1_000_000) is None
     assert rates(ONE, ONE, 0) is None
@@ -174,27 +174,27 @@ def test_nothing_before_or_no_time() -> None:
     assert rates(ONE, ONE, 5) == ShareRates()
 
 
-def test_totals_that_began_again() -> None:
+def test_totals_of_a_restarted_node_count_from_zero() -> None:
     """A restarted node counts from 0: what it counted is all that is known."""
     after = replace(ONE, guaranteed=10, borrowed=20, idle=30, overrun=0, switching=0, waited=40, throttled=0, lost=0)
     assert rates(ONE, after, 1_000) == ShareRates(0.01, 0.02, 0.03, 0.04, 0.0)
 
 
-def test_a_refund_is_no_restart() -> None:
+def test_refund_is_no_restart() -> None:
     """The cost of a change of hands is given back at the end of a turn: a total may fall by that."""
     after = later(ONE, guaranteed=-100, overrun=-50, waited=500)
     assert rates(ONE, after, 1_000) == ShareRates(waiting=0.5)
 
 
-def test_more_than_the_time_is_scaled() -> None:
+def test_rates_never_exceed_the_time() -> None:
     """Two clocks, two moments: never more than all of the time."""
     found = rates(ONE, later(ONE, guaranteed=1_500, waited=500, throttled=900), 1_000)
     assert found == ShareRates(guaranteed=0.75, waiting=0.25, throttled=0.25)
 
 
 @given(shares, shares, st.integers(1, 10**9))
-def test_rates_are_parts(before: ShareUse, after: ShareUse, passed: int) -> None:
-    """Of any two samples: none below 0, together at most the time."""
+def test_rates_of_any_two_samples_are_in_range(before: ShareUse, after: ShareUse, passed: int) -> None:
+    """None is below 0, and together they are at most the time."""
     found = rates(before, after, passed)
     assert found is not None
     parts = (found.guaranteed, found.borrowed, found.idle, found.waiting)
@@ -204,8 +204,8 @@ def test_rates_are_parts(before: ShareUse, after: ShareUse, passed: int) -> None
     assert found.running <= 1 + 1e-9
 
 
-def test_what_expires_comes_nearer() -> None:
-    """With time, never with a clock that was set back; a full bank that nobody uses is renewed as it expires."""
+def test_expiry_comes_nearer_with_time() -> None:
+    """A clock that was set back changes nothing; a full bank that is not used is renewed as it expires."""
     one = replace(ONE, balance=5, cap=10, expires=1_000)
     assert [one.aged(passed).expires for passed in (-5, 0, 300, 2_000)] == [1_000, 1_000, 700, 0]
     full = replace(one, balance=10)

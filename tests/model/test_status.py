@@ -46,13 +46,13 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("now", "phase", "reason"), TABLE)
-def test_table(now: Status, phase: Phase, reason: Reason | None) -> None:
+def test_phase_follows_the_first_rule_that_applies(now: Status, phase: Phase, reason: Reason | None) -> None:
     """One line for each case, the first rule that applies."""
     assert (now.phase, now.reason) == (phase, reason)
 
 
 @pytest.mark.parametrize("reason", [Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE])
-def test_refused(reason: Reason) -> None:
+def test_refusal_counts_for_its_own_wish(reason: Reason) -> None:
     """A refusal counts once the scheduler has seen the wish that it refuses, and not after the next one."""
     wish = Requested(NEW, Wish(9000))
     held = Attached(NEW, (A,))
@@ -60,8 +60,8 @@ def test_refused(reason: Reason) -> None:
     assert status(wish, Allocated(OLD, (A,), reason), held).phase is Phase.PENDING
 
 
-def test_pending() -> None:
-    """A wish that nobody has seen is pending, unless nothing is wanted and nothing held."""
+def test_unseen_wish_is_pending() -> None:
+    """A wish that the scheduler has not seen is pending, unless nothing is wanted and nothing held."""
     assert status(Requested(1, Wish(1000)), None, None).phase is Phase.PENDING
     assert status(Requested(1, Wish(0)), None, None).phase is Phase.IDLE
     assert status(Requested(NEW, Wish(0)), Allocated(OLD, (A,)), Attached(OLD, (A,))).phase is Phase.PENDING
@@ -72,8 +72,8 @@ def test_pending() -> None:
     assert status(bare, Allocated(NEW, (A, B)), Attached(NEW, (A, B))).phase is Phase.PENDING  # by hand, after others
 
 
-def test_degraded() -> None:
-    """A GPU that does not work is told before anything else."""
+def test_broken_gpu_comes_before_other_phases() -> None:
+    """A GPU that does not work is reported before anything else."""
     broken = Attached(OLD, (A,), (), Reason.UNHEALTHY)
     for wish, decision in product((None, Requested(NEW, Wish(2000))), (None, Allocated(NEW, (A,), Reason.INFEASIBLE))):
         now = status(wish, decision, broken)
@@ -113,7 +113,7 @@ def test_phase_agrees_with_amounts(
     assert now.settled is (now.phase in settled)
 
 
-def test_documented() -> None:
+def test_docstring_names_every_phase() -> None:
     """The table in the docstring names every phase once."""
     rows = re.findall(r"^\| `(\w+)`", module.__doc__ or "", re.MULTILINE)
     assert sorted(rows) == sorted(Phase)

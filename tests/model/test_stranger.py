@@ -30,14 +30,14 @@ ALICE = Stranger(123, "python", "alice")
         (Stranger(0, "a program"), "a program"),
     ],
 )
-def test_names(stranger: Stranger, name: str) -> None:
-    """What can be seen of it is said."""
+def test_program_has_the_best_known_name(stranger: Stranger, name: str) -> None:
+    """The name has whatever can be seen of the program."""
     assert stranger.name == name
     assert Stranger.from_json(stranger.to_json()) == stranger
 
 
 @given(st.sampled_from(["pid", "command", "user"]), json_values)
-def test_any_field(key: str, value: object) -> None:
+def test_any_field_is_read_or_refused(key: str, value: object) -> None:
     """Whatever stands in a field, it is read or refused."""
     try:
         again = Stranger.from_json({**ALICE.to_json(), key: value})
@@ -46,8 +46,8 @@ def test_any_field(key: str, value: object) -> None:
     assert Stranger.from_json(again.to_json()) == again
 
 
-def test_a_card_names_a_process_once() -> None:
-    """Among those that were not given it, not among its users too; and so many at most."""
+def test_card_names_a_process_once() -> None:
+    """An outside process is not among the users too, and a card names only so many."""
     many = [Stranger(pid, "python", "alice") for pid in range(100, 200)]
     holders = {uuid(0): [Holder(123, "python", foreign=True), Holder(7, "python")]}
     (card,) = cards(allocated([0]), attached([0]), {uuid(0): gpu(0)}, holders, {uuid(0): many})
@@ -58,7 +58,7 @@ def test_a_card_names_a_process_once() -> None:
     assert PodGpu.from_json(card.to_json()) == card
 
 
-def test_reports_do_not_call_it_exclusive() -> None:
+def test_used_gpu_is_not_called_exclusive() -> None:
     """Neither the table of a status nor a device."""
     case = next(case for case in golden.load("views") if case["name"] == "ready, a stranger uses one")
     view = View.from_json(case["view"])

@@ -22,7 +22,7 @@ nearly_json = st.lists(TOKENS, max_size=12).map("".join)
 
 
 @given(st.binary(max_size=200) | nearly_json.map(str.encode))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """Any bytes are a value that can be written again, or a FieldError."""
     try:
         value = strict.loads(data, 4096)
@@ -32,7 +32,7 @@ def test_any_bytes(data: bytes) -> None:
 
 
 @given(st.text(max_size=100))
-def test_any_text(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     """Any text, half surrogate pairs included, is a value or a FieldError."""
     try:
         strict.loads(text, 4096)
@@ -41,7 +41,7 @@ def test_any_text(text: str) -> None:
 
 
 @given(json_values)
-def test_round_trip(value: Any) -> None:
+def test_plain_json_survives_a_round_trip(value: Any) -> None:
     """Every JSON value without oddities is read as it was written."""
     assert strict.loads(strict.dumps(value), 10**6) == value
 
@@ -63,25 +63,25 @@ def test_round_trip(value: Any) -> None:
         ("{} {}", "not valid JSON"),
     ],
 )
-def test_refused(text: str, says: str) -> None:
-    """What JSON readers disagree about is refused."""
+def test_ambiguous_json_is_refused(text: str, says: str) -> None:
+    """JSON that readers disagree about is refused."""
     with pytest.raises(FieldError, match=says):
         strict.loads(text, 10**6)
 
 
-def test_depth() -> None:
+def test_depth_is_limited() -> None:
     """The deepest text that is accepted has exactly the documented depth."""
     assert strict.loads("[" * 32 + "]" * 32, 100)
 
 
-def test_size() -> None:
+def test_size_is_counted_in_bytes() -> None:
     """The limit counts bytes, not characters."""
     assert strict.loads('"é"', 4) == "é"
     with pytest.raises(strict.OversizeError, match=r"has 4 bytes; at most 3"):
         strict.loads('"é"', 3)
 
 
-def test_long_names_in_errors() -> None:
+def test_errors_never_repeat_long_names() -> None:
     """An error never repeats more than a line of what was sent."""
     key = "k\n" * 5000
     with pytest.raises(FieldError) as twice:
@@ -94,7 +94,7 @@ def test_long_names_in_errors() -> None:
         assert "\n" not in error.field + str(error)
 
 
-def test_dumps_of_file_names() -> None:
+def test_odd_file_names_can_be_written() -> None:
     """A file name that is not UTF-8 can be written; NaN cannot."""
     assert strict.dumps({"notebook": "a\udcff.ipynb"}) == '{"notebook":"a?.ipynb"}'
     assert strict.dumps("é") == '"é"'
@@ -103,8 +103,8 @@ def test_dumps_of_file_names() -> None:
 
 
 @given(st.text(st.characters()), st.integers(1, 20))
-def test_printable(text: str, most: int) -> None:
-    """Whatever the name, what is shown is one short line, and stays what it is when it is read again."""
+def test_printable_is_one_short_line(text: str, most: int) -> None:
+    """Whatever the name, the text is one short line, and stays the same when it is read again."""
     shown = strict.printable(text, most)
     assert 0 < len(shown) <= most
     assert len(shown.splitlines()) == 1
@@ -133,7 +133,7 @@ READERS: list[tuple[Any, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("read", "good", "bad"), READERS, ids=range(len(READERS)))
-def test_readers(read: Any, good: list[Any], bad: list[Any]) -> None:
+def test_readers_name_the_bad_field(read: Any, good: list[Any], bad: list[Any]) -> None:
     """Each reader accepts its kind and names the field where it does not."""
     for value in good:
         assert read(list(value) if isinstance(value, tuple) else value, "key") == value
@@ -143,7 +143,7 @@ def test_readers(read: Any, good: list[Any], bad: list[Any]) -> None:
         assert caught.value.field.startswith("key")
 
 
-def test_fields() -> None:
+def test_missing_is_not_null() -> None:
     """Missing is not null, and null is not a value."""
     assert strict.required({"a": True}, "a", strict.boolean)
     assert strict.optional({"a": None}, "a", strict.boolean) is None

@@ -18,7 +18,7 @@ def session(kernel: str, path: str, kind: str = "notebook", name: str = "") -> d
     return {"path": path, "name": name, "type": kind, "kernel": {"id": kernel}}
 
 
-def test_labels() -> None:
+def test_label_has_as_many_folders_as_it_takes() -> None:
     """The name alone where it is enough, as many folders as it takes where not."""
     assert labels(["x/a.ipynb", "b.ipynb"]) == {"x/a.ipynb": "a.ipynb", "b.ipynb": "b.ipynb"}
     assert labels(["x/a.ipynb", "y/a.ipynb"]) == {"x/a.ipynb": "x/a.ipynb", "y/a.ipynb": "y/a.ipynb"}
@@ -43,8 +43,8 @@ def test_labels_tell_paths_apart(paths: set[str]) -> None:
             assert any(f"/{other}".endswith(f"/{shorter}") for other in paths - {path})
 
 
-def test_titles() -> None:
-    """By kernel: notebooks before consoles, consoles by their name, those of one name by their kernel."""
+def test_kernel_is_called_by_its_notebook() -> None:
+    """Notebooks come before consoles, consoles have their name, those of one name are told apart by kernel."""
     assert titles(
         [
             session("k1", "console-1-6f2e", "console", "Console 1"),

@@ -17,14 +17,14 @@ from .test_share import ONE as SHARE
 
 
 @given(any_.views)
-def test_round_trip(view: View) -> None:
+def test_view_survives_a_round_trip(view: View) -> None:
     """Any view is read as it was written, over text."""
     assert View.from_json(strict.loads(strict.dumps(view.to_json()), 10**6)) == view
 
 
 @given(any_.views)
-def test_computed(view: View) -> None:
-    """What is computed for other readers is what the model computes, and is not believed when read."""
+def test_computed_fields_are_not_believed(view: View) -> None:
+    """Fields that are computed for other readers are what the model computes, and are ignored when read."""
     body = view.to_json()
     now = view.status
     assert (body["phase"], body["reason"], body["settled"]) == (now.phase, now.reason, now.settled)
@@ -33,7 +33,7 @@ def test_computed(view: View) -> None:
 
 
 @given(any_.views)
-def test_sentence(view: View) -> None:
+def test_every_view_has_a_sentence(view: View) -> None:
     """Every view has a sentence of one line."""
     assert len(sentence(view).splitlines()) == 1
 
@@ -41,14 +41,14 @@ def test_sentence(view: View) -> None:
 @given(
     any_.json_values | st.dictionaries(st.sampled_from(["instance", "gpus", "steps", "requested"]), any_.json_values)
 )
-def test_any_json(value: object) -> None:
+def test_any_json_is_read_or_refused(value: object) -> None:
     """Any JSON value is a view or a FieldError."""
     with pytest.raises(FieldError):
         View.from_json(value)
 
 
 @given(any_.views, st.sampled_from(["instance", "version", "mode", "requested", "allocated", "gpus"]), any_.json_values)
-def test_any_field(view: View, key: str, value: object) -> None:
+def test_any_field_is_read_or_refused(view: View, key: str, value: object) -> None:
     """Whatever stands in a field, the view is read or refused by name."""
     field = key
     try:
@@ -62,8 +62,8 @@ ODD = "py\x1b]0;owned\x07\ntho\udcffn\u202e"
 CLEAN = "py�]0;owned��tho�n�"
 
 
-def test_odd_names() -> None:
-    """Nobody makes a view unreadable, or writes to a terminal, by the name of a process or a file."""
+def test_odd_names_do_no_harm() -> None:
+    """No name of a process or a file makes a view unreadable or writes to a terminal."""
     user = User(1, ODD, False, "k", f"dir/{ODD * 1000}.ipynb")
     gpu = PodGpu(Gpu("a", 0, "m", 1, health=ODD * 100), 1000, GpuState.ATTACHED, (user, User(2, "")))
     view = View("i", 1, Mode.SOFT, False, "local", 1000, 1000, (0,), gpus=(gpu,), conditions=(Condition("t", ODD),))
@@ -86,12 +86,12 @@ def test_odd_names() -> None:
         (User(0, "python", foreign=True), "python"),
     ],
 )
-def test_names(user: User, name: str) -> None:
+def test_holder_has_a_readable_name(user: User, name: str) -> None:
     """A notebook is called by its file, a process by its number where it has one here."""
     assert user.name == name
 
 
-def test_sample() -> None:
+def test_sample_is_plain_json() -> None:
     """A sample is plain JSON."""
     sample = Sample(1.5, {"a": GpuLoad(50.0, 1024), "b": GpuLoad(None, None)})
     loads = {"a": {"utilisation": 50.0, "memory": 1024}, "b": {"utilisation": None, "memory": None}}
@@ -99,8 +99,8 @@ def test_sample() -> None:
     assert Sample.from_json(sample.to_json()) == sample
 
 
-def test_sample_with_shares() -> None:
-    """What a share did stands beside the load of its GPU; what is wrong in it is named."""
+def test_sample_has_the_use_of_shares() -> None:
+    """The use of a share stands beside the load of its GPU; a bad field is named."""
     sample = Sample(1.5, {"GPU-1": GpuLoad(50, 1024)}, {"GPU-1": SHARE})
     body = sample.to_json()
     assert body["shares"] == {"GPU-1": SHARE.to_json()}
@@ -110,7 +110,7 @@ def test_sample_with_shares() -> None:
 
 
 @given(st.sampled_from(["time", "gpus", "shares"]), any_.json_values)
-def test_any_field_of_a_sample(key: str, value: object) -> None:
+def test_any_field_of_a_sample_is_read_or_refused(key: str, value: object) -> None:
     """Whatever stands in a field, the sample is read or refused."""
     body = {**Sample(1.5, {"GPU-1": GpuLoad(50, 1024)}, {"GPU-1": SHARE}).to_json(), key: value}
     try:
@@ -121,8 +121,8 @@ def test_any_field_of_a_sample(key: str, value: object) -> None:
 
 
 @given(st.integers(0, 16_000), st.lists(st.integers(1, 999), max_size=4).map(tuple))
-def test_steps(limit: int, fractions: tuple[int, ...]) -> None:
-    """Ascending without doubles, from 0 to the limit; all whole GPUs and fractions up to it, nothing else."""
+def test_steps_ascend_to_the_limit(limit: int, fractions: tuple[int, ...]) -> None:
+    """Steps ascend without doubles from 0 to the limit: all whole GPUs and fractions up to it, nothing else."""
     offered = steps(limit, fractions)
     assert list(offered) == sorted(set(offered))
     assert (offered[0], offered[-1]) == (0, limit)

@@ -26,17 +26,17 @@ LOKY = ("python", "-m", "joblib.externals.loky.backend.popen_loky_posix", "--pro
         ("train", ("./train",), False, ("distributed",), "a program that you started here", "process.terminate()"),
     ],
 )
-def test_kinds(
+def test_workers_are_recognised(
     command: str, arguments: tuple[str, ...], forked: bool, loaded: tuple[str, ...], kind: str, advice: str
 ) -> None:
-    """Each with what its user does; only a program may end while this process waits."""
+    """Each kind has its advice; only a program may end while this process waits."""
     found = worker(StartedProcess(5, command, arguments, forked), loaded)
     assert found.kind == kind
     assert advice in found.advice
     assert found.waits == (command != "train")
 
 
-def test_sentence() -> None:
+def test_sentence_names_the_first_of_many() -> None:
     """All are named, or the first of many; each advice once."""
     pool = [worker(StartedProcess(pid, "python", PYTHON, forked=True), ()) for pid in range(3, 10)]
     assert describe(pool[:1]).startswith("Still open: a multiprocessing worker (process 3) has it. To end it: pool.")

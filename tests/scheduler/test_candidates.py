@@ -287,7 +287,7 @@ def test_equal_questions_are_answered_once_and_changes_are_seen() -> None:
 
 
 def test_node_must_be_open_and_match_the_selector() -> None:
-    """A node is acceptable if it is open, has the labels of the pod's selector and what the pod asks for beside GPUs."""
+    """A node is acceptable if it is open, has the labels of the pod's selector and what it asks for beside GPUs."""
     me = new("me", selector={"gpu": "h100"}, asks={"cpu": 2000, "memory": 5})
     assert acceptable(me, NodeFacts(labels={"gpu": "h100", "zone": "a"}))
     assert not acceptable(me, NodeFacts(labels={"gpu": "a100"}))

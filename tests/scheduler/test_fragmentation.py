@@ -49,7 +49,7 @@ def mix(*kinds: WorkloadKind) -> Policy:
     ],
 )
 def test_useless_part_for_one_wish(wish: Wish | None, free: list[int], useless: int) -> None:
-    """GPUs are useless for a wish if a part is too small, they are too few, of another model, or the wish is for none."""
+    """GPUs are useless if a part is too small, they are too few, of another model, or the wish is for none."""
     assert fragmentation(mix(WorkloadKind(wish, 1.0)), shape(free)) == useless
 
 

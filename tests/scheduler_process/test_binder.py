@@ -41,7 +41,7 @@ def question(stage: Stage, name: str, node: str) -> BindingArgs:
     return BindingArgs(stage.namespace, name, objects.uid(stage.get(name)), node)
 
 
-def test_a_former_leader_does_not_try_again(stage: Stage) -> None:
+def test_former_leader_does_not_bind_again(stage: Stage) -> None:
     """The first try meets a conflict; until it is known what the pod is now another process leads."""
     node = stage.node(gpus=1)
     stage.pod("a", requested=1)
@@ -61,7 +61,7 @@ def test_a_former_leader_does_not_try_again(stage: Stage) -> None:
     assert not objects.node_name(stage.get("a"))
 
 
-def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_that_no_watch_shows_gives_its_gpus_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was bound unseen, and came and went while the watch was cut off; a pod that is still there keeps its GPU."""
     monkeypatch.setattr(module, "SHOWN_SECONDS", 0.1)
     node = stage.node(gpus=2)

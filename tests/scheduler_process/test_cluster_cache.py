@@ -81,8 +81,8 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=25))
-def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any, ...]]) -> None:
-    """The same as if it were made anew of all that is there at the end."""
+def test_order_of_changes_does_not_matter(changes: list[tuple[Any, ...]]) -> None:
+    """The cache is the same as if it were made anew of all objects that are there at the end."""
     lived = empty_cache()
     pods: dict[str, Any] = {}
     nodes: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
 
 
 @given(before=some, attaches=some, after=some)
-def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
+def test_pending_write_holds_old_and_new_shares(before: Any, attaches: Any, after: Any) -> None:
     """Until it is confirmed the old and the new shares are held; then only what the API server says."""
     found = empty_cache()
     for name in NODES:
@@ -123,7 +123,7 @@ def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: A
     assert not found.in_flight("a")
 
 
-def test_old_news_is_no_news() -> None:
+def test_older_version_changes_nothing() -> None:
     """A watch that is behind does not undo what an answer brought; a removal always counts."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -135,7 +135,7 @@ def test_old_news_is_no_news() -> None:
     assert found.take_changed_pods() == ("a",)
 
 
-def test_the_newer_version_counts_wherever_it_comes_from() -> None:
+def test_newer_version_counts_from_any_source() -> None:
     """A question of kube-scheduler may bring a newer pod than the watch, or an older one; it never makes one known."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -148,7 +148,7 @@ def test_the_newer_version_counts_wherever_it_comes_from() -> None:
     assert found.record("b") is None
 
 
-def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
+def test_binding_is_assumed_until_the_watch_shows_it() -> None:
     """The watch may be faster than the answer; and an older write that ends late changes nothing."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -169,7 +169,7 @@ def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
     assert found.writes_in_flight == 0
 
 
-def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
+def test_node_with_an_unreadable_pod_gives_nothing() -> None:
     """Its GPUs count as broken until the record can be read, or its pod is gone."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -179,7 +179,7 @@ def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
     assert all(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
 
 
-def test_a_node_of_the_same_name_is_another() -> None:
+def test_new_node_of_the_same_name_is_another() -> None:
     """The late removal of the old one does not take the new one away."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0", uid="old")))
@@ -190,7 +190,7 @@ def test_a_node_of_the_same_name_is_another() -> None:
 
 
 def test_only_the_chosen_namespaces_have_gpus() -> None:
-    """Pods of others only use up a node."""
+    """Pods of other namespaces only use up a node."""
     found = ClusterCache(lambda: None, namespaces=["mine"])
     found.node_changed(ObjectChange("added", node("n0")))
     found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
@@ -198,7 +198,7 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
     assert found.snapshot.facts("n0").used["cpu"] == 1000
 
 
-def test_a_finished_pod_holds_what_is_not_closed() -> None:
+def test_finished_pod_holds_gpus_that_are_not_closed() -> None:
     """Its promises are free at once, draining GPUs are not; then no record of it is kept."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -213,7 +213,7 @@ def test_a_finished_pod_holds_what_is_not_closed() -> None:
     assert "cpu" not in found.snapshot.facts("n0").used
 
 
-def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+def test_removed_nodes_leave_nothing_behind() -> None:
     """Names of nodes are new each time where a cluster grows and shrinks by itself."""
     found = empty_cache()
     for number in range(20):
@@ -227,7 +227,7 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
     assert left == {}
 
 
-def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
+def test_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     """Or until it is found to be gone: then what it took is free. A known pod is not added again."""
     found = empty_cache()
     found.node_changed(ObjectChange("added", node("n0")))
@@ -246,8 +246,8 @@ def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     assert not found.is_unseen("other")
 
 
-def test_a_blocked_pod_is_marked() -> None:
-    """Until it is asked for again; a pod that is not known is no error."""
+def test_blocked_pod_is_marked() -> None:
+    """The mark lasts until the pod is asked for again; a pod that is not known is no error."""
     found = empty_cache()
     found.pod_changed(ObjectChange("added", pod("a", 1)))
     found.block("a", True)
@@ -261,7 +261,7 @@ def test_a_blocked_pod_is_marked() -> None:
     assert not state.blocked
 
 
-def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
+def test_frequent_changes_of_a_wish_are_seen_at_the_pace() -> None:
     """Its last value is seen when it is due; a pod that went meanwhile is no error, and no node is decided twice."""
     now = [0.0]
     found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
@@ -293,7 +293,7 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     assert (seen("a"), found.seconds_until_due(), found.take_changed_nodes()) == (3, None, ("n0",))
 
 
-def test_a_pod_is_overdue_once_it_has_waited_for_the_patience() -> None:
+def test_pod_is_overdue_after_the_patience() -> None:
     """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})

@@ -14,7 +14,7 @@ from tests.scheduler_process.stage import Stage
 pytestmark = pytest.mark.cluster
 
 
-def test_a_wish_grows_and_shrinks(stage: Stage) -> None:
+def test_wish_grows_and_shrinks(stage: Stage) -> None:
     """A wish by `kubectl annotate` is decided in one write, attached, and given back, without an Event."""
     node = stage.node(gpus=4)
     stage.scheduler()
@@ -34,7 +34,7 @@ def test_a_wish_grows_and_shrinks(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_what_is_owed_comes_when_another_shrinks(stage: Stage) -> None:
+def test_owed_gpus_come_when_another_pod_shrinks(stage: Stage) -> None:
     """Partial first, with an Event; complete as soon as the GPU of another is proven closed, and not before."""
     node = stage.node(gpus=3)
     stage.scheduler()
@@ -70,7 +70,7 @@ def test_waiting_pods_are_served_by_priority_then_age(stage: Stage) -> None:
         assert all(stage.has(name) == [] for name in order if name != after)
 
 
-def test_what_can_never_be_is_refused_with_a_reason(stage: Stage) -> None:
+def test_impossible_wish_is_refused_with_a_reason(stage: Stage) -> None:
     """A wish for more than the node has is refused with an Event, and nothing else changes."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -83,7 +83,7 @@ def test_what_can_never_be_is_refused_with_a_reason(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("wish", ["nonsense", '{"milli": -1}', "{}", '{"generation":1,"milli":1e9}'])
-def test_a_wish_that_cannot_be_read_changes_nothing(stage: Stage, wish: str) -> None:
+def test_unreadable_wish_changes_nothing(stage: Stage, wish: str) -> None:
     """The pod keeps what it has, its user sees why, and the next good wish counts."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -120,7 +120,7 @@ def test_forged_decisions_are_taken_back(stage: Stage) -> None:
     stage.until_reason("owner", "Partial")
 
 
-def test_nothing_is_given_where_the_holders_are_not_known(stage: Stage) -> None:
+def test_node_with_unknown_holders_gives_nothing(stage: Stage) -> None:
     """While an `attached` cannot be read its node gives nothing; when its plugin has written it again it does."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -138,7 +138,7 @@ def test_nothing_is_given_where_the_holders_are_not_known(stage: Stage) -> None:
     assert stage.has("a") == ["0"]
 
 
-def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
+def test_gpus_of_a_pod_deleted_while_it_grows_are_free(stage: Stage) -> None:
     """Its GPUs go to a waiting pod; one of the same name is another pod and has nothing of it."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -161,7 +161,7 @@ def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_a_finished_pod_keeps_draining_gpus_from_others(stage: Stage) -> None:
+def test_finished_pod_keeps_draining_gpus_from_others(stage: Stage) -> None:
     """A scheduler that starts then respects it, too; GPUs that were only promised to it are given at once."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -183,7 +183,7 @@ def test_a_finished_pod_keeps_draining_gpus_from_others(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_a_pod_that_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
+def test_pod_being_deleted_keeps_its_allocation(stage: Stage) -> None:
     """Its node may be opening it just now, though `attached` says that nothing is open."""
     node = stage.node(gpus=1)
     stage.scheduler()
@@ -201,7 +201,7 @@ def test_a_pod_that_is_being_deleted_keeps_what_was_decided(stage: Stage) -> Non
     stage.until_count("b", 1)
 
 
-def test_gpus_that_break_and_vanish(stage: Stage) -> None:
+def test_broken_and_vanished_gpus_are_handled(stage: Stage) -> None:
     """A broken GPU is reported and replaced on request; one that vanished is allocated to no pod."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -218,7 +218,7 @@ def test_gpus_that_break_and_vanish(stage: Stage) -> None:
     stage.until_count("b", 0)
 
 
-def test_a_node_that_goes_and_comes_back(stage: Stage) -> None:
+def test_node_may_go_and_come_back(stage: Stage) -> None:
     """Without its node nothing is decided for a pod; when the node is there again it is."""
     node = stage.node(gpus=2)
     scheduler = stage.scheduler()
@@ -231,7 +231,7 @@ def test_a_node_that_goes_and_comes_back(stage: Stage) -> None:
     stage.until_count("a", 2)
 
 
-def test_wishes_of_five_pods_at_once(stage: Stage) -> None:
+def test_wishes_of_five_pods_at_once_converge(stage: Stage) -> None:
     """Many change at the same time, again and again: all converges, nothing is given twice, no storm of writes."""
     node = stage.node(gpus=4)
     scheduler = stage.scheduler()
@@ -262,7 +262,7 @@ def test_probes_and_metrics(stage: Stage) -> None:
     assert stage.schedulers[0].stop() == 0
 
 
-def test_a_machine_that_got_another_name(stage: Stage) -> None:
+def test_renamed_machine_is_handled(stage: Stage) -> None:
     """Stuck pods of the old node take nothing from the new one; Events report the double claim until one is gone."""
     old, new = stage.node("old", gpus=2), stage.node("new", gpus=2)
     scheduler = stage.scheduler()

@@ -31,7 +31,7 @@ def _client(scheduler: Scheduler) -> ExtenderClient:
     return ExtenderClient(scheduler.extender_port)
 
 
-def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
+def test_same_question_has_the_same_answer(stage: Stage) -> None:
     """A pod that fits fits whenever it is asked for; one that does not has one position in line."""
     nodes = [stage.node("n1", gpus=2), stage.node("n2", gpus=2)]
     client = _client(stage.scheduler())
@@ -57,7 +57,7 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     assert len(stage.decisions("much")) == 1
 
 
-def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
+def test_pods_with_slow_bindings_are_spread(stage: Stage) -> None:
     """All are asked for before the first is bound, as each needs a volume: still as many on a node as it has GPUs."""
     nodes = {stage.node(f"n{number}", gpus=count, slots=20): count for number, count in enumerate((7, 4, 4, 1))}
     client = _client(stage.scheduler())
@@ -78,7 +78,7 @@ def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
     stage.until_count("note0", 1)
 
 
-def test_pods_that_may_end_for_another(stage: Stage) -> None:
+def test_only_pods_whose_end_frees_gpus_are_victims(stage: Stage) -> None:
     """Only pods whose end frees its GPUs; pods without a slot are not our business; nonsense ends no pod."""
     node = stage.node(gpus=1)
     client = _client(stage.scheduler())
@@ -95,7 +95,7 @@ def test_pods_that_may_end_for_another(stage: Stage) -> None:
     assert client.ask("preempt", {"Pod": vital, "NodeNameToVictims": {node: {"Pods": []}}}) is None
 
 
-def test_a_deleted_pod_is_not_bound(stage: Stage) -> None:
+def test_deleted_pod_is_not_bound(stage: Stage) -> None:
     """Gone, going, or another of the same name: an error, nothing written, and no GPU is lost by it."""
     node = stage.node(gpus=2)
     client = _client(stage.scheduler())
@@ -126,7 +126,7 @@ def _finalizers(*names: str) -> str:
 
 
 @pytest.mark.parametrize("point", ["scheduler:reserved", "scheduler:bound"])
-def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
+def test_bind_is_completed_after_a_crash(stage: Stage, point: str) -> None:
     """Between the Binding and its answer, or just before: the next one has it bound, and writes at most once."""
     node = stage.node(gpus=2)
     first = stage.scheduler(environ={faults.VARIABLE: point})
@@ -145,7 +145,7 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_a_replica_that_does_not_lead_does_not_answer(stage: Stage) -> None:
+def test_replica_that_does_not_lead_does_not_answer(stage: Stage) -> None:
     """Neither a replica that waits to lead nor one that lost its lease: kube-scheduler has to try again."""
     node = stage.node(gpus=1)
     leader = stage.scheduler()
@@ -215,7 +215,7 @@ class Slice:
         until(alone, what=f"{address} alone in the EndpointSlice")
 
 
-def test_the_service_leads_to_the_leader(stage: Stage) -> None:
+def test_service_leads_to_the_leader(stage: Stage) -> None:
     """The next leader's address takes the place of one that was killed; a late write of the old one is put right."""
     there = Slice(stage)
     uid = there.serve()
@@ -248,7 +248,7 @@ def test_the_service_leads_to_the_leader(stage: Stage) -> None:
     there.until("192.0.2.2")
 
 
-def test_a_leader_without_its_service_says_so_and_finds_it_later(stage: Stage) -> None:
+def test_leader_without_its_service_says_so_and_finds_it_later(stage: Stage) -> None:
     """It leads all the same: running pods need no Service."""
     there = Slice(stage)
     environ = {"POD_NAMESPACE": stage.namespace, "POD_NAME": "s1", "POD_IP": "2001:db8::1"}

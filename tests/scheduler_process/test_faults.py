@@ -17,8 +17,8 @@ def _dead(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("point", ["scheduler:decided", "scheduler:written"])
-def test_killed_in_the_middle_of_a_decision(stage: Stage, point: str) -> None:
-    """Another one ends what was begun: each GPU has one owner, and everybody has what there is."""
+def test_scheduler_killed_while_deciding_is_replaced(stage: Stage, point: str) -> None:
+    """Another one completes what was begun: each GPU has one owner, and each pod has what there is."""
     assert point in faults.SCHEDULER_POINTS
     node = stage.node(gpus=3)
     names = ("a", "b", "c")
@@ -34,7 +34,7 @@ def test_killed_in_the_middle_of_a_decision(stage: Stage, point: str) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_killed_while_others_wait_in_line(stage: Stage) -> None:
+def test_places_in_line_outlive_the_process(stage: Stage) -> None:
     """Places in line outlive the process: they are in the annotations."""
     node = stage.node(gpus=1)
     first = stage.scheduler()
@@ -71,7 +71,7 @@ def test_one_leads_and_the_next_takes_over(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_two_that_both_lead_do_no_harm(stage: Stage) -> None:
+def test_two_leaders_do_no_harm(stage: Stage) -> None:
     """Forced to lead at once: nothing is ever attached twice, and what contradicts itself is mended."""
     node = stage.node(gpus=3)
     for number in (1, 2):
@@ -90,7 +90,7 @@ def test_two_that_both_lead_do_no_harm(stage: Stage) -> None:
     assert not stage.watcher.attached_twice
 
 
-def test_the_api_server_is_away_for_longer_than_a_lease(stage: Stage) -> None:
+def test_outage_of_the_api_server_is_survived(stage: Stage) -> None:
     """Wishes made just before are served afterwards; the process survives and then leads again."""
     node = stage.node(gpus=2)
     scheduler = stage.scheduler()
@@ -109,7 +109,7 @@ def test_the_api_server_is_away_for_longer_than_a_lease(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_settings_that_cannot_be_used(stage: Stage) -> None:
+def test_unusable_settings_end_the_process_in_words(stage: Stage) -> None:
     """One sentence and exit status 2; a credential that is missing likewise."""
     process = stage.scheduler(lead=False, settings={"leese": {}})
     assert process.stop_by_itself() == 2
@@ -120,7 +120,7 @@ def test_settings_that_cannot_be_used(stage: Stage) -> None:
     assert "/nowhere" in other.log
 
 
-def test_a_refusal_is_not_repeated_without_pause(stage: Stage) -> None:
+def test_refused_write_is_repeated_ever_less_often(stage: Stage) -> None:
     """An API server that refuses a write is not pressed: the tries become rare, and nothing else waits for them."""
     node = stage.node(gpus=2)
     scheduler = stage.scheduler(environ={})

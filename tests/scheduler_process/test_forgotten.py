@@ -63,7 +63,7 @@ async def forgotten(kube: Kube, path: str, version: str) -> bool:
     return False
 
 
-def test_a_watch_whose_version_is_forgotten_lists_again(plane: ControlPlane, tmp_path: Path) -> None:
+def test_watch_with_a_forgotten_version_lists_again(plane: ControlPlane, tmp_path: Path) -> None:
     """Objects added, changed, removed and recreated in the gap are reported once each; then changes come as before."""
     label = f"forgotten-{id(tmp_path)}"
 
@@ -121,8 +121,8 @@ def cut_off(stage: Stage) -> Iterator[tuple[Proxy, Path]]:
         stage.do(proxy.__aexit__(None, None, None))
 
 
-def test_the_controller_serves_what_changed_while_it_was_cut_off(stage: Stage) -> None:
-    """Resized, deleted, new, and made anew under its name: everybody has what is wanted, the same process leads."""
+def test_controller_serves_changes_made_while_it_was_cut_off(stage: Stage) -> None:
+    """Resized, deleted, new, and recreated pods have what they want, and the same process leads."""
     node = stage.node(gpus=4)
     lease = {"name": stage.prefix, "durationSeconds": 120, "renewSeconds": 100, "retrySeconds": 0.3}
     with cut_off(stage) as (proxy, config):

@@ -75,7 +75,7 @@ def test_changing_a_priority_in_a_loop_costs_others_few_writes(stage: Stage) -> 
     until(lambda: [_place(stage, f"p{number:02}") for number in range(9)] == list(range(1, 10)), what="the places")
 
 
-def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage) -> None:
+def test_frequent_changes_of_a_wish_are_answered_at_the_pace(stage: Stage) -> None:
     """The newest is answered in the end; what is given back is not held up."""
     node = stage.node(gpus=2)
     stage.scheduler(settings={"line": {"wishBurst": 3, "wishSeconds": 1}})
@@ -95,7 +95,7 @@ def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage)
     assert time.monotonic() - began < 1
 
 
-def test_a_pod_that_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
+def test_pod_that_has_waited_long_enough_is_served(stage: Stage) -> None:
     """Newcomers of a higher priority come again and again; a change of leader does not make it younger."""
     patience = {"line": {"patienceSeconds": 6}}
     node = stage.node(gpus=1, slots=100)
@@ -123,7 +123,7 @@ def test_a_pod_that_has_waited_long_enough_is_served_whatever_others_wish_for(st
     assert "since" not in (stage.allocated("patient") or Allocated(0)).extra
 
 
-def test_a_namespace_has_its_highest_priority(stage: Stage) -> None:
+def test_priority_of_a_namespace_is_capped(stage: Stage) -> None:
     """A wish above it counts as that, its user sees so, and `requested` stays as it was written."""
     node = stage.node(gpus=1)
     stage.scheduler(settings={"priorities": {"default": 9, "namespaces": {stage.namespace: 2}}})

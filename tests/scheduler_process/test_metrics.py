@@ -19,7 +19,9 @@ def told(metrics: SchedulerMetrics) -> dict[tuple[str, str], float]:
 
 
 def test_gpus_are_counted_by_node_and_state() -> None:
-    """Parts of GPUs; what is free of a broken one is not free. What changes is counted anew; what goes is gone."""
+    """Parts of GPUs count; free parts of a broken GPU are not free. A changed node is counted anew, and a removed one
+    is gone.
+    """
     snapshot = cluster({"a": inventory(2, unhealthy=[1]), "b": 1}, [pod("p", wants=0.5, has={0: 500}, node="a")])
     metrics = SchedulerMetrics(snapshot)
     before = told(metrics)
@@ -32,14 +34,14 @@ def test_gpus_are_counted_by_node_and_state() -> None:
 
 
 def test_odd_names_break_nothing() -> None:
-    """No node has such a name, and the text could be parsed all the same."""
+    """A node's name is escaped, so that any text could be parsed."""
     snapshot = ClusterSnapshot()
     snapshot.put_node('a"b\\c\nd', inventory(1))
     assert told(SchedulerMetrics(snapshot))['a"b\\c\nd', "free"] == 1
 
 
-def test_the_other_figures_are_there() -> None:
-    """The library's part of the text."""
+def test_library_metrics_are_there() -> None:
+    """The text has the metrics of the library, too."""
     metrics = SchedulerMetrics(ClusterSnapshot())
     metrics.leading.set(1)
     assert b"jupyter_gpu_scheduler_leading 1.0\n" in metrics.text()

@@ -103,7 +103,7 @@ def test_place_and_gpus_come_in_one_write(stage: Stage) -> None:
     stage.until_count("none", 1)
 
 
-def test_no_room_says_what_was_missing_and_waits_in_line(stage: Stage) -> None:
+def test_pod_without_room_says_why_and_waits_in_line(stage: Stage) -> None:
     """FailedScheduling tells of GPUs; the pod has a ticket; it starts when a resize frees its GPUs."""
     stage.node(gpus=2)
     _start(stage)
@@ -121,7 +121,7 @@ def test_no_room_says_what_was_missing_and_waits_in_line(stage: Stage) -> None:
     assert (stage.allocated("late") or Allocated(0)).ticket is None
 
 
-def test_what_no_node_can_ever_serve(stage: Stage) -> None:
+def test_event_says_why_no_node_can_serve(stage: Stage) -> None:
     """More GPUs than any node has, or a wish that cannot be read: the reason is in the Event."""
     stage.node(gpus=2)
     _start(stage)
@@ -133,7 +133,7 @@ def test_what_no_node_can_ever_serve(stage: Stage) -> None:
     stage.until_count("garbled", 1)
 
 
-def test_the_best_node_is_taken(stage: Stage) -> None:
+def test_best_node_is_taken(stage: Stage) -> None:
     """Models are found where they are; two halves share a GPU."""
     stage.node("n1", gpus=2, model="NVIDIA A100-SXM4-80GB")
     rare = stage.node("n2", gpus=2, model="NVIDIA H100 80GB HBM3")
@@ -146,9 +146,7 @@ def test_the_best_node_is_taken(stage: Stage) -> None:
     assert stage.has("picky") == stage.has("too")
 
 
-def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_waiting_pod_starts_when_an_annotation_frees_its_room(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """No polling: the write that proves the GPUs closed starts it. The time is printed, not judged."""
     stage.node(gpus=1)
     _start(stage)
@@ -186,7 +184,7 @@ def _rest(stage: Stage, name: str) -> None:
     until(quiet, what="the pod to be left alone")
 
 
-def test_a_resize_and_a_new_pod_compete_by_the_same_rules(stage: Stage) -> None:
+def test_resizes_and_new_pods_compete_by_the_same_rules(stage: Stage) -> None:
     """The pod with the higher priority is served, whether it runs already or not."""
     stage.node(gpus=2)
     _start(stage)
@@ -206,7 +204,7 @@ def test_a_resize_and_a_new_pod_compete_by_the_same_rules(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("point", ["scheduler:reserved", "scheduler:bound"])
-def test_killed_while_it_binds(stage: Stage, point: str) -> None:
+def test_bind_survives_a_killed_scheduler(stage: Stage, point: str) -> None:
     """Whether or not the Binding was sent: the pod has its GPUs once, and the others are free."""
     assert point in faults.SCHEDULER_POINTS
     stage.node(gpus=2)
@@ -221,7 +219,7 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
 
 
 @pytest.mark.parametrize("gpus", [(8, 8, 8, 8), (14, 8, 8, 2)])
-def test_a_pod_that_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
+def test_pods_that_start_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
     """32 notebooks at once on 4 nodes: on each as many as it has GPUs, and then each wishes and has one."""
     nodes = {stage.node(f"n{number}", gpus=count, slots=40): count for number, count in enumerate(gpus)}
     _start(stage)
@@ -237,7 +235,7 @@ def test_a_pod_that_starts_without_a_wish_can_have_one_later(stage: Stage, gpus:
     assert not stage.watcher.decided_twice
 
 
-def test_a_node_without_gpus_attracts_no_pod(stage: Stage) -> None:
+def test_node_without_gpus_attracts_no_pod(stage: Stage) -> None:
     """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
     node = stage.node(gpus=0)
     _start(stage)
@@ -284,7 +282,7 @@ def test_no_pod_ends_in_vain_for_a_more_important_one(stage: Stage) -> None:
     assert not stage.missing("rich")
 
 
-def test_the_holder_ends_for_a_more_important_pod(stage: Stage) -> None:
+def test_holder_ends_for_a_more_important_pod(stage: Stage) -> None:
     """The holder matters least, and what it frees is kept for the other, however soon a third pod wants it."""
     stage.node(gpus=1)
     _start(stage)
@@ -322,7 +320,7 @@ def _wait(stage: Stage, name: str, requested: object) -> Allocated:
 
 
 @pytest.mark.parametrize("how", ["deleted", "cordoned"])
-def test_the_node_that_a_pod_waits_for_goes(stage: Stage, how: str) -> None:
+def test_pod_waits_elsewhere_if_its_node_goes(stage: Stage, how: str) -> None:
     """It keeps its place in line and waits for the other one; what comes free on the lost one is not for it."""
     nodes = {stage.node("n1", gpus=2), stage.node("n2", gpus=2)}
     _start(stage)
@@ -371,7 +369,7 @@ def _still(stage: Stage, name: str, seconds: float = 2.5) -> int:
 
 
 @pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned", "affinity"])
-def test_a_free_node_that_is_never_offered(stage: Stage, why: str) -> None:
+def test_free_node_that_is_never_offered_changes_nothing(stage: Stage, why: str) -> None:
     """A pod waits where kube-scheduler would put it and is not moved to and fro; no later wish overtakes it there."""
     full, free = stage.node("n1", gpus=1), stage.node("n2", gpus=1)
     first = _start(stage)
@@ -401,7 +399,7 @@ def test_a_free_node_that_is_never_offered(stage: Stage, why: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned"])
-def test_the_only_node_of_a_waiting_pod_takes_none(stage: Stage, why: str) -> None:
+def test_closed_only_node_costs_no_repeated_writes(stage: Stage, why: str) -> None:
     """Nothing is written again and again; it keeps its place in line, and starts there when the node is open again."""
     node = stage.node("n1", gpus=1)
     stage.node("n2", gpus=0)
@@ -421,7 +419,7 @@ def test_the_only_node_of_a_waiting_pod_takes_none(stage: Stage, why: str) -> No
     stage.until_count("waits", 1)
 
 
-def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
+def test_recreated_pod_comes_last_in_line(stage: Stage) -> None:
     """Its place in line was its own, not that of its name: the next one of that name comes last."""
     stage.node(gpus=1)
     _start(stage)
@@ -440,7 +438,7 @@ def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
+def test_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
     """GPUs that come free bit by bit are kept for it, though each bit would do for a pod behind it."""
     node = stage.node(gpus=2)
     _start(stage)

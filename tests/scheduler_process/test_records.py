@@ -37,8 +37,8 @@ def a_pod(annotations: dict[str, str] | None = None, *, slots: int = 1, **metada
     }
 
 
-def test_a_pod_is_read_whole() -> None:
-    """All that decisions look at."""
+def test_pod_is_read_whole() -> None:
+    """The record has everything that decisions look at."""
     words = {
         REQUESTED: "2",
         ALLOCATED: encode(Allocated(1, (GpuShare("g", 1000),))),
@@ -60,8 +60,8 @@ def test_a_pod_is_read_whole() -> None:
     assert not record.opaque
 
 
-def test_what_cannot_be_read_fails_closed() -> None:
-    """A wish: a fault; a decision: none; what is attached: its node is closed."""
+def test_unreadable_annotations_fail_closed() -> None:
+    """An unreadable wish is a fault, an unreadable decision is none, and an unreadable `attached` closes the node."""
     assert read_pod(a_pod({REQUESTED: "{"})).state.fault
     assert read_pod(a_pod({REQUESTED: "{"})).problem
     assert read_pod(a_pod({ALLOCATED: "[]"})).state.allocated is None
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_fails_closed() -> None:
     assert not read_pod(pending).opaque
 
 
-def test_without_a_slot_nothing_is_wished() -> None:
+def test_pod_without_a_slot_has_no_wish() -> None:
     """Grants to such a pod could not be enforced; its user sees that."""
     record = read_pod(a_pod({REQUESTED: "2"}, slots=0))
     assert record.state.requested is None
@@ -81,7 +81,7 @@ def test_without_a_slot_nothing_is_wished() -> None:
     assert read_pod(a_pod()).matters
 
 
-def test_a_pod_on_its_way_out_gets_nothing() -> None:
+def test_leaving_pod_gets_nothing() -> None:
     """Deleted or finished; only a finished one will never run again."""
     leaving = read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state
     assert (leaving.gone, leaving.finished) == (True, False)
@@ -106,7 +106,7 @@ def finished(attached: str = "") -> dict[str, Any]:
         ("{", False),
     ],
 )
-def test_a_finished_pod_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
+def test_finished_pod_counts_until_its_gpus_are_closed(attached: Attached | str, counts: bool) -> None:
     """It counts with what is still open; after that next to nothing of it is kept, however many have finished."""
     pod = finished(attached if isinstance(attached, str) else encode(attached))
     assert read_pod(pod).matters is read_pod(trim_pod(pod)).matters is counts
@@ -115,8 +115,8 @@ def test_a_finished_pod_counts_while_something_of_it_is_not_closed(attached: Att
     assert trim_pod(trim_pod(pod)) == trim_pod(pod)
 
 
-def test_a_node_is_read_whole() -> None:
-    """Inventory, labels, what it has; one that can't be read is not known."""
+def test_node_is_read_whole() -> None:
+    """The record has inventory, labels and resources; an inventory that can't be read is not known."""
     gpu = Gpu("g", 0, "m", 1)
     node: dict[str, Any] = {
         "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "annotations": {INVENTORY: encode((gpu,))}},
@@ -135,7 +135,7 @@ def test_a_node_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(("told", "known"), [(0.3, 0.3), (0, 0.0), (1, 1.0), (None, None), ("0.3", None), (7, None)])
-def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: float | None) -> None:
+def test_use_of_the_uplink_is_read_with_the_inventory(told: Any, known: float | None) -> None:
     """A senseless value counts as not known, and the node's GPUs are read all the same."""
     items = json.loads(encode((Gpu("g", 0, "m", 1), Gpu("h", 1, "m", 1))))
     for item in items if told is not None else ():
@@ -149,7 +149,7 @@ def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: 
 
 
 def test_trimming_loses_nothing_that_is_read() -> None:
-    """It removes most of the rest."""
+    """Trimming removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
     pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}
@@ -179,7 +179,7 @@ odd = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), odd))
 def test_odd_json_never_raises(item: dict[str, Any]) -> None:
-    """Whatever it is."""
+    """Any JSON gives a record."""
     read_pod(item)
     read_node(item)
     read_pod(trim_pod(item))
@@ -191,13 +191,15 @@ def test_odd_json_never_raises(item: dict[str, Any]) -> None:
     [("2", 2), ("500m", 1), ("1Gi", 1024**3), ("1.5G", 15 * 10**8), ("1e3", 1000), ("0", 0), ("-3", 0), ("x", 0),
      ("1e99", 0), ("NaN", 0), ("", 0), ("9Ei", 2**63 - 1), ("128974848", 128974848), ("1k", 1000)],
 )  # fmt: skip
-def test_quantities(text: str, amount: int) -> None:
-    """As Kubernetes writes them; rounded up; what is none is nothing."""
+def test_quantities_are_read_as_kubernetes_writes_them(text: str, amount: int) -> None:
+    """Amounts are rounded up; text that is none counts as nothing."""
     assert quantity(text) == amount
 
 
-def test_cpu_is_counted_in_thousandths_and_init_containers_as_kubernetes_does() -> None:
-    """The most at any moment: side-cars beside all, others one after the other before."""
+def test_requests_are_summed_as_kubernetes_does() -> None:
+    """CPU is in thousandths. The most at any moment counts: side-cars beside all, other init containers one after the
+    other.
+    """
     spec = {
         "containers": [{"resources": {"requests": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "500m"}}}],
         "initContainers": [

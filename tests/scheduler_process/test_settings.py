@@ -40,7 +40,7 @@ class Example:
 
 
 def test_every_type_is_read() -> None:
-    """Keys are the fields' names in camel case; what is not there has its default."""
+    """Keys are the fields' names in camel case; a missing one has its default."""
     body = {
         "name": "",
         "folder": "/x",
@@ -79,15 +79,15 @@ def test_every_type_is_read() -> None:
         ({"name": "x", "nodes": {str(number): {} for number in range(10_001)}}, "more than 10,000 entries"),
     ],
 )
-def test_what_is_wrong_is_named(body: Any, words: str) -> None:
-    """In one sentence."""
+def test_wrong_setting_is_named(body: Any, words: str) -> None:
+    """The error is one sentence."""
     with pytest.raises(SettingsError) as error:
         parse(body, Example)
     assert words in str(error.value)
 
 
-def test_files(tmp_path: Path) -> None:
-    """The file is named; one that is missing, too large or no JSON too."""
+def test_bad_file_is_named(tmp_path: Path) -> None:
+    """The error names a file that is missing, too large or no JSON."""
     path = tmp_path / "settings.json"
     for text, words in ((None, "cannot be read"), ("{", "not valid JSON"), (" " * (MAX_BYTES + 1), "at most")):
         if text is not None:
@@ -100,8 +100,8 @@ def test_files(tmp_path: Path) -> None:
     assert read(path, Example) == Example("x")
 
 
-def test_a_type_that_nobody_reads_is_a_mistake_of_ours() -> None:
-    """It shows when the dataclass is first used."""
+def test_unsupported_field_type_fails_at_first_use() -> None:
+    """A dataclass with a type that the reader does not know fails when it is first used."""
 
     @dataclass(frozen=True)
     class Odd:
@@ -123,14 +123,14 @@ def test_a_type_that_nobody_reads_is_a_mistake_of_ours() -> None:
         ({"policy": 3}, "'policy' must be a JSON object"),
     ],
 )
-def test_a_scheduler_that_would_not_do_what_is_meant_does_not_start(body: Any, words: str) -> None:
-    """Combinations that make no sense or are not safe."""
+def test_senseless_combinations_are_refused(body: Any, words: str) -> None:
+    """Combinations that make no sense or are not safe keep the scheduler from starting."""
     with pytest.raises(SettingsError) as error:
         parse(body, SchedulerSettings)
     assert words in str(error.value)
 
 
-def test_defaults_are_good() -> None:
+def test_empty_file_gives_the_defaults() -> None:
     """An empty file is one that works."""
     assert parse({}, SchedulerSettings).policy.name == "fgd"
     body = {"extender": {"address": "0.0.0.0", "certificate": "/c", "key": "/k", "clientCa": "/a"}}

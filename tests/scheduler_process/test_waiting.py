@@ -16,8 +16,8 @@ from jupyter_gpu_scheduler.waiting import WaitingPods
 from tests.scheduler_process.test_cluster_cache import node, pod
 
 
-def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was deleted before the watch had it; one that the watch shows meanwhile waits on."""
+def test_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted before the watch had it; a pod that the watch shows meanwhile waits on."""
     monkeypatch.setattr(module, "UNSEEN_SECONDS", 0.05)
 
     async def run() -> None:
@@ -84,8 +84,8 @@ def _in_loop(work: Callable[[], None]) -> None:
     asyncio.run(run())
 
 
-def test_it_stands_where_others_may_end_for_it() -> None:
-    """So that no other pod takes what they free; once kube-scheduler has chosen a node, there."""
+def test_pod_is_nominated_where_others_may_end_for_it() -> None:
+    """No other pod takes what they free; once kube-scheduler has chosen a node, it is that one."""
 
     def work() -> None:
         line = Line()
@@ -109,8 +109,8 @@ def test_it_stands_where_others_may_end_for_it() -> None:
     _in_loop(work)
 
 
-def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
-    """It is forgotten with the pod, and while there is room: then it is about to be bound."""
+def test_offer_is_known_until_the_pod_has_a_node() -> None:
+    """It is forgotten with the pod, and while there is room: then the pod is about to be bound."""
 
     def work() -> None:
         line = Line()
@@ -133,8 +133,10 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
     _in_loop(work)
 
 
-def test_a_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
-    """Bound, asked for again, or gone; never for itself, and in parts where it may go to several nodes."""
+def test_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
+    """It ends when the pod is bound, asked for again, or gone; it never counts for itself, and in parts where it may go
+    to several nodes.
+    """
 
     def work() -> None:
         line = Line()

@@ -39,6 +39,6 @@ def answers(*, warm: bool) -> list[Any]:
     return asyncio.run(ask())
 
 
-def test_what_was_thought_about_ahead_changes_no_answer() -> None:
-    """All nodes were looked at for each usual wish, and the answers are those of a process that was asked at once."""
+def test_warm_cache_changes_no_answer() -> None:
+    """All nodes were examined for each usual wish, and the answers are those of a process without a warm cache."""
     assert answers(warm=True) == answers(warm=False)

@@ -16,7 +16,7 @@ STATE = PodState(uid="u", namespace="ns", name="p")
 
 @pytest.mark.parametrize("spell", [str, str.lower, str.upper])
 def test_fields_are_read_in_any_case(spell: Any) -> None:
-    """Go writes its own names, and reads any."""
+    """Go writes its own names, and reads any case."""
     body = json.dumps({spell("Pod"): POD, spell("NodeNames"): ["a", "b"], spell("Nodes"): None}).encode()
     question = wire.read_extender_args(body, 10_000)
     assert question.nodes == ("a", "b")
@@ -38,14 +38,14 @@ def test_fields_are_read_in_any_case(spell: Any) -> None:
         (b"[" * 149, "not valid JSON"),
     ],
 )
-def test_questions_that_are_none(body: bytes, words: str) -> None:
-    """A sentence each, which becomes the `Error` of the answer."""
+def test_bad_question_is_refused_in_a_sentence(body: bytes, words: str) -> None:
+    """Each sentence becomes the `Error` of the answer."""
     with pytest.raises(strict.FieldError) as error:
         wire.read_extender_args(body, 150)
     assert words in str(error.value)
 
 
-def test_bind_needs_all_of_it() -> None:
+def test_bind_needs_every_field() -> None:
     """No name may be longer than Kubernetes allows."""
     with pytest.raises(strict.FieldError):
         wire.read_binding_args(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u"}', 1000)
@@ -55,8 +55,8 @@ def test_bind_needs_all_of_it() -> None:
         )
 
 
-def test_answers() -> None:
-    """Go's names, all of them; no reason is empty, and few nodes are named."""
+def test_answers_have_the_names_of_go() -> None:
+    """All fields have Go's names; no reason is empty, and few nodes are named."""
     assert wire.filter_result(["a"], {"b": ""}, {"c": "never"}) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "b: not suitable"},
@@ -71,7 +71,7 @@ def test_answers() -> None:
 
 
 def test_events_name_the_very_pod() -> None:
-    """In the version that they are about, where that is known."""
+    """An event has the pod's uid, and the version that it is about, where that is known."""
     about = wire.pod_reference(STATE)
     assert (about["kind"], about["metadata"]["uid"]) == ("Pod", STATE.uid)
     assert "resourceVersion" not in about["metadata"]
@@ -79,13 +79,13 @@ def test_events_name_the_very_pod() -> None:
 
 
 def test_events_name_a_node() -> None:
-    """By name and uid: nodes are in no namespace."""
+    """An event has the node's name and uid: nodes are in no namespace."""
     about = wire.node_reference("n", "u")
     assert (about["kind"], about["metadata"]) == ("Node", {"name": "n", "uid": "u"})
 
 
 def test_writes_carry_their_preconditions() -> None:
-    """The very pod, in the very version that was decided about."""
+    """A write names the uid and the version of the pod that was decided about."""
     patch = wire.allocated_patch("u", "7", Allocated(3))
     assert patch["metadata"]["uid"] == "u"
     assert patch["metadata"]["resourceVersion"] == "7"
@@ -104,7 +104,9 @@ def _preempt(**fields: Any) -> wire.PreemptionArgs:
 
 
 def test_victims_are_read_and_named_again() -> None:
-    """In any case; of the nodes that are kept all that kube-scheduler chose, as it spells it."""
+    """They are read in any case; of the nodes that are kept all victims that kube-scheduler chose are named, as it
+    spells them.
+    """
     question = _preempt(
         NodeNameToMetaVictims={
             "n": {"Pods": [{"UID": "x"}, {"UID": "y"}], "NumPDBViolations": 2},
@@ -120,7 +122,7 @@ def test_victims_are_read_and_named_again() -> None:
 
 
 def test_no_victims_are_no_error() -> None:
-    """Maps and lists that are empty, null or missing."""
+    """Maps and lists may be empty, null or missing."""
     none: tuple[dict[str, Any], ...] = ({}, {"NodeNameToMetaVictims": None}, {"NodeNameToVictims": None})
     for fields in none:
         assert _preempt(**fields).victims == {}
@@ -146,13 +148,13 @@ def test_no_victims_are_no_error() -> None:
         {"NodeNameToMetaVictims": {"n": {"NumPDBViolations": "1"}}},
     ],
 )
-def test_victims_that_make_no_sense(fields: dict[str, Any]) -> None:
+def test_senseless_victims_are_refused(fields: dict[str, Any]) -> None:
     """No pod is ended by a question that can't be read."""
     with pytest.raises(strict.FieldError):
         _preempt(**fields)
 
 
-def test_too_many_victims(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_victims_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes, and pods of a node, are bounded."""
     monkeypatch.setattr(wire, "MAX_NODES", 1)
     monkeypatch.setattr(wire, "MAX_VICTIMS", 1)

@@ -57,13 +57,13 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
     return asyncio.run(run())
 
 
-def test_a_long_line_is_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_line_is_decided_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another task has a turn every few hundred pods."""
     monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     assert _turns(_line(), lambda _: None) >= 2 * COUNT // 256
 
 
-def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_that_keeps_changing_is_decided_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision about a line that changed since is dropped; after some tries the line is decided in one go."""
     monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     cache = _line()
