@@ -38,13 +38,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_everyone_writes_only_what_is_theirs(world: World, case: Case) -> None:
+def test_each_identity_writes_only_its_own(world: World, case: Case) -> None:
     """Each attempt ends as the table says."""
     answer = case.attempt(world)
     assert case.outcome(answer) is case.wanted, f"{answer.status} {answer.message}"
 
 
-def test_every_case_is_another() -> None:
+def test_cases_are_unique_and_complete() -> None:
     """No line of the table stands there twice, and no route or identity is forgotten."""
     assert len({str(case) for case in CASES}) == len(CASES) >= 98
     assert {case.route for case in CASES} == set(cases.ROUTES)
@@ -52,11 +52,11 @@ def test_every_case_is_another() -> None:
 
 
 def test_every_identity_tries(world: World) -> None:
-    """Nobody is made for nothing."""
+    """Each identity of the table has a case."""
     assert {case.who for case in CASES} == set(world.identities)
 
 
-def test_the_life_of_a_pod(world: World) -> None:
+def test_rightful_writes_of_a_pods_life_are_accepted(world: World) -> None:
     """Real writes by the three writers, one after the other, stay."""
     hub, scheduler, plugin = (world.identities[who] for who in ("hub", "scheduler", "plugin"))
     made = hub.need("POST", PODS, slot_pod("life", annotations={"requested": "1"}))
@@ -77,7 +77,7 @@ def test_the_life_of_a_pod(world: World) -> None:
     world.kill("life")
 
 
-def test_the_token_of_a_deleted_pod_is_worth_nothing(world: World) -> None:
+def test_token_of_a_deleted_pod_writes_nothing(world: World) -> None:
     """A pod is deleted and its name used again: its token, accepted for some seconds more, writes nothing."""
     first = world.place(slot_pod("twice"), ONE)
     notebook = Api(world.plane.kubeconfig, world.token(NOTEBOOKS, "default", first))
@@ -93,7 +93,7 @@ def test_the_token_of_a_deleted_pod_is_worth_nothing(world: World) -> None:
 
 
 def test_policies_are_well_typed(world: World) -> None:
-    """The API server's type check has nothing to say about any expression."""
+    """The API server's type check accepts every expression."""
 
     def checked() -> bool:
         found = [world.admin.need("GET", f"{POLICIES}/{name}") for name in NAMES]
@@ -105,15 +105,15 @@ def test_policies_are_well_typed(world: World) -> None:
         assert not checking.get("expressionWarnings"), checking
 
 
-def test_the_hook_changes_policies_in_place(world: World) -> None:
+def test_hook_changes_policies_in_place(world: World) -> None:
     """Applied again, the policies are the same objects, and enforced all the while."""
     before = [world.admin.need("GET", f"{POLICIES}/{name}")["metadata"]["uid"] for name in NAMES]
     assert "in force" in world.apply_policies()
     assert [world.admin.need("GET", f"{POLICIES}/{name}")["metadata"]["uid"] for name in NAMES] == before
 
 
-def test_by_default_no_path_of_a_node_is_mounted(world: World) -> None:
-    """Where the chart names none; the expressions without any path are well typed too."""
+def test_no_path_of_a_node_is_mounted_by_default(world: World) -> None:
+    """That holds where the chart names none; the expressions without any path are well typed too."""
     mounts = [case for case in CASES if case.note.startswith("mounts /srv/") and case.wanted is DONE]
     mounts = [case for case in mounts if case.route == "create slot pod"]
     assert len(mounts) >= 4
@@ -124,8 +124,8 @@ def test_by_default_no_path_of_a_node_is_mounted(world: World) -> None:
     assert {case.outcome(case.attempt(world)) for case in mounts} == {DONE}
 
 
-def test_the_policy_of_visible_devices_can_be_switched_off(world: World) -> None:
-    """Then it is removed, also where it was there before; and back, but for namespaces that are trusted."""
+def test_policy_of_visible_devices_can_be_switched_off(world: World) -> None:
+    """It is removed then, also where it was there before; and it comes back, but for trusted namespaces."""
     named = [case for case in CASES if case.who == "editor" and case.wanted is cases.DENIED and "all GPUs" in case.note]
     assert named
     path = f"{POLICIES}/jupyter-gpu-visible-devices"
@@ -140,7 +140,7 @@ def test_the_policy_of_visible_devices_can_be_switched_off(world: World) -> None
 
 
 def test_without_policies_forgeries_succeed(world: World) -> None:
-    """What the table calls denied is denied by our policies and by nothing else. Last: it takes them away."""
+    """Without our policies every denied attempt of the table succeeds. It runs last, as it takes them away."""
     for name in NAMES:
         world.admin.need("DELETE", f"{POLICIES}/{name}")
     forged = next(case for case in CASES if case.wanted is cases.DENIED and case.who == "masters")

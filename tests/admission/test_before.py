@@ -70,10 +70,9 @@ def lose(world: World, *paths: str) -> None:
         world.admin("DELETE", path)
 
 
-def test_what_an_upgrade_finds_stays(world: World) -> None:
-    """The policies were there all the time: what running pods and nodes have was written by who may.
-
-    One that guards no records may be new.
+def test_upgrade_keeps_earlier_records(world: World) -> None:
+    """The policies were there all the time, so records of running pods and nodes stay; a policy that guards no records
+    may be new.
     """
     lose(world, f"{POLICIES}/jupyter-gpu-visible-devices", f"{BINDINGS}/jupyter-gpu-visible-devices")
     before = records(world)
@@ -85,8 +84,8 @@ def test_what_an_upgrade_finds_stays(world: World) -> None:
 
 
 @pytest.mark.parametrize("missing", ["all", f"{POLICIES}/jupyter-gpu-nodes", f"{BINDINGS}/jupyter-gpu-pods"])
-def test_what_was_written_before_an_installation_is_taken_away(world: World, missing: str) -> None:
-    """Uninstalled, or a part of it removed by hand, forged, installed again: of our records nothing is left."""
+def test_installation_removes_earlier_records(world: World, missing: str) -> None:
+    """Uninstalled, or partly removed by hand, forged, installed again: none of our records is left."""
     lose(world, *([f"{POLICIES}/{name}" for name in NAMES] if missing == "all" else [missing]))
     if missing == "all":
         forge(world)
@@ -102,8 +101,8 @@ def test_what_was_written_before_an_installation_is_taken_away(world: World, mis
     assert forged.status == 403, forged.message
 
 
-def test_a_hook_that_is_killed_is_made_up_for(world: World) -> None:
-    """Its policies are there, and nobody has looked at what was written before: the next one does."""
+def test_next_hook_makes_up_for_a_killed_one(world: World) -> None:
+    """The killed hook left its policies and did not check earlier records: the next one does."""
     lose(world, *(f"{POLICIES}/{name}" for name in NAMES))
     forge(world)
     world.write_hook()
@@ -117,8 +116,8 @@ def test_a_hook_that_is_killed_is_made_up_for(world: World) -> None:
     assert (records(world), unchecked(world)) == ({}, set())
 
 
-def test_pods_that_are_made_while_records_are_taken_away(world: World) -> None:
-    """One that has the name of a pod that was listed keeps what it was rightfully made with."""
+def test_pod_created_during_the_clean_up_keeps_its_records(world: World) -> None:
+    """A pod that has the name of a listed one keeps the records that it was rightfully created with."""
     lose(world, f"{POLICIES}/jupyter-gpu-pods")
     world.glass.need("PATCH", f"{PODS}/lab", FORGERY, MERGE)
     world.write_hook()

@@ -27,8 +27,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world.close()
 
 
-def test_the_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
-    """It hears pods and nodes, is elected, tells where it is, keeps the lease, and decides."""
+def test_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
+    """It follows pods and nodes, is elected, publishes its address, keeps the lease, and decides."""
     world.apply([item for item in chart.render(namespace=SYSTEM) if item["kind"] == "Service"])
     config = yaml.safe_load(Path(world.plane.kubeconfig).read_text())
     for user in config["users"]:
@@ -54,8 +54,8 @@ def test_the_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) ->
     assert "forbidden" not in scheduler.log.lower(), scheduler.log
 
 
-def test_nobody_reads_single_nodes(world: World) -> None:
-    """Lists and watches are all that programs need; who may watch one may not ask for it by name."""
+def test_no_account_reads_single_nodes(world: World) -> None:
+    """Programs need lists and watches alone; an account that may watch a node may not get it by name."""
     for who in ("scheduler", "plugin"):
         api = world.identities[who]
         assert api("GET", f"/api/v1/nodes?fieldSelector=metadata.name%3D{ONE}").ok
@@ -64,7 +64,7 @@ def test_nobody_reads_single_nodes(world: World) -> None:
 
 
 def test_notebooks_read_nothing(world: World) -> None:
-    """Neither pods, their own included, nor the answer to a change of nothing on another's."""
+    """A notebook reads no pods, not even its own, nor the answer to an empty change of another's."""
     notebook = world.identities["notebook"]
     pods = f"/api/v1/namespaces/{NOTEBOOKS}/pods"
     for path in (f"{pods}/lab", f"{pods}/lab/status", pods, f"{pods}?watch=true", "/api/v1/pods", f"{pods}/lab/log"):

@@ -53,8 +53,8 @@ def run(stage: Stage, play: Callable[[KubernetesBackend], Awaitable[None]], **op
     asyncio.run(whole())
 
 
-def test_a_wish_by_kubectl_works_as_well_and_the_count_goes_on(stage: Stage) -> None:
-    """A bare quantity is followed; whoever looked before is told so; the next wish is a new generation."""
+def test_wish_by_kubectl_is_followed(stage: Stage) -> None:
+    """A bare quantity is followed; a client that looked before is told so; the next wish is a new generation."""
 
     async def play(backend: KubernetesBackend) -> None:
         assert (await backend.request(Wish(1000))).generation == 1
@@ -72,7 +72,7 @@ def test_a_wish_by_kubectl_works_as_well_and_the_count_goes_on(stage: Stage) -> 
     run(stage, play)
 
 
-def test_what_cannot_be_read_is_said_and_mended_by_a_new_wish(stage: Stage) -> None:
+def test_unreadable_wish_is_shown_and_replaced(stage: Stage) -> None:
     """Nonsense in the annotation changes nothing; the next wish replaces it."""
 
     async def play(backend: KubernetesBackend) -> None:
@@ -89,8 +89,8 @@ def test_what_cannot_be_read_is_said_and_mended_by_a_new_wish(stage: Stage) -> N
     run(stage, play)
 
 
-def test_others_who_write_the_pod_lose_nothing_and_break_nothing(stage: Stage) -> None:
-    """Labels, status and other annotations change all the time: each wish is recorded on top of what is there."""
+def test_other_writers_of_the_pod_lose_nothing(stage: Stage) -> None:
+    """Labels, status and other annotations change all the time: each wish is recorded on top of them."""
 
     async def play(backend: KubernetesBackend) -> None:
         async def disturb() -> None:
@@ -110,8 +110,8 @@ def test_others_who_write_the_pod_lose_nothing_and_break_nothing(stage: Stage) -
     run(stage, play)
 
 
-def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
-    """Somebody wrote after we looked: the write is refused, and decided again on top of what is there now."""
+def test_unseen_wish_is_not_overwritten(stage: Stage) -> None:
+    """Another wish came after the last look: the write is refused, and decided again on top of it."""
 
     async def whole() -> None:
         _, folder = await stage.asking(stage.pod("p"))
@@ -129,8 +129,8 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
     asyncio.run(whole())
 
 
-def test_an_answer_that_was_lost_is_no_second_wish(stage: Stage) -> None:
-    """The wish arrives and its answer does not: found out by looking, and not taken for somebody else's."""
+def test_lost_answer_is_no_second_wish(stage: Stage) -> None:
+    """The wish arrives and its answer does not: the server looks, and recognises its own wish."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
@@ -152,8 +152,8 @@ def test_an_answer_that_was_lost_is_no_second_wish(stage: Stage) -> None:
     asyncio.run(whole())
 
 
-def test_connections_that_are_cut_while_a_wish_is_on_its_way_do_no_harm(stage: Stage) -> None:
-    """At any moment: recorded once, whether or not it had arrived."""
+def test_connection_cut_during_a_wish_does_no_harm(stage: Stage) -> None:
+    """A wish is recorded once, whether or not it had arrived when the connection was cut."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
@@ -171,8 +171,8 @@ def test_connections_that_are_cut_while_a_wish_is_on_its_way_do_no_harm(stage: S
     asyncio.run(whole())
 
 
-def test_an_api_server_that_is_away_is_said_and_found_again(stage: Stage) -> None:
-    """A request says why it cannot be, and the view while it is so; what the node plugin tells comes all the while."""
+def test_outage_of_the_api_server_is_shown(stage: Stage) -> None:
+    """A request fails in words, the view says so meanwhile, and what the node plugin reports still comes."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
@@ -198,8 +198,8 @@ def test_an_api_server_that_is_away_is_said_and_found_again(stage: Stage) -> Non
     asyncio.run(whole())
 
 
-def test_a_node_plugin_that_cannot_hear_the_cluster_is_said(stage: Stage) -> None:
-    """Then nothing new is seen. What lasts for a moment only is not spoken of."""
+def test_node_plugin_without_the_cluster_is_shown(stage: Stage) -> None:
+    """Nothing new is seen then. An outage of a moment is not shown."""
 
     async def play(backend: KubernetesBackend) -> None:
         seen: list[str] = []
@@ -219,8 +219,8 @@ def test_a_node_plugin_that_cannot_hear_the_cluster_is_said(stage: Stage) -> Non
     run(stage, play)
 
 
-def test_a_notebook_may_read_no_pod(stage: Stage) -> None:
-    """All that these tests show is done with the right to patch alone: get, list and watch are refused."""
+def test_notebook_may_read_no_pod(stage: Stage) -> None:
+    """These tests have the right to patch alone: get, list and watch are refused."""
 
     async def whole() -> None:
         _, folder = await stage.asking(stage.pod("p"))
@@ -236,7 +236,7 @@ def test_a_notebook_may_read_no_pod(stage: Stage) -> None:
     asyncio.run(whole())
 
 
-def test_a_server_may_start_while_the_cluster_cannot_be_heard(stage: Stage) -> None:
+def test_server_starts_during_an_outage(stage: Stage) -> None:
     """Passing trouble is no reason to be without GPUs until the next start."""
 
     async def whole() -> None:
@@ -255,8 +255,8 @@ def test_a_server_may_start_while_the_cluster_cannot_be_heard(stage: Stage) -> N
     asyncio.run(whole())
 
 
-def test_a_node_plugin_that_dies_is_noticed_at_once_and_found_again(stage: Stage) -> None:
-    """Without asking again and again: the connection ends. Loads are missing meanwhile, cards stay."""
+def test_dead_node_plugin_is_noticed_at_once_and_found_again(stage: Stage) -> None:
+    """The connection ends, so there is no polling. Loads are missing meanwhile, cards stay."""
 
     async def play(backend: KubernetesBackend) -> None:
         await backend.request(Wish(1000))
@@ -275,8 +275,8 @@ def test_a_node_plugin_that_dies_is_noticed_at_once_and_found_again(stage: Stage
     run(stage, play)
 
 
-def test_a_pod_is_told_the_sums_of_its_node(stage: Stage) -> None:
-    """And nothing that names anybody, whatever the setting says; while the plugin is away that is said."""
+def test_pod_sees_the_sums_of_its_node(stage: Stage) -> None:
+    """It sees no names, whatever the setting says; while the plugin is away the request says so."""
 
     async def play(backend: KubernetesBackend) -> None:
         machine = await backend.machine(Shown.EVERYBODY)
@@ -289,7 +289,7 @@ def test_a_pod_is_told_the_sums_of_its_node(stage: Stage) -> None:
     run(stage, play)
 
 
-def test_who_has_a_gpu_open_is_named_and_what_drains_is_told(stage: Stage) -> None:
+def test_holders_and_draining_gpus_are_shown(stage: Stage) -> None:
     """Holders of a sample become users of cards; a shrink that waits for them is answered at once."""
 
     async def play(backend: KubernetesBackend) -> None:
@@ -309,8 +309,8 @@ def test_who_has_a_gpu_open_is_named_and_what_drains_is_told(stage: Stage) -> No
     run(stage, play)
 
 
-def test_a_gpu_that_breaks_is_told(stage: Stage) -> None:
-    """By the node plugin in `attached`, and by the node's own list."""
+def test_broken_gpu_is_shown(stage: Stage) -> None:
+    """It is reported by the node plugin in `attached`, and by the node's own list."""
 
     async def play(backend: KubernetesBackend) -> None:
         await backend.request(Wish(1000))
@@ -324,7 +324,7 @@ def test_a_gpu_that_breaks_is_told(stage: Stage) -> None:
     run(stage, play)
 
 
-def test_a_scheduler_that_does_not_answer_is_waited_for_in_reason(stage: Stage) -> None:
+def test_silent_scheduler_is_waited_for_within_limits(stage: Stage) -> None:
     """The wish stands, the view says that it is pending, and it is served when the scheduler is back."""
 
     async def play(backend: KubernetesBackend) -> None:
@@ -338,18 +338,18 @@ def test_a_scheduler_that_does_not_answer_is_waited_for_in_reason(stage: Stage) 
     run(stage, play, patience=0.5)
 
 
-def test_what_the_scheduler_refuses_is_an_answer(stage: Stage) -> None:
-    """A wish that only the scheduler can judge, such as a topology, is refused by it: the view says so."""
+def test_refusal_by_the_scheduler_is_an_answer(stage: Stage) -> None:
+    """A wish that only the scheduler can judge, such as one for other nodes, is refused by it, and the view says so."""
 
     async def play(backend: KubernetesBackend) -> None:
-        view = await backend.request(Wish(3000, topology="island"))
+        view = await backend.request(Wish(9000, placement="any"))
         assert (view.status.phase, view.status.reason) == (Phase.REFUSED, Reason.INFEASIBLE)
 
     run(stage, play)
 
 
-def test_a_pod_that_was_deleted_is_gone(stage: Stage) -> None:
-    """Its server says so while it ends; nobody takes the next pod of that name for it."""
+def test_deleted_pod_is_gone(stage: Stage) -> None:
+    """Its server says so while it ends, and does not take the next pod of that name for its own."""
 
     async def play(backend: KubernetesBackend) -> None:
         pod = paths.pod(stage.namespace, "p")
@@ -364,7 +364,7 @@ def test_a_pod_that_was_deleted_is_gone(stage: Stage) -> None:
 
 
 def test_events_about_the_pod_are_shown_in_plain_words(stage: Stage) -> None:
-    """Only those about this very pod."""
+    """Events of another pod are left out."""
 
     async def play(backend: KubernetesBackend) -> None:
         uid = next(iter(stage.states))
@@ -389,7 +389,7 @@ def test_events_about_the_pod_are_shown_in_plain_words(stage: Stage) -> None:
 
 
 def test_without_the_right_to_read_events_all_else_works(plane: ControlPlane) -> None:
-    """They are a help, no more; nothing is said about it."""
+    """Events only help, so their absence is not mentioned."""
 
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(1000))
@@ -400,7 +400,7 @@ def test_without_the_right_to_read_events_all_else_works(plane: ControlPlane) ->
 
 
 def test_priority_limit_and_fractions_are_those_of_the_server(stage: Stage) -> None:
-    """As on one machine."""
+    """The settings work as on one machine."""
 
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(500))
@@ -415,8 +415,8 @@ def test_priority_limit_and_fractions_are_those_of_the_server(stage: Stage) -> N
     run(stage, play, priority=7, limit=2000, fractions=(125,))
 
 
-def test_a_node_that_does_not_share_time_out(stage: Stage) -> None:
-    """It says why, and no use of a share is shown; whole GPUs are none of it."""
+def test_node_that_does_not_enforce_shares_says_why(stage: Stage) -> None:
+    """No use of a share is shown then; whole GPUs are not affected."""
     stage.unenforced = "simulated GPUs have no driver"
 
     async def play(backend: KubernetesBackend) -> None:
@@ -428,8 +428,8 @@ def test_a_node_that_does_not_share_time_out(stage: Stage) -> None:
     run(stage, play)
 
 
-def test_the_use_of_a_share_is_in_the_sample(stage: Stage) -> None:
-    """As the file beside the socket says, for as long as the pod has a part of that GPU, and not of a whole one."""
+def test_use_of_a_share_is_in_the_sample(stage: Stage) -> None:
+    """It comes from the file beside the socket, while the pod has a part of that GPU and not the whole."""
 
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(500))
@@ -447,7 +447,7 @@ def test_the_use_of_a_share_is_in_the_sample(stage: Stage) -> None:
     run(stage, play)
 
 
-def test_a_share_that_was_taken_away(stage: Stage) -> None:
+def test_revoked_share_may_be_asked_for_again(stage: Stage) -> None:
     """The reason is shown, and the same wish once more is a new one."""
 
     async def play(backend: KubernetesBackend) -> None:
@@ -465,7 +465,7 @@ def test_a_share_that_was_taken_away(stage: Stage) -> None:
     run(stage, play)
 
 
-def test_the_end_asks_for_nothing_any_more(stage: Stage) -> None:
+def test_ending_server_asks_for_nothing(stage: Stage) -> None:
     """A server that ends gives its GPUs back, even if its pod stays."""
 
     async def whole() -> None:
@@ -486,7 +486,7 @@ def test_the_end_asks_for_nothing_any_more(stage: Stage) -> None:
         ({"namespace": "default"}, "does not let this pod ask for GPUs"),
     ],
 )
-def test_a_server_that_is_mistaken_about_itself_says_what_to_do(stage: Stage, who: dict[str, str], words: str) -> None:
+def test_wrong_identity_says_what_to_do(stage: Stage, who: dict[str, str], words: str) -> None:
     """Waiting would not help: the message says what to change."""
 
     async def whole() -> None:
@@ -505,8 +505,8 @@ def test_a_server_that_is_mistaken_about_itself_says_what_to_do(stage: Stage, wh
     asyncio.run(whole())
 
 
-def test_who_may_not_write_is_told_that_nothing_was_changed(stage: Stage) -> None:
-    """A policy or a missing right: the cluster's own sentence, and no second attempt."""
+def test_forbidden_write_says_that_nothing_was_changed(stage: Stage) -> None:
+    """A policy or a missing right gives the cluster's own sentence, and no second attempt."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
@@ -541,8 +541,8 @@ async def until_forbidden(kube: Kube, path: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_a_container_without_a_slot_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No socket, no service account: each with what to add to the pod."""
+def test_container_without_a_slot_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing socket or service account is named, with what to add to the pod."""
     monkeypatch.delenv("JUPYTER_GPU_NODE_SOCKET", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 

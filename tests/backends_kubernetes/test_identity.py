@@ -38,19 +38,19 @@ BOUND = token({"kubernetes.io": {"namespace": "tn", "pod": {"name": "tp", "uid":
         ({}, "a.b", "file", Identity("file", "host", "")),
     ],
 )
-def test_who_says_it(environ: dict[str, str], text: str, namespace: str, expected: Identity) -> None:
-    """The downward API, else the token, else the host name; odd tokens are no tokens."""
+def test_identity_is_found_in_order(environ: dict[str, str], text: str, namespace: str, expected: Identity) -> None:
+    """It comes from the downward API, else the token, else the host name; odd tokens are no tokens."""
     assert identify(environ, text, namespace, "host") == expected
 
 
-def test_nobody_says_it() -> None:
-    """The message is what to paste into the pod's spec."""
+def test_unknown_identity_says_what_to_add() -> None:
+    """The message is text to paste into the pod's spec."""
     with pytest.raises(BackendUnavailable, match=r"fieldPath: metadata\.name"):
         identify({}, "", "", "host")
 
 
-def test_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From this process's environment and token; a token that cannot be read says nothing."""
+def test_identity_of_this_process_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes from this process's environment and token; a token that cannot be read has none."""
     for key in ENVIRON:
         monkeypatch.delenv(key, raising=False)
     (tmp_path / "token").write_text(BOUND)

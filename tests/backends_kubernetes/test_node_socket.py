@@ -130,8 +130,8 @@ async def listening(path: Path) -> AsyncIterator[Listener]:
             await task
 
 
-def test_the_node_is_known_and_known_anew(path: Path) -> None:
-    """Asked once and when it is said that something changed; a plugin that comes back is found by itself."""
+def test_node_is_read_again_after_a_change(path: Path) -> None:
+    """It is asked once, and again after each notice; a plugin that comes back is found."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -155,8 +155,8 @@ def test_the_node_is_known_and_known_anew(path: Path) -> None:
     asyncio.run(play())
 
 
-def test_states_of_the_pod_come_by_themselves(path: Path) -> None:
-    """One after the other, also from a plugin that came back; what the node is, is not asked again for it."""
+def test_states_of_the_pod_are_streamed(path: Path) -> None:
+    """They come one after the other, also from a plugin that came back; the node is not asked again for them."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -177,8 +177,8 @@ def test_states_of_the_pod_come_by_themselves(path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_state_that_cannot_be_read_ends_the_connection(path: Path) -> None:
-    """It is said, and the next connection begins with the newest."""
+def test_unreadable_state_ends_the_connection(path: Path) -> None:
+    """It is reported, and the next connection begins with the newest state."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -193,8 +193,8 @@ def test_a_state_that_cannot_be_read_ends_the_connection(path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_plugin_that_is_older_than_the_server(path: Path) -> None:
-    """It does not tell how the pod stands: that is said, and stays said, as nothing new would be seen."""
+def test_plugin_older_than_the_server_is_reported(path: Path) -> None:
+    """It does not stream the pod's state: that stays reported, as nothing new would be seen."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -223,21 +223,21 @@ def test_a_plugin_that_is_older_than_the_server(path: Path) -> None:
         (None, node_socket.OLDER, {}),
     ],
 )
-def test_what_the_node_says_of_shares(shares: Any, unenforced: str, taken: dict[str, str]) -> None:
-    """A node that says nothing does not share time out."""
+def test_node_says_whether_shares_are_enforced(shares: Any, unenforced: str, taken: dict[str, str]) -> None:
+    """A node that says nothing does not enforce them."""
     node = node_socket.read_node({**NODE, "shares": shares})
     assert (node.unenforced, node.taken) == (unenforced, taken)
 
 
 @pytest.mark.parametrize("shares", [[], {}, {"problem": 1, "taken": {}}, {"problem": "", "taken": {"GPU-1": 2}}])
-def test_what_cannot_be_meant_about_shares(shares: Any) -> None:
-    """Is refused like all else that is wrong."""
+def test_invalid_answer_about_shares_is_refused(shares: Any) -> None:
+    """It is refused as any invalid answer."""
     with pytest.raises(strict.FieldError):
         node_socket.read_node({**NODE, "shares": shares})
 
 
-def test_a_sample_is_loads_and_holders(path: Path) -> None:
-    """By uuid; a device that does not tell is None."""
+def test_sample_has_loads_and_holders(path: Path) -> None:
+    """Both are by uuid; a device without a load has None."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -250,8 +250,8 @@ def test_a_sample_is_loads_and_holders(path: Path) -> None:
     asyncio.run(play())
 
 
-def test_details_are_of_each_gpu(path: Path) -> None:
-    """By uuid, checked; a plugin that is older than the question is none that can be asked."""
+def test_details_are_read_by_gpu(path: Path) -> None:
+    """They are checked; a plugin older than the question counts as unreachable for it."""
 
     async def play() -> None:
         plugin = Plugin(path)
@@ -286,7 +286,7 @@ def test_details_are_of_each_gpu(path: Path) -> None:
         (b"x" * (node_socket.MAX_ANSWER + 10), "limit"),
     ],
 )
-def test_a_bad_answer_is_none(path: Path, answer: Any, words: str) -> None:
+def test_bad_answer_counts_as_no_answer(path: Path, answer: Any, words: str) -> None:
     """Answers over the socket are checked like all input from outside."""
 
     async def play() -> None:
@@ -300,8 +300,8 @@ def test_a_bad_answer_is_none(path: Path, answer: Any, words: str) -> None:
     asyncio.run(play())
 
 
-def test_a_plugin_that_says_nothing_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every answer has its time."""
+def test_silent_plugin_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer has a deadline."""
     monkeypatch.setattr(node_socket, "DEADLINE", 0.2)
 
     async def play() -> None:
@@ -315,8 +315,8 @@ def test_a_plugin_that_says_nothing_is_given_up(path: Path, monkeypatch: pytest.
     asyncio.run(play())
 
 
-def test_nobody_at_the_socket_is_said(path: Path) -> None:
-    """No file, or a file that nobody listens at."""
+def test_dead_socket_is_reported(path: Path) -> None:
+    """There may be no file, or one without a listener."""
 
     async def play() -> None:
         async with listening(path) as listener:

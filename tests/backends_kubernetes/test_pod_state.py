@@ -24,8 +24,8 @@ def line(**more: Any) -> dict[str, Any]:
     return {"pod": {"metadata": {**METADATA, **more.pop("metadata", {})}}, "gone": False, "trouble": "", **more}
 
 
-def test_what_the_node_plugin_writes_is_understood() -> None:
-    """Every field comes back; of the pod nothing but what is told."""
+def test_message_of_the_node_plugin_is_read() -> None:
+    """Every field comes back; of the pod only the fields that the plugin sends."""
     ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ours = {"jupyter-gpu.io/attached": "{}"}
     for more in ({}, ending):
@@ -55,8 +55,8 @@ def test_what_the_node_plugin_writes_is_understood() -> None:
         line(metadata={"deletionTimestamp": 0}),
     ],
 )
-def test_what_cannot_be_meant_is_refused(wrong: Any) -> None:
-    """With a sentence, and no other exception."""
+def test_invalid_message_is_refused(wrong: Any) -> None:
+    """The error is a sentence, and of one type."""
     with pytest.raises(strict.FieldError):
         read_pod_update(wrong)
 
@@ -68,8 +68,8 @@ JSON = st.recursive(
 
 
 @given(pod=JSON, gone=JSON, trouble=JSON)
-def test_whatever_comes(pod: Any, gone: Any, trouble: Any) -> None:
-    """It is understood or refused."""
+def test_any_message_is_read_or_refused(pod: Any, gone: Any, trouble: Any) -> None:
+    """A message of any content is read or refused."""
     try:
         told = read_pod_update({"pod": pod, "gone": gone, "trouble": trouble})
     except strict.FieldError:

@@ -6,7 +6,7 @@ from jupyter_gpu.backends.kubernetes import trouble
 from jupyter_gpu.backends.kubernetes.trouble import Trouble
 
 
-def test_what_lasts_is_told_and_what_passes_is_not() -> None:
+def test_only_lasting_trouble_is_shown() -> None:
     """One of two reasons is shown until both are over; a reason that changes is shown again."""
 
     async def play() -> None:

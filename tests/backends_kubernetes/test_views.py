@@ -34,7 +34,7 @@ def types(view: View) -> list[str]:
     return [condition.type for condition in view.conditions]
 
 
-def test_a_pod_with_everything() -> None:
+def test_view_of_a_pod_is_complete() -> None:
     """Each annotation is where it belongs; the card has its user."""
     texts = {
         "requested": encode(requested(2)),
@@ -69,8 +69,8 @@ def test_a_pod_with_everything() -> None:
         ({"events": ({"reason": "Killing", "message": "Stopping container"},)}, ["Killing"]),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_said(fields: dict[str, Any], expected: list[str]) -> None:
-    """One condition for each thing."""
+def test_each_trouble_has_a_condition(fields: dict[str, Any], expected: list[str]) -> None:
+    """There is one condition for each trouble."""
     assert types(compose(0, known_state(**fields), Settings())) == expected
 
 
@@ -86,10 +86,10 @@ ANNOTATION = st.text(max_size=30) | st.sampled_from(
         st.dictionaries(st.sampled_from(["reason", "message", "lastTimestamp"]), st.text(max_size=30)), max_size=6
     ),
 )
-def test_whatever_stands_there_the_view_can_be_sent(
+def test_view_of_any_annotations_can_be_sent(
     annotations: dict[str, str], trouble: str, events: list[dict[str, str]]
 ) -> None:
-    """Nobody can break the panel by what they write into a pod."""
+    """No annotation of a pod can break the panel."""
     pod = {"metadata": {"annotations": annotations}}
     seen = known_state(pod=pod, node_trouble=trouble, cluster_trouble=trouble, events=tuple(events))
     view = compose(0, seen, Settings())
@@ -109,14 +109,14 @@ def test_whatever_stands_there_the_view_can_be_sent(
         (Records(None, allocated(generation=7)), Wish(2000), 0, 8),
     ],
 )
-def test_generations_count_on(records: Records, wish: Wish, highest: int, generation: int) -> None:
-    """From the highest that anybody has seen, whatever was written by hand between."""
+def test_generations_count_from_the_highest_seen(records: Records, wish: Wish, highest: int, generation: int) -> None:
+    """They count from the highest ever seen, whatever was written by hand between."""
     after = advance(records, wish, highest)
     assert (after.generation, after.wish) == (generation, wish)
 
 
-def test_the_same_wish_anew_is_a_new_generation() -> None:
-    """After a share was taken away; other wishes count as ever."""
+def test_same_wish_asked_anew_is_a_new_generation() -> None:
+    """That serves to get a share back; other wishes count as usual."""
     records = Records(requested(1, generation=3))
     assert advance(records, Wish(1000), anew=True).generation == 4
     assert advance(records, Wish(2000), anew=True).generation == 4
@@ -139,13 +139,13 @@ def test_the_same_wish_anew_is_a_new_generation() -> None:
         (Records(), 1, False),
     ],
 )
-def test_when_a_request_is_answered(records: Records, generation: int, expected: bool) -> None:
-    """When cluster and node have done what can be done now."""
+def test_request_is_answered_when_all_is_done(records: Records, generation: int, expected: bool) -> None:
+    """It is answered when cluster and node have done what can be done now."""
     assert answered(records, generation) is expected
 
 
-def test_a_pod_that_was_never_seen_has_no_records() -> None:
-    """Before the first word of the cluster."""
+def test_unseen_pod_has_no_records() -> None:
+    """Before the first state of the cluster there are no records."""
     assert read(None) == Records()
 
 
@@ -154,8 +154,10 @@ def event(reason: str, message: str, time: str) -> dict[str, Any]:
     return {"reason": reason, "message": message, "lastTimestamp": time}
 
 
-def test_news_are_the_latest_of_each_kind_and_only_what_matters() -> None:
-    """Plain words first, then Kubernetes' own; unknown kinds are left out, but for those of a newer version of ours."""
+def test_latest_event_of_each_kind_is_shown() -> None:
+    """Plain words come first, then Kubernetes' own; unknown kinds are left out, but for those of a newer version of
+    ours.
+    """
     events = [
         event("GpusPartial", "1 of 2", "2026-01-01T00:00:05Z"),
         event("GpusPartial", "0 of 2", "2026-01-01T00:00:01Z"),
@@ -171,7 +173,7 @@ def test_news_are_the_latest_of_each_kind_and_only_what_matters() -> None:
     assert [condition.type for condition in event_texts.conditions(events, Phase.READY)] == ["Evicted", "GpuNews"]
 
 
-def test_there_is_never_too_much_news() -> None:
+def test_number_of_events_is_limited() -> None:
     """A panel is no log; odd times are no error."""
     events = [{"reason": f"Gpu{n}", "series": {"lastObservedTime": f"2026-01-01T00:00:0{n}Z"}} for n in range(9)]
     told = event_texts.conditions([*events, {}, {"reason": None, "lastTimestamp": 7}], Phase.READY)

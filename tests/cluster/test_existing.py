@@ -27,10 +27,10 @@ CONTEXT = "testbed"
         ({"KUBECONFIG": "k", ALLOWED: "test"}, "test", True, "test", "existing cluster of 'test'"),
     ],
 )
-def test_only_the_cluster_that_is_named_is_used(
+def test_only_the_named_cluster_is_used(
     environment: dict[str, str], current: str, answers: bool, context: str, said: str
 ) -> None:
-    """In every other case tests make their own, and say why where somebody may wonder."""
+    """In every other case tests make their own, and say why where it may surprise."""
     found = choose(environment, lambda: current, lambda: answers)
     assert found.context == context
     assert said in found.why
@@ -53,8 +53,8 @@ def cluster(plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.cluster
-def test_namespaces_of_others_are_neither_used_nor_removed(plane: ControlPlane, cluster: Existing) -> None:
-    """Their own are: made twice it is the same, and in the end it is gone with all in it."""
+def test_foreign_namespaces_are_neither_used_nor_removed(plane: ControlPlane, cluster: Existing) -> None:
+    """The tests' own is the same if made twice, and is removed in the end with all in it."""
     with pytest.raises(ClusterError, match="that tests did not make"):
         cluster.namespace("somebody")
     cluster.namespace("ours")
@@ -67,7 +67,7 @@ def test_namespaces_of_others_are_neither_used_nor_removed(plane: ControlPlane, 
 
 
 @pytest.mark.cluster
-def test_a_cluster_with_the_product_is_refused(plane: ControlPlane, cluster: Existing) -> None:
+def test_cluster_with_the_product_is_refused(plane: ControlPlane, cluster: Existing) -> None:
     """Its notebooks' GPUs are not the tests' to give away."""
     cluster.check_clean()
     plane.kubectl("create", "clusterrole", "jupyter-gpu-node", "--verb=get", "--resource=pods")
@@ -79,8 +79,8 @@ def test_a_cluster_with_the_product_is_refused(plane: ControlPlane, cluster: Exi
 
 
 @pytest.mark.cluster
-def test_what_takes_a_cluster_of_ones_own_says_so(cluster: Existing, tmp_path: Path) -> None:
-    """Stopping its parts, its nodes' files, and images for nodes that nobody here made."""
+def test_part_that_needs_an_own_cluster_says_so(cluster: Existing, tmp_path: Path) -> None:
+    """That is so for stopping its parts, its nodes' files, and images for its nodes."""
     for attempt in (
         lambda: cluster.stop("apiserver"),
         lambda: cluster.kill("kubelet@node1"),
@@ -98,8 +98,8 @@ def test_what_takes_a_cluster_of_ones_own_says_so(cluster: Existing, tmp_path: P
 
 
 @pytest.mark.cluster
-def test_an_address_for_the_extender_is_free_and_stays(plane: ControlPlane, cluster: Existing) -> None:
-    """A service may have it; there is none left that was made to find it."""
+def test_address_for_the_extender_is_free_and_stays(plane: ControlPlane, cluster: Existing) -> None:
+    """A service may have it, and none is left that was made to find it."""
     address = cluster.service_ip(200)
     assert address == cluster.service_ip(200)
     plane.kubectl("create", "service", "clusterip", "first", "--tcp=443", f"--clusterip={address}")

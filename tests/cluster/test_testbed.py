@@ -112,8 +112,8 @@ def content(path: Path) -> bytes:
 
 
 @pytest.mark.cluster
-def test_users_are_who_their_files_say(plane: ControlPlane) -> None:
-    """A kubeconfig's user and groups are those that were asked for, and may do nothing that nobody allowed."""
+def test_kubeconfig_has_the_user_it_was_made_for(plane: ControlPlane) -> None:
+    """User and groups are those that were asked for, and have no right that was not granted."""
     config = plane.kubeconfig_for("alice/a+b", ["dev", "ops"])
     found = json.loads(plane.kubectl("auth", "whoami", "--output=json", config=config))["status"]["userInfo"]
     assert found["username"] == "alice/a+b"
@@ -124,7 +124,7 @@ def test_users_are_who_their_files_say(plane: ControlPlane) -> None:
 
 @pytest.mark.cluster
 def test_objects_outlive_a_crash_of_the_control_plane(plane: ControlPlane) -> None:
-    """What was written is there again when etcd and the API server were killed and started."""
+    """Objects are there again when etcd and the API server were killed and started."""
     plane.namespace("kept")
     with plane.without("apiserver", "etcd"):
         assert not plane.running("apiserver")
@@ -135,8 +135,8 @@ def test_objects_outlive_a_crash_of_the_control_plane(plane: ControlPlane) -> No
 
 
 @pytest.mark.cluster
-def test_an_abandoned_control_plane_is_removed_by_the_next() -> None:
-    """One whose process was killed leaves nothing once another one was made."""
+def test_abandoned_control_plane_is_removed_by_the_next() -> None:
+    """A control plane whose process was killed leaves nothing once another one was made."""
     code = (
         "import os, signal\nfrom tests.cluster.testbed import control_plane\n"
         "with control_plane(['etcd']) as made:\n"
@@ -152,15 +152,15 @@ def test_an_abandoned_control_plane_is_removed_by_the_next() -> None:
         assert not process.alive
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_invalid_name_is_refused() -> None:
     """Names become parts of paths, links and control groups."""
     for name in ("", "../x", "A", "x" * 21, "-x", "x y"):
         with pytest.raises(ClusterError, match="name"):
             Cluster(name)
 
 
-def test_no_such_cluster_is_said() -> None:
-    """Whoever asks for a part of a cluster that was never made is told so, and removing it is no error."""
+def test_missing_cluster_is_reported() -> None:
+    """A part of a cluster that was never made is an error in words, and removing it is none."""
     nothing = Cluster("t-never-made")
     assert not nothing.exists
     with pytest.raises(ClusterError, match="no cluster t-never-made"):
@@ -176,8 +176,8 @@ ctypes.CDLL(None).syscall(60 if sys.argv[3] == "x86_64" else 93, 0)  # exit(2): 
 """
 
 
-def test_a_process_lives_until_its_last_thread_is_gone(tmp_path: Path) -> None:
-    """Its sockets stay open that long, so who started anew on its port before would find it in use."""
+def test_process_lives_until_its_last_thread_is_gone(tmp_path: Path) -> None:
+    """Its sockets stay open that long, so a successor on its port would find it in use."""
     (port,) = ports.free(1)
     words = (sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD, str(port), "60", os.uname().machine)
     process = spawn(words, tmp_path / "log")
@@ -188,8 +188,8 @@ def test_a_process_lives_until_its_last_thread_is_gone(tmp_path: Path) -> None:
     socket.create_server(("127.0.0.1", port), reuse_port=False).close()
 
 
-def test_free_ports_are_not_those_that_clients_are_given() -> None:
-    """A client of anybody could have the port when a server that was stopped wants it back."""
+def test_free_ports_are_not_ephemeral() -> None:
+    """An ephemeral port could belong to a client when a server that was stopped wants it back."""
     found = ports.free(20)
     assert len(set(found)) == 20
     lowest, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
@@ -199,7 +199,7 @@ def test_free_ports_are_not_those_that_clients_are_given() -> None:
 
 
 @pytest.mark.cluster
-def test_what_a_test_took_away_is_given_back_when_it_fails(plane: ControlPlane) -> None:
+def test_failed_test_restores_what_it_stopped(plane: ControlPlane) -> None:
     """The tests after it find the API server as it was."""
 
     def fails() -> None:
@@ -213,8 +213,8 @@ def test_what_a_test_took_away_is_given_back_when_it_fails(plane: ControlPlane) 
 
 
 @pytest.mark.cluster
-def test_a_part_that_cannot_start_says_why_once() -> None:
-    """What kept it from starting is in the first error; those of the tests that follow say only that it does not."""
+def test_part_that_cannot_start_says_why_once() -> None:
+    """The first error has the reason; those of the tests that follow only say that it does not start."""
     with control_plane() as broken:
         broken.kill("apiserver")
         broken.restore()
@@ -227,8 +227,8 @@ def test_a_part_that_cannot_start_says_why_once() -> None:
                 broken.restore()
 
 
-def test_a_process_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
-    """The same pid with another start time is somebody else, and gets no signal."""
+def test_process_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
+    """The same pid with another start time is another process, and gets no signal."""
     real = spawn(["/bin/sleep", "60"], tmp_path / "log")
     stranger = Process(real.pid, real.started - 1, real.boot)
     try:
@@ -243,7 +243,7 @@ def test_a_process_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
 
 @given(st.lists(st.sampled_from(network.CANDIDATES), unique=True))
 def test_addresses_overlap_no_route(used: list[ipaddress.IPv4Network]) -> None:
-    """The chosen range is nobody's; with none left that is said."""
+    """The chosen range is free; with none left there is an error."""
     if len(used) == len(network.CANDIDATES):
         with pytest.raises(ClusterError, match="No range"):
             network.choose(used)
@@ -252,7 +252,7 @@ def test_addresses_overlap_no_route(used: list[ipaddress.IPv4Network]) -> None:
         assert not any(chosen.overlaps(other) for other in used)
 
 
-def test_a_machine_with_routes_to_everything_is_told_so() -> None:
+def test_machine_with_routes_to_everything_is_refused() -> None:
     """Every candidate may be taken, by one wide route too."""
     with pytest.raises(ClusterError, match="No range"):
         network.choose([ipaddress.IPv4Network("0.0.0.0/0")])
@@ -280,8 +280,8 @@ def test_services_lead_to_ready_pods_only() -> None:
     assert services.table(known, slices) == {("10.1.0.5", 80): (("10.0.0.1", 8080),), ("10.1.0.6", 80): ()}
 
 
-def test_without_go_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where nothing is built and nothing can be, a sentence says what to install."""
+def test_missing_go_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is reported where nothing is built and nothing can be."""
     for name, value in (("XDG_CACHE_HOME", tmp_path), ("PATH", tmp_path), ("KUBEBUILDER_ASSETS", tmp_path)):
         monkeypatch.setenv(name, str(value))
     assert set(binaries.missing()) == set(binaries.PACKAGES)
@@ -289,8 +289,8 @@ def test_without_go_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
         binaries.path("etcd")
 
 
-def test_programs_that_were_brought_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """KUBEBUILDER_ASSETS goes before what was built; what it lacks is not missed where it was built."""
+def test_given_programs_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KUBEBUILDER_ASSETS goes before built ones; a program that it lacks is taken from those."""
     brought = tmp_path / "etcd"
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     brought.write_text("not a program")
@@ -301,8 +301,8 @@ def test_programs_that_were_brought_are_taken(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.root
-def test_without_root_it_is_said_what_to_do() -> None:
-    """Before anything is built or made."""
+def test_missing_root_says_what_to_do() -> None:
+    """It is reported before anything is built or made."""
     os.seteuid(65534)
     try:
         with pytest.raises(ClusterError, match="sudo"):
@@ -326,7 +326,7 @@ def test_pods_run_on_each_node(cluster: Cluster) -> None:
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_a_service_leads_to_its_pod(cluster: Cluster) -> None:
+def test_service_leads_to_its_pod(cluster: Cluster) -> None:
     """Its address, a chosen one here, works from pods and from this machine."""
     chosen = cluster.service_ip(200)
     service = {
@@ -343,8 +343,8 @@ def test_a_service_leads_to_its_pod(cluster: Cluster) -> None:
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_a_pod_reads_the_api_with_its_token(cluster: Cluster) -> None:
-    """The address, certificate and token that every pod is given are those of this API server."""
+def test_pod_reads_the_api_with_its_token(cluster: Cluster) -> None:
+    """Address, certificate and token that every pod gets are those of this API server."""
     made = pod("reader", "node2", "sleep 1000000")
     made["spec"]["volumes"] = [{"name": "kubectl", "hostPath": {"path": str(binaries.path("kubectl"))}}]
     made["spec"]["containers"][0]["volumeMounts"] = [{"name": "kubectl", "mountPath": "/kubectl", "readOnly": True}]
@@ -357,8 +357,8 @@ def test_a_pod_reads_the_api_with_its_token(cluster: Cluster) -> None:
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_nodes_do_not_share_what_a_node_has_for_itself(cluster: Cluster) -> None:
-    """Names, ports, pins of BPF and the usual folders: the other node and this machine have others."""
+def test_nodes_share_nothing_that_belongs_to_one(cluster: Cluster) -> None:
+    """Names, ports, pins of BPF and the usual folders differ between two nodes and this machine."""
     for node in cluster.nodes:
         node.run(
             "sh", "-c", "hostname >/var/lib/jupyter-gpu/own; hostname >/run/jupyter-gpu/own; mkdir /sys/fs/bpf/own"
@@ -396,8 +396,8 @@ def test_containers_outlive_the_programs_of_their_node(cluster: Cluster) -> None
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_an_image_is_loaded_where_it_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
-    """On one node or on all; an archive that is none is refused."""
+def test_image_is_loaded_where_it_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    """It is loaded on one node or on all; an invalid archive is refused."""
     archive = tmp_path / "image.tar"
     images.write_archive(archive, "localhost/own:1", {"busybox": images.static_busybox().read_bytes()}, ["/busybox"])
     cluster.load_image(archive, "node1")
@@ -412,8 +412,8 @@ def test_an_image_is_loaded_where_it_is_asked_for(cluster: Cluster, tmp_path: Pa
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_the_command_shows_and_uses_a_cluster(cluster: Cluster) -> None:
-    """The exit status says whether all runs, and is kubectl's own where that is run; a missing cluster is said."""
+def test_command_shows_and_uses_a_cluster(cluster: Cluster) -> None:
+    """The exit status says whether all runs, and is kubectl's own where that is run; a missing cluster is an error."""
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         script = Path(__file__).parents[2] / "scripts" / "lib" / "cluster.py"
@@ -436,7 +436,7 @@ def test_the_command_shows_and_uses_a_cluster(cluster: Cluster) -> None:
 
 @pytest.mark.root
 @pytest.mark.cluster
-def test_another_cluster_beside_it_leaves_nothing(cluster: Cluster) -> None:
+def test_second_cluster_leaves_nothing(cluster: Cluster) -> None:
     """Two at once; the second is killed wholly, repaired, killed again and removed, and the first is untouched."""
     with temporary_cluster(nodes=1) as other:
         create(other, pod("pod-1", "node1"))

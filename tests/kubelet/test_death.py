@@ -67,8 +67,8 @@ async def start(kubelet: Kubelet) -> None:
 
 
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-async def test_a_plugin_that_is_only_half_alive_ends_itself_and_frees_the_kubelet(hang: str) -> None:
-    """One that went on was seen to block a kubelet for ten minutes."""
+async def test_half_dead_plugin_ends_itself_and_frees_the_kubelet(hang: str) -> None:
+    """A plugin that went on was seen to block a kubelet for ten minutes."""
     with home() as base:
         async with running(base / "kubelet") as kubelet:
             child = begin(base, hang)
@@ -76,7 +76,7 @@ async def test_a_plugin_that_is_only_half_alive_ends_itself_and_frees_the_kubele
             assert await ended(child) == supervision.FAILED
 
 
-async def test_a_plugin_that_was_killed_is_followed_by_another_at_once() -> None:
+async def test_killed_plugin_is_followed_by_another_at_once() -> None:
     """Its socket and its lock are no obstacle to the next; nothing is asked of it meanwhile."""
     with home() as base:
         async with running(base / "kubelet") as kubelet:
@@ -90,8 +90,8 @@ async def test_a_plugin_that_was_killed_is_followed_by_another_at_once() -> None
             assert (base / "kubelet/device-plugins/jupyter-gpu-slot.sock").exists()
 
 
-async def test_a_plugin_that_is_told_to_end_leaves_no_socket() -> None:
-    """And that is no failure."""
+async def test_stopped_plugin_leaves_no_socket() -> None:
+    """It ends in order, with exit status 0."""
     with home() as base:
         async with running(base / "kubelet") as kubelet:
             child = begin(base, "pass")

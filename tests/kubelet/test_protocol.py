@@ -18,7 +18,7 @@ from .stand_in import until
 from .worlds import world
 
 
-async def test_the_kubelet_learns_of_every_slot_and_that_it_must_ask_before_each_start() -> None:
+async def test_kubelet_learns_of_every_slot_and_asks_before_each_start() -> None:
     """The plugin serves before it registers: this kubelet asks for the options before it answers."""
     async with world() as w:
         plugin = await w.kubelet.plugin()
@@ -32,7 +32,7 @@ async def test_the_kubelet_learns_of_every_slot_and_that_it_must_ask_before_each
 
 
 async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
-    """All devices, the directory of the socket, the environment; no rule is changed."""
+    """The container gets all devices, the directory of the socket and the environment; no rule is changed."""
     async with world() as w:
         made = await w.kubelet.allocate("slot-0003")
         assert [(d.host_path, d.container_path, d.permissions) for d in made.devices] == [
@@ -47,8 +47,8 @@ async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
         assert not w.owners.known
 
 
-async def test_a_container_gets_the_gate_where_there_is_a_driver(tmp_path: Path) -> None:
-    """At the driver's place, the driver behind it, and it is remembered; not where the administrator forbids it."""
+async def test_container_gets_the_gate_where_there_is_a_driver(tmp_path: Path) -> None:
+    """It is at the driver's place, the driver behind it, and is recorded; not where the administrator forbids it."""
     library = tmp_path / "usr" / "lib64" / "libcuda.so.1"
     library.parent.mkdir(parents=True)
     library.touch()
@@ -76,8 +76,8 @@ async def test_two_slots_for_one_container_are_refused_in_words() -> None:
             await w.kubelet.allocate("slot-0900")
 
 
-async def test_before_a_container_starts_its_very_pod_is_closed() -> None:
-    """The kubelet names only the slot; who has it comes from PodResources, the checkpoint and the API server."""
+async def test_pod_is_closed_before_its_container_starts() -> None:
+    """The kubelet names only the slot; its pod comes from PodResources, the checkpoint and the API server."""
     async with world() as w:
         w.add("uid-1", "alice")
         await w.kubelet.allocate("slot-0002")
@@ -88,7 +88,7 @@ async def test_before_a_container_starts_its_very_pod_is_closed() -> None:
         assert w.owners.known == {"slot-0002": SlotOwner("slot-0002", ref, "main")}
 
 
-async def test_a_guard_that_refuses_keeps_the_container_from_starting() -> None:
+async def test_refusing_guard_keeps_the_container_from_starting() -> None:
     """The kubelet gets its words."""
     async with world() as w:
         w.add("uid-1", "alice")
@@ -100,16 +100,16 @@ async def test_a_guard_that_refuses_keeps_the_container_from_starting() -> None:
         await w.kubelet.before_start("slot-0002")
 
 
-async def test_a_slot_that_nobody_is_known_to_have_starts_no_container() -> None:
-    """Neither PodResources nor the checkpoint tells of it."""
+async def test_slot_without_a_known_owner_starts_no_container() -> None:
+    """Neither PodResources nor the checkpoint has it."""
     async with world() as w:
         with pytest.raises(grpc.aio.AioRpcError, match="does not say which pod has slot-0001"):
             await w.kubelet.before_start("slot-0001")
         assert not w.guard.closed
 
 
-async def test_a_pod_that_the_watch_has_not_told_of_yet_is_asked_for() -> None:
-    """A container may start before our watch tells of its pod."""
+async def test_pod_that_the_watch_does_not_show_yet_is_read() -> None:
+    """A container may start before the watch shows its pod."""
     async with world() as w:
         w.add("uid-1", "alice", seen=False)
         w.kubelet.give("uid-1", "alice", "slot-0002")
@@ -117,7 +117,7 @@ async def test_a_pod_that_the_watch_has_not_told_of_yet_is_asked_for() -> None:
         assert w.guard.closed[0][0].uid == "uid-1"
 
 
-async def test_a_namesake_is_not_taken_for_the_pod() -> None:
+async def test_namesake_is_not_taken_for_the_pod() -> None:
     """The API server knows a new pod of that name; the kubelet still starts a container of the old one."""
     async with world() as w:
         w.add("uid-2", "alice", seen=False)
@@ -127,8 +127,8 @@ async def test_a_namesake_is_not_taken_for_the_pod() -> None:
         assert not w.guard.closed
 
 
-async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> None:
-    """Also one in an unknown format."""
+async def test_api_server_makes_up_for_a_lost_checkpoint() -> None:
+    """The same holds for a checkpoint in an unknown format."""
     async with world() as w:
         w.add("uid-1", "alice")
         w.kubelet.give("uid-1", "alice", "slot-0002")
@@ -160,7 +160,7 @@ async def test_while_the_api_server_is_away_only_known_containers_start_again() 
             await w.kubelet.before_start("slot-0003")
 
 
-async def test_a_kubelet_that_is_asked_too_often_is_asked_again() -> None:
+async def test_busy_kubelet_is_asked_again() -> None:
     """PodResources answers at most 100 questions a second."""
     async with world() as w:
         w.add("uid-1", "alice")
@@ -170,7 +170,7 @@ async def test_a_kubelet_that_is_asked_too_often_is_asked_again() -> None:
         assert w.kubelet.questions >= 4
 
 
-async def test_slots_become_unhealthy_and_healthy_again_by_a_message_of_the_same_stream() -> None:
+async def test_health_of_slots_changes_within_one_stream() -> None:
     """A node that can't serve offers no slots. A container that was promised one is refused before its start only."""
     async with world() as w:
         plugin = await w.kubelet.plugin()
@@ -189,8 +189,8 @@ async def test_slots_become_unhealthy_and_healthy_again_by_a_message_of_the_same
         assert w.kubelet.registrations == 1
 
 
-async def test_a_guard_that_hangs_ends_at_our_deadline_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kubelet is answered by us, long before it would give up, and others are served meanwhile."""
+async def test_hanging_guard_ends_at_the_deadline_and_blocks_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet is answered long before it would give up, and others are served meanwhile."""
     monkeypatch.setattr(service, "START_SECONDS", 0.5)
     async with world() as w:
         w.add("uid-1", "alice")
@@ -202,7 +202,7 @@ async def test_a_guard_that_hangs_ends_at_our_deadline_and_blocks_nobody(monkeyp
             await hanging
 
 
-async def test_allocate_has_a_deadline_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_allocate_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet has none, and does nothing else while it waits."""
     monkeypatch.setattr(service, "QUICK_SECONDS", 0.0)
     async with world() as w:
@@ -211,8 +211,8 @@ async def test_allocate_has_a_deadline_of_ours(monkeypatch: pytest.MonkeyPatch) 
         assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-async def test_the_kubelet_is_told_to_take_the_slot_whose_last_use_is_longest_ago() -> None:
-    """So that a directory and a record do not change hands while somebody still cleans up."""
+async def test_slot_unused_for_longest_is_preferred() -> None:
+    """A directory and a record do not change hands while an earlier owner is still cleaned up."""
     async with world() as w:
         await w.kubelet.allocate("slot-0000")
         plugin = await w.kubelet.plugin()
@@ -224,8 +224,8 @@ async def test_the_kubelet_is_told_to_take_the_slot_whose_last_use_is_longest_ag
         assert list(answer.container_responses[0].deviceIDs) == ["slot-0001", "slot-0005"]
 
 
-async def test_a_kubelet_that_forgot_who_has_a_slot_cannot_give_it_away_again() -> None:
-    """Its checkpoint was lost: two pods would share what the node tells them."""
+async def test_kubelet_that_lost_its_checkpoint_cannot_give_a_slot_away_again() -> None:
+    """Two pods would share what the node sends them."""
     runs = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
     async with world() as w:
         w.add("uid-1", "alice", status=runs)
@@ -240,7 +240,7 @@ async def test_a_kubelet_that_forgot_who_has_a_slot_cannot_give_it_away_again() 
         assert not w.owners.known
 
 
-async def test_a_driver_that_goes_away_lets_a_container_wait() -> None:
+async def test_container_waits_while_the_driver_is_away() -> None:
     """It was admitted just then: it gets the devices that there were, and starts as soon as they are back."""
     async with world() as w:
         node = w.settings.device_directory / "gpu2"
@@ -263,7 +263,7 @@ async def test_a_driver_that_goes_away_lets_a_container_wait() -> None:
         assert len(w.guard.closed) == 1
 
 
-async def test_a_container_for_which_no_gpu_is_known_is_refused() -> None:
+async def test_container_without_a_known_gpu_is_refused() -> None:
     """The kubelet is offered no slot then: only one that did not listen asks for it."""
     async with world() as w:
         w.gpus = ()

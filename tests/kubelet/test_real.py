@@ -180,8 +180,8 @@ def create(node: Node) -> Iterator[Callable[..., None]]:
 Create = Callable[..., None]
 
 
-def test_a_container_has_all_devices_and_can_open_none_from_its_first_line_on(node: Node, create: Create) -> None:
-    """Nor after it starts again; the guard was told of that very pod each time."""
+def test_container_has_all_devices_and_can_open_none_from_its_first_line_on(node: Node, create: Create) -> None:
+    """That holds after a restart too; the guard was called for that very pod each time."""
     create("first")
     assert node.first("first") == "first ----"
     assert [call[1:3] for call in node.calls("first")] == [["first", "main"]]
@@ -203,7 +203,7 @@ def test_two_slots_are_refused_in_words(node: Node, create: Create) -> None:
     assert "asks for 2 slots" in node.get("greedy")["status"]["message"]
 
 
-def test_a_guard_that_refuses_keeps_the_container_from_starting(node: Node, create: Create) -> None:
+def test_refusing_guard_keeps_the_container_from_starting(node: Node, create: Create) -> None:
     """Its words are in the events of the pod; when it does not refuse any more, the kubelet tries again by itself."""
     refuse = node.state / "refuse"
     refuse.write_text("the pod cannot be closed today")
@@ -217,8 +217,8 @@ def test_a_guard_that_refuses_keeps_the_container_from_starting(node: Node, crea
     assert node.first("refused") == "first ----"
 
 
-def test_an_init_container_with_a_slot_is_closed_too(node: Node, create: Create) -> None:
-    """PodResources does not tell of it; and its slot passes on to the container."""
+def test_init_container_with_a_slot_is_closed_too(node: Node, create: Create) -> None:
+    """PodResources does not list it; and its slot passes on to the container."""
     limits = {SLOT: "1"}
     setup = {"name": "setup", "image": "busybox:1", "command": ["sh", "-c", TRY_ALL], "resources": {"limits": limits}}
     create("initial", initContainers=[setup])
@@ -228,7 +228,7 @@ def test_an_init_container_with_a_slot_is_closed_too(node: Node, create: Create)
     assert len(node.calls("initial")) == 2
 
 
-def test_a_kubelet_that_restarts_gets_the_plugin_again(node: Node, create: Create) -> None:
+def test_restarted_kubelet_gets_the_plugin_again(node: Node, create: Create) -> None:
     """Pods go on, new ones are served, and a container that starts again is asked about."""
     create("stays")
     node.cluster.kill("kubelet@node1")
@@ -245,7 +245,7 @@ def test_a_kubelet_that_restarts_gets_the_plugin_again(node: Node, create: Creat
 
 
 def test_while_the_plugin_is_dead_no_container_with_a_slot_starts(node: Node, create: Create) -> None:
-    """Running pods stay closed. A new plugin knows whose the slots are, and the kubelet goes on by itself."""
+    """Running pods stay closed. A new plugin knows the owners of the slots, and the kubelet goes on by itself."""
     create("survivor")
     assert node.end(signal.SIGKILL) == -signal.SIGKILL
     node.wait_for_slots(0)
@@ -258,7 +258,7 @@ def test_while_the_plugin_is_dead_no_container_with_a_slot_starts(node: Node, cr
     assert not any("+" in line for line in node.lines("survivor"))
 
 
-def test_a_container_that_starts_while_the_kubelet_knows_no_plugin_is_still_closed(node: Node, create: Create) -> None:
+def test_container_that_starts_without_a_plugin_is_still_closed(node: Node, create: Create) -> None:
     """A restarted kubelet does not ask before a start until the plugin is back; the program on the pod holds."""
     create("gap")
     before = len(node.calls("gap"))
@@ -271,8 +271,8 @@ def test_a_container_that_starts_while_the_kubelet_knows_no_plugin_is_still_clos
     node.start()
 
 
-def test_a_pod_that_was_admitted_without_allocate_is_reported(node: Node, create: Create) -> None:
-    """A kubelet that lost its checkpoint starts such a pod without asking anybody: it has no device, so no leak."""
+def test_pod_admitted_without_allocate_is_reported(node: Node, create: Create) -> None:
+    """A kubelet that lost its checkpoint starts such a pod without a question: it has no device, so no leak."""
     create("before")
     node.end()
     node.cluster.stop("kubelet@node1")

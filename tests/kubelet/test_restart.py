@@ -17,7 +17,7 @@ from .stand_in import until
 from .worlds import world
 
 
-async def test_a_kubelet_that_restarts_gets_the_plugin_again() -> None:
+async def test_restarted_kubelet_gets_the_plugin_again() -> None:
     """It removed the plugin's socket, knows of no plugin, and asks before each start as soon as it has one."""
     async with world() as w:
         w.add("uid-1", "alice")
@@ -30,8 +30,8 @@ async def test_a_kubelet_that_restarts_gets_the_plugin_again() -> None:
         assert len(w.guard.closed) == 3
 
 
-async def test_a_kubelet_that_was_killed_and_is_away_for_long_finds_the_plugin() -> None:
-    """Its socket lies there with nobody behind it; when it comes, the plugin does not sit out a long pause."""
+async def test_kubelet_that_was_away_for_long_finds_the_plugin() -> None:
+    """Its socket lies there without a listener; when it comes, the plugin does not sit out a long pause."""
     async with world() as w:
         await w.kubelet.stop()
         await until(lambda: "did not take the plugin" in w.plugin.not_ready(), "a registration that fails")
@@ -40,7 +40,7 @@ async def test_a_kubelet_that_was_killed_and_is_away_for_long_finds_the_plugin()
         assert w.plugin.not_ready() == ""
 
 
-async def test_the_plugin_waits_for_a_kubelet_that_was_never_there() -> None:
+async def test_plugin_waits_for_a_kubelet_that_was_never_there() -> None:
     """Both start in any order when a machine boots."""
     async with world(start=False) as w:
         await w.kubelet.stop()
@@ -51,7 +51,7 @@ async def test_the_plugin_waits_for_a_kubelet_that_was_never_there() -> None:
         await w.kubelet.plugin()
 
 
-async def test_a_restarted_plugin_is_the_one_that_is_asked() -> None:
+async def test_restarted_plugin_is_asked() -> None:
     """The end of the old stream must not take the new registration with it, however often that is tried."""
     async with world() as w:
         for count in (2, 3):
@@ -61,8 +61,8 @@ async def test_a_restarted_plugin_is_the_one_that_is_asked() -> None:
             await w.kubelet.plugin("the plugin after its restart")
 
 
-async def test_a_registration_that_the_end_of_an_older_stream_took_with_it_is_made_again() -> None:
-    """The kubelet drops what is registered now when any stream ends."""
+async def test_registration_lost_with_an_older_stream_is_repeated() -> None:
+    """The kubelet drops the present registration when any stream ends."""
     async with world() as w:
         plugin = await w.kubelet.plugin()
         plugin.stopped = True
@@ -71,8 +71,8 @@ async def test_a_registration_that_the_end_of_an_older_stream_took_with_it_is_ma
         assert (await w.kubelet.plugin()).stopped is False
 
 
-async def test_the_old_stream_has_ended_before_the_plugin_registers_again() -> None:
-    """A socket that vanished under a living kubelet: its old stream still stands, and would end after the new one."""
+async def test_old_stream_ends_before_the_plugin_registers_again() -> None:
+    """A socket vanished under a living kubelet: its old stream still stands, and would end after the new one."""
     async with world() as w:
         old = await w.kubelet.plugin()
         order: list[bool] = []
@@ -84,8 +84,8 @@ async def test_the_old_stream_has_ended_before_the_plugin_registers_again() -> N
         await w.kubelet.plugin()
 
 
-async def test_a_kubelet_that_refuses_is_asked_again_and_the_words_are_kept() -> None:
-    """Such as one that does not know this version, or could not dial."""
+async def test_refusing_kubelet_is_asked_again_and_its_words_are_kept() -> None:
+    """It may not know this version, or not be able to dial."""
     async with world(start=False) as w:
         refused: list[int] = []
 
@@ -100,7 +100,7 @@ async def test_a_kubelet_that_refuses_is_asked_again_and_the_words_are_kept() ->
         assert w.kubelet.registrations == 3
 
 
-async def test_a_second_plugin_of_the_node_does_not_take_the_kubelet_from_the_first(
+async def test_second_plugin_does_not_take_the_kubelet_from_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It waits for a while, and then ends with a sentence."""
@@ -115,7 +115,7 @@ async def test_a_second_plugin_of_the_node_does_not_take_the_kubelet_from_the_fi
         await asyncio.wait([first])
 
 
-async def test_a_plugin_that_is_stopped_turns_the_kubelet_away() -> None:
+async def test_stopped_plugin_turns_the_kubelet_away() -> None:
     """Its socket is gone, its stream has ended, and no container with a slot starts."""
     async with world() as w:
         await w.kubelet.plugin()
@@ -127,7 +127,7 @@ async def test_a_plugin_that_is_stopped_turns_the_kubelet_away() -> None:
         assert w.plugin.not_ready() == "It has ended."
 
 
-async def test_between_its_restart_and_our_registration_a_kubelet_starts_containers_without_asking() -> None:
+async def test_kubelet_does_not_ask_before_the_plugin_has_registered_again() -> None:
     """A gap of the kubelet, pinned here: the program on the pod's cgroup has to hold meanwhile, and it does."""
     async with world() as w:
         w.add("uid-1", "alice")
@@ -142,7 +142,7 @@ async def test_between_its_restart_and_our_registration_a_kubelet_starts_contain
         assert len(w.guard.closed) == 2
 
 
-async def test_a_socket_that_does_not_answer_any_more_ends_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_socket_that_stops_answering_ends_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet would wait for it without end."""
     monkeypatch.setattr(module, "TRY_SECONDS", 0.1)
     async with world() as w:
@@ -159,8 +159,8 @@ async def test_a_socket_that_does_not_answer_any_more_ends_the_plugin(monkeypatc
 
 
 @pytest.mark.parametrize("hint", [True, False], ids=["inotify", "polling"])
-async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: bool) -> None:
-    """By inotify, or by looking where the kernel has none."""
+async def test_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: bool) -> None:
+    """It is noticed by inotify, or by looking where the kernel has none."""
     missing = tmp_path / "not there"
     changes = FolderWatch(tmp_path if hint else missing, poll=60 if hint else 0.01)
     try:
@@ -172,14 +172,14 @@ async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         changes.close()
 
 
-async def test_pod_resources_of_a_kubelet_that_is_away_are_an_error_in_words(tmp_path: Path) -> None:
-    """Not a hang: a container's start waits for it."""
+async def test_missing_pod_resources_are_an_error_in_words(tmp_path: Path) -> None:
+    """It is not a hang: a container's start waits for it."""
     with pytest.raises(PodResourcesError, match="does not say who has which device: no answer within"):
         await PodResources(tmp_path / "kubelet.sock", timeout=0.3).list("jupyter-gpu.io/slot")
 
 
-async def test_the_stand_in_drops_the_newest_registration_as_the_kubelet_does() -> None:
-    """What the tests above rely on: without it they could not fail."""
+async def test_stand_in_drops_the_newest_registration_as_the_kubelet_does() -> None:
+    """The tests above rely on it: without it they could not fail."""
     async with world() as w:
         first = await w.kubelet.plugin()
         await register(w.settings.kubelet_socket, w.settings.plugin_socket.name, w.settings.resource)
@@ -192,8 +192,8 @@ async def test_the_stand_in_drops_the_newest_registration_as_the_kubelet_does() 
         await w.kubelet.plugin()
 
 
-async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
-    """Its record, its socket and its directory. What the kubelet still tells of stays, and is reported."""
+async def test_leftovers_of_a_pod_are_removed_after_a_restart() -> None:
+    """Its record, its socket and its directory go. What the kubelet still reports stays, and is reported."""
     async with world() as w:
         for number, name in ((1, "alice"), (2, "bob"), (3, "carol")):
             w.add(f"uid-{number}", name)
@@ -218,8 +218,8 @@ async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
         assert set(again.known) == {"slot-0002", "slot-0003"}
 
 
-async def test_a_slot_that_is_given_away_just_now_keeps_its_directory() -> None:
-    """Nobody tells of it until its container starts."""
+async def test_slot_being_given_away_keeps_its_directory() -> None:
+    """No list names it until its container starts."""
     async with world() as w:
         await w.kubelet.allocate("slot-0004")
         found = await w.owners.reconcile()

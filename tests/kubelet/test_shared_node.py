@@ -162,9 +162,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             made.run("umount", str(made.folder / "bpf")).wait(SECONDS)
 
 
-def test_a_node_that_is_shared_with_another_device_plugin(shared: Shared) -> None:
-    """Ours are told of and given, the others are closed to us and left alone; one that both give away is said, and is
-    given to nobody until only one does."""
+def test_node_is_shared_with_another_device_plugin(shared: Shared) -> None:
+    """Our GPUs are reported and given, the others are closed to us and left alone; one that both give away is reported,
+    and is given to no pod until only one does.
+    """
     assert [gpu.index for gpu in shared.inventory()] == [0, 1]
     shared.create("theirs", KEEP, **{RESOURCE: 2})
     shared.create("ours", "sleep 1000", **{SLOT: 1})
@@ -195,9 +196,10 @@ def test_a_node_that_is_shared_with_another_device_plugin(shared: Shared) -> Non
     until(lambda: "GpuHasOneOwner" in dict(shared.events()), SECONDS, "the event")
 
 
-def test_instances_of_a_gpu_that_is_ours(shared: Shared) -> None:
-    """NVIDIA's device plugin names an instance by a uuid of its own. Its GPU has two owners then, is given to nobody,
-    and who uses the instance is not ended, not even while the driver does not tell which GPU that is."""
+def test_instance_of_an_own_gpu_gives_it_two_owners(shared: Shared) -> None:
+    """NVIDIA's device plugin names an instance by a uuid of its own. Its GPU has two owners then and is given to no
+    pod, and a user of the instance is not ended, not even while the driver does not report which GPU that is.
+    """
     if "pod/ours" not in shared.cluster.kubectl("get", "pods", "-o", "name"):  # where only this test is run
         shared.create("theirs", KEEP, **{RESOURCE: 2})
         shared.create("ours", "sleep 1000", **{SLOT: 1})

@@ -79,7 +79,7 @@ def claim(uid: str, held: Mapping[str, int] | None = None, **more: Any) -> Serve
 
 
 def test_servers_are_sorted() -> None:
-    """The server itself comes first, then its user's others, then waiting ones by place in line, then others by name."""
+    """The server itself comes first, then its user's others, then waiting ones by place in line, then by name."""
     found = overview(
         GPUS,
         [

@@ -9,8 +9,10 @@ from jupyter_gpu.common import faults
 PROGRAM = "from jupyter_gpu.common import faults\nfor name in ('one', 'two'): faults.point(name)"
 
 
-def test_the_file_is_taken_by_who_dies(tmp_path: Path) -> None:
-    """At the point that it names and at no other; who is started next lives; without a file nothing happens."""
+def test_file_is_consumed_by_the_process_that_dies(tmp_path: Path) -> None:
+    """A process dies at the point that the file names and at no other; the next one lives; without a file nothing
+    happens.
+    """
     file = tmp_path / "die-at"
 
     def status() -> int:

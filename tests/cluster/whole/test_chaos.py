@@ -84,8 +84,8 @@ def converge(corner: World, what: str) -> None:
 
 
 @pytest.mark.timeout(LENGTH + 900)
-def test_everything_is_killed_by_and_by(corner: World) -> None:
-    """After each fault what is wanted comes about; no GPU ever had two owners, by the API and by the devices."""
+def test_wishes_converge_while_everything_is_killed(corner: World) -> None:
+    """After each fault the wishes are served; no GPU ever had two owners, by the API and by the devices."""
     print(f"\nseed {SEED}")
     chance = random.Random(SEED)
     image = corner.product.component("node")[0]["spec"]["containers"][0]["image"]  # it has Python, and is there already

@@ -17,7 +17,7 @@ RESIZE = "from jupyter_gpu import gpu; print(gpu.resize(2).attached)"
 """Code of a notebook."""
 
 
-def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) -> None:
+def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> None:
     """Through the hub's proxy from 0 to 2 and down to 1, and by code in a kernel to 2 again.
 
     Another's server starts with one that the hub asked for.

@@ -29,21 +29,21 @@ def test_spans_end_with_the_last_success_or_the_prober() -> None:
     assert spans(LINES) == {"/dev/a": [A], "/dev/b": [B]}
 
 
-def test_what_was_allowed_is_right() -> None:
+def test_allowed_attempts_are_right() -> None:
     """Attempts of all probers are counted."""
     verdict = judge(LINES, {"/dev/a": [Interval(1.5, 4.5)], "/dev/b": [B]}, {"/dev/a": [Interval(2.5, 3.5)]})
     assert (verdict.attempts, verdict.successes, verdict.wrong) == (55, 2, ())
 
 
-def test_a_success_outside_of_a_grant_is_wrong() -> None:
-    """Too early, too late, or on a device that was never granted."""
+def test_success_outside_of_a_grant_is_wrong() -> None:
+    """A success may be too early, too late, or on a device that was never granted."""
     for may in (Interval(2.1, 5.0), Interval(1.0, 3.9)):
         assert len(judge(LINES, {"/dev/a": [may], "/dev/b": [B]}, {}).wrong) == 1
     assert len(judge(LINES, {"/dev/a": [A]}, {}).wrong) == 1
 
 
-def test_a_failure_within_a_grant_is_wrong() -> None:
-    """A device has to open all the time that it is attached, as far as somebody tries."""
+def test_failure_within_a_grant_is_wrong() -> None:
+    """A device has to open all the time that it is attached, as far as a prober tries."""
     allowed = {"/dev/a": [A], "/dev/b": [B]}
     assert failures(LINES, "/dev/a") == [Interval(1.1, 1.9), Interval(4.1, 6.0), Interval(8.0, 9.0)]
     assert failures(LINES, "/dev/b") == [Interval(1.1, 4.9), Interval(8.0, 9.0)]
@@ -51,7 +51,7 @@ def test_a_failure_within_a_grant_is_wrong() -> None:
         assert len(judge(LINES, allowed, {"/dev/a": [Interval(start, end)]}).wrong) == wrong, (start, end)
 
 
-def test_the_prober_tells_of_each_change(tmp_path: Path) -> None:
+def test_prober_reports_each_change(tmp_path: Path) -> None:
     """A file that appears and vanishes stands for a device."""
     log, device = tmp_path / "log", tmp_path / "device"
     process = subprocess.Popen([sys.executable, prober.__file__, str(log), str(device), "/dev/null"])

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  
 
 
 @pytest.mark.existing
-def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
-    """What wakes kube-scheduler is the very annotation that says that the GPU is closed."""
+def test_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
+    """kube-scheduler is woken by the very annotation that says that the GPU is closed."""
     corner.run(pods.pod("rich", wants=4, node=corner.one))
     corner.create(pods.pod("waiting", wants=1, node=corner.one))
     corner.event("waiting", "there is no room", lambda reason, _: reason == "FailedScheduling")
@@ -41,7 +41,7 @@ def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
 
 @pytest.mark.existing
 def test_new_pods_and_resizes_stand_in_one_line(corner: World) -> None:
-    """Higher priority first, then who asked first, whether the pod runs or is new."""
+    """The higher priority comes first, then the older wish, whether the pod runs or is new."""
     names = ("running", "important", "later")
     corner.run(pods.pod("rich", wants=4, node=corner.one), pods.pod("running", node=corner.one))
     corner.ask("running", {"generation": 1, "milli": 1000})
@@ -61,7 +61,7 @@ def _served(corner: World, names: tuple[str, ...]) -> int:
 
 
 @pytest.mark.existing
-def test_who_starts_without_a_wish_can_have_one_later(corner: World) -> None:
+def test_pods_that_start_without_a_wish_can_have_one_later(corner: World) -> None:
     """Five notebooks at once, one node with one GPU left and the other with four: each has one when it wants it."""
     corner.run(pods.pod("rich", wants=3, node=corner.one))
     names = [f"note{number}" for number in range(5)]
@@ -75,8 +75,8 @@ def test_who_starts_without_a_wish_can_have_one_later(corner: World) -> None:
 
 
 @pytest.mark.existing
-def test_without_room_the_event_says_what_is_missing_where(corner: World) -> None:
-    """For each node in words; what can never be is said at once too."""
+def test_event_says_what_is_missing_where(corner: World) -> None:
+    """It has words for each node; a wish that no node can ever serve is reported at once too."""
     corner.run(pods.pod("one", wants=3, node=corner.one), pods.pod("two", wants=2, node=corner.two))
     corner.create(pods.pod("much", wants=3), pods.pod("never", wants=9))
     said = corner.event("much", "what is missing", lambda reason, _: reason == "FailedScheduling")
@@ -91,15 +91,15 @@ def test_without_room_the_event_says_what_is_missing_where(corner: World) -> Non
 
 
 @pytest.mark.existing
-def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
-    """Whatever it was given on the way comes back: the next one gets all."""
+def test_gpus_of_a_pod_deleted_while_it_grows_come_back(corner: World) -> None:
+    """All that it was given on the way comes back: the next one gets all."""
     corner.run(pods.pod("gone", wants=1, node=corner.one))
     corner.ask("gone", 3)
     corner.delete("gone", wait=False)
     corner.run(pods.pod("next", wants=4, node=corner.one))
 
 
-def test_the_same_name_again_is_another_pod(corner: World) -> None:
+def test_pod_of_the_same_name_is_another(corner: World) -> None:
     """Deleted by force while it holds a GPU open: when the next of that name has it, no process of the first has."""
     corner.run(pods.pod("twin", wants=4, node=corner.one))
     first = corner.pod("twin")
@@ -163,8 +163,8 @@ def _greedy(name: str, milli: int, *, wants: object = None, node: str = "", impo
     return made
 
 
-def test_nobody_ends_in_vain_for_a_more_important_pod(corner: World) -> None:
-    """On a node without CPU and GPUs: who has no GPU stays while none is free, and makes room when one is."""
+def test_no_pod_ends_in_vain_for_a_more_important_one(corner: World) -> None:
+    """On a node without CPU and GPUs, a pod without a GPU stays while none is free, and makes room when one is."""
     for value in (10, 1000):
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": f"p{value}"}}
         corner.cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**kind, "value": value}))
@@ -198,8 +198,8 @@ def _waits_for(corner: World, name: str, node: str) -> None:
     corner.until(there, f"{name} to wait for {node}")
 
 
-def test_a_node_is_drained(corner: World) -> None:
-    """Its pods are evicted, who waits goes elsewhere or waits on, and comes when it is open again."""
+def test_drained_node_serves_again_later(corner: World) -> None:
+    """Its pods are evicted, a waiting one goes elsewhere or waits on, and comes when the node is open again."""
     corner.run(pods.pod("evicted", wants=3, node=corner.two), pods.pod("other", wants=4, node=corner.one))
     corner.create(pods.pod("waiting", wants=4))
     _no_room(corner, "waiting")
@@ -229,8 +229,8 @@ def without(corner: World, node: str) -> Iterator[None]:
         until(lambda: corner.product.ready, SECONDS, f"{node} to come back with its GPUs")
 
 
-def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
-    """Who waits for it waits on, and nothing is placed on it while it is gone; after that it serves again."""
+def test_deleted_node_serves_again_when_it_comes_back(corner: World) -> None:
+    """A pod that waits for it waits on, and nothing is placed on it while it is gone; after that it serves again."""
     corner.run(pods.pod("lost", wants=2, node=corner.two), pods.pod("full", wants=4, node=corner.one))
     corner.create(pods.pod("waiting", wants=4))
     _no_room(corner, "waiting")
@@ -264,8 +264,8 @@ def driverless(corner: World, node: str) -> Iterator[None]:
     until(lambda: corner.product.ready, SECONDS, f"{node} to have slots")
 
 
-def test_a_node_whose_driver_is_not_up_attracts_nobody(corner: World) -> None:
-    """It has no slots, so who waits for it waits, and starts there as soon as the driver is up: no pod fails."""
+def test_node_without_a_driver_attracts_no_pod(corner: World) -> None:
+    """It has no slots, so a pod waits for it, and starts there as soon as the driver is up: no pod fails."""
     gpus = corner.gpus[corner.two]
     with driverless(corner, corner.two):
 
@@ -281,7 +281,7 @@ def test_a_node_whose_driver_is_not_up_attracts_nobody(corner: World) -> None:
     assert corner.opens("early", corner.path_of(next(iter(has.usable))))
 
 
-def test_a_gpu_that_comes_later_goes_to_new_pods(corner: World) -> None:
+def test_later_gpu_goes_to_new_pods(corner: World) -> None:
     """A container that was created before has no device of it: it is told so once, and keeps what it has."""
     state, late = corner.cluster.node(corner.two).path("/var/lib/jupyter-gpu/simulated"), corner.gpus[corner.two][3]
     simulated.unplug(state, late.uuid, node=corner.two)

@@ -69,7 +69,7 @@ def all_can_be_given_away(corner: World) -> None:
         opens_its_own(corner, name)
 
 
-def test_a_node_starts_anew(corner: World) -> None:
+def test_restarted_node_gives_every_gpu_again(corner: World) -> None:
     """Its pods come back with their GPUs or are refused; the other node's go on; every GPU can be given again."""
     corner.run(
         pods.pod("some", wants=2, node=corner.one),
@@ -88,7 +88,7 @@ def test_a_node_starts_anew(corner: World) -> None:
     all_can_be_given_away(corner)
 
 
-def test_everything_starts_anew_at_once(corner: World) -> None:
+def test_cluster_recovers_from_a_power_cut(corner: World) -> None:
     """Control plane and both nodes without power: all comes back by itself, in whatever order."""
     corner.run(*(pods.pod(f"on-{node}", wants=2, node=node) for node in corner.cluster.node_names))
     before = corner.history.pods()

@@ -28,8 +28,8 @@ for path in ("/alone", "", "?watch=true&timeoutSeconds=5"):
 """
 
 
-def test_a_notebook_reads_no_pods(product: Product) -> None:
-    """Its token is refused get, list and watch; it sees what it has all the same, and says when it cannot."""
+def test_notebook_reads_no_pods(product: Product) -> None:
+    """Its token is refused get, list and watch; it sees its own GPUs all the same, and says when it cannot."""
     with world(product, NOTEBOOKS[0]) as found:
         found.run(pods.notebook("alone", product.notebook, node=found.one))
         assert found.exec("alone", "python3", "-c", READS).split() == ["403"] * 3

@@ -20,8 +20,8 @@ pytestmark = [
 ]
 
 
-def test_what_is_in_use_drains_and_nobody_else_gets_it(corner: World) -> None:
-    """A shrunk pod keeps what a process of it has open; another that wants all gets it when it is closed."""
+def test_gpu_in_use_drains_before_another_pod_gets_it(corner: World) -> None:
+    """A shrunk pod keeps a GPU that a process of it has open; another pod that wants all gets it when it is closed."""
     corner.run(pods.pod("first", wants=2, node=corner.one), pods.pod("second", node=corner.one))
     kept, closed = sorted(corner.pod("first").usable)
     with corner.holding("first", corner.path_of(kept)):
@@ -52,8 +52,8 @@ def _last_drain(corner: World) -> int:
     return next(moment.number for moment in corner.history.moments if moment.state.draining)
 
 
-def test_a_shrink_that_is_cancelled(corner: World) -> None:
-    """What drains comes back to the pod that wants it again; the process that holds it noticed nothing."""
+def test_cancelled_shrink_gets_its_gpu_back(corner: World) -> None:
+    """A draining GPU comes back to the pod that wants it again; the process that holds it noticed nothing."""
     corner.run(pods.pod("one", wants=1, node=corner.one))
     (uuid,) = corner.pod("one").usable
     with corner.holding("one", corner.path_of(uuid)):
@@ -65,8 +65,8 @@ def test_a_shrink_that_is_cancelled(corner: World) -> None:
     assert corner.opens("one", corner.path_of(uuid))
 
 
-def test_a_part_now_and_the_rest_when_another_shrinks(corner: World) -> None:
-    """The other's `attached` is what completes it: nobody polls."""
+def test_partial_grant_is_completed_when_another_shrinks(corner: World) -> None:
+    """The other's `attached` is what completes it: no program polls."""
     corner.run(pods.pod("rich", wants=3, node=corner.one), pods.pod("poor", node=corner.one))
     corner.ask("poor", {"generation": 1, "milli": 2000})
     partial = corner.has("poor", 1000)
@@ -85,7 +85,7 @@ def test_a_part_now_and_the_rest_when_another_shrinks(corner: World) -> None:
     print(f"\nclosed → decided for who was owed: {(given.heard - closed.heard) * 1000:.0f} ms")
 
 
-def test_half_a_gpu_beside_another_half(corner: World) -> None:
+def test_two_pods_open_one_gpu_by_halves(corner: World) -> None:
     """Two shares of one GPU: both pods can open it, a third pod cannot."""
     corner.run(*(pods.pod(name, wants="500m", node=corner.one) for name in ("left", "right")))
     corner.run(pods.pod("none", node=corner.one))
@@ -95,8 +95,8 @@ def test_half_a_gpu_beside_another_half(corner: World) -> None:
     assert [corner.opens(name, path) for name in ("left", "right", "none")] == [True, True, False]
 
 
-def test_selection_by_model(corner: World) -> None:
-    """By the node's label and by the wish; of a model that nobody has, the pod's event says so."""
+def test_gpu_is_selected_by_model(corner: World) -> None:
+    """It is selected by the node's label and by the wish; if no node has the model, the pod's event says so."""
     corner.create(
         pods.pod("labelled", wants=1, selector={"jupyter-gpu.io/gpu.model": "Simulated-GPU"}),
         pods.pod("wished", wants={"generation": 1, "milli": 1000, "model": ["Simulated GPU"]}),
@@ -132,8 +132,8 @@ def test_pods_without_a_slot_see_no_gpu(corner: World) -> None:
     assert [corner.opens("slot", path) for path in corner.devices(corner.one)] == [False] * chart.GPUS
 
 
-def test_all_containers_of_a_pod_stand_under_its_rules(corner: World) -> None:
-    """An init container, a second one with a slot, one that came again, and one that was added to debug."""
+def test_all_containers_of_a_pod_have_its_rules(corner: World) -> None:
+    """An init container, a second one with a slot, a restarted one, and a debugging one."""
     path = corner.devices(corner.one)[0]
     made = pods.pod("several", node=corner.one)
     (main,) = made["spec"]["containers"]
@@ -190,7 +190,7 @@ def rest(port: int, method: str, path: str, body: object = None) -> dict[str, An
     return found
 
 
-def test_the_server_in_the_pod_and_kubectl_say_the_same(product: Product) -> None:
+def test_server_in_the_pod_and_kubectl_agree(product: Product) -> None:
     """A wish by REST with the pod's own token, one by `kubectl annotate`; each sees what the other did."""
     with world(product, NOTEBOOKS[0]) as found:
         found.run(pods.notebook("rest", product.notebook, node=found.one))
@@ -217,8 +217,8 @@ def settled(milli: int) -> dict[str, int]:
     return {"requested": milli, "allocated": milli, "attached": milli, "draining": 0}
 
 
-def test_a_shrink_takes_the_gpu_that_rests(corner: World) -> None:
-    """The node tells which of two attached GPUs is open, and that one stays, whichever is the older."""
+def test_shrink_takes_the_idle_gpu(corner: World) -> None:
+    """The node reports which of two attached GPUs is open, and that one stays, whichever is the older."""
     corner.run(pods.pod("works", wants=2, node=corner.two))
     first, second = sorted(corner.has("works", 2000).usable)
     for stays, goes in ((second, first), (first, second)):

@@ -104,8 +104,8 @@ def test_two_pods_share_a_gpu(corner: World) -> None:
     assert board(corner, "small").sums().overlaps == 0
 
 
-def test_a_share_grows_to_a_whole_gpu_and_back(corner: World) -> None:
-    """While its program runs: it waits for nothing for long, and loses nothing."""
+def test_share_grows_to_a_whole_gpu_and_back(corner: World) -> None:
+    """Meanwhile its program runs, waits for nothing for long, and loses nothing."""
     prepare(corner)
     corner.run(worker(corner, "one", "250m"))
     goes_on(corner, "one")
@@ -119,8 +119,8 @@ def test_a_share_grows_to_a_whole_gpu_and_back(corner: World) -> None:
     assert board(corner, "one").sums().overlaps == 0
 
 
-def test_a_notebook_sees_its_share(product: Product) -> None:
-    """By REST, as the panel does: what it used and waited, its bank, and how many share the GPU."""
+def test_notebook_sees_its_share(product: Product) -> None:
+    """It sees by REST, as the panel does, its use and waits, its bank, and how many share the GPU."""
     with world(product, NOTEBOOKS[0]) as found:
         prepare(found)
         made = pods.notebook("rest", product.notebook, node=found.one, wants="250m", files={pods.PROGRAMS: "programs"})

@@ -25,7 +25,7 @@ ITEMS = [{"key": str(number), "path": f"{plugin}.jupyterlab-settings"} for numbe
 ATTEMPTS = 1_000_000
 
 
-def test_slider_in_a_browser_and_a_prober_all_the_while(product: Product, tmp_path: Path) -> None:
+def test_slider_in_a_browser_changes_gpus_of_a_running_kernel(product: Product, tmp_path: Path) -> None:
     """One kernel process gains and loses GPUs; then all around it is restarted; no device opens without right."""
     with world(product, NOTEBOOKS[0]) as found:
         demo(found)

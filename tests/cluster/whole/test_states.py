@@ -39,8 +39,8 @@ def notes(wants: str, has: str, opens: str) -> dict[str, str]:
     return found
 
 
-def test_a_gpu_with_two_owners_breaks_the_rules() -> None:
-    """Decided, attached or draining: whoever has it keeps it from others, until its processes have ended."""
+def test_gpu_with_two_owners_breaks_the_rules() -> None:
+    """A pod keeps a GPU from others while it is decided, attached or draining, until its processes have ended."""
     assert broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "1")]) == []
     assert len(broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "0")])) == 1
     assert len(broken_rules([pod("a", "0", "", "0"), pod("b", "1", "0")])) == 1
@@ -50,7 +50,7 @@ def test_a_gpu_with_two_owners_breaks_the_rules() -> None:
 
 
 def test_rest_means_that_nothing_is_left_to_do() -> None:
-    """Not while something is decided and not so, nor while somebody lacks what is idle."""
+    """There is no rest while a decision is not carried out, or while a pod lacks an idle GPU."""
     gpus = {"n": (gpu(0), gpu(1))}
     assert unsettled([pod("a", "1", "0", "0"), pod("b", "2", "1", "1")], gpus) == []
     assert len(unsettled([pod("a", "1", "0")], gpus)) == 1
@@ -58,8 +58,8 @@ def test_rest_means_that_nothing_is_left_to_do() -> None:
     assert len(unsettled([pod("a", "2", "0", "0")], gpus)) == 1
 
 
-def test_when_a_device_may_open_and_when_it_must() -> None:
-    """May: from the decision at the earliest to the word that it is closed. Must: from word to decision."""
+def test_device_may_and_must_open_in_the_right_spans() -> None:
+    """It may from the decision at the earliest to the record that it is closed, and must from record to decision."""
     states = (pod("a", "1"), pod("a", "1", "0"), pod("a", "1", "0", "0"), pod("a", "0", "", "0"), pod("a", "0"))
     moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
     found = openings(moments, [gpu(0)])
@@ -67,15 +67,15 @@ def test_when_a_device_may_open_and_when_it_must() -> None:
     assert found.must == {gpu(0).path: [Interval(21.0, 30.0)]}
 
 
-def test_what_is_taken_back_before_it_was_attached_may_open_until_the_next_word() -> None:
+def test_gpu_taken_back_before_it_was_attached_may_open_until_the_next_record() -> None:
     """The decision alone closes nothing."""
     states = (pod("a", "2", "1", "1"), pod("a", "2", "10", "1"), pod("a", "0", "", "1"), pod("a", "0"), pod("a", "0"))
     moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
     assert openings(moments, [gpu(0)]).may[gpu(0).path] == [Interval(10.0, 31.0)]
 
 
-def test_what_is_given_again_must_open_only_from_the_next_word() -> None:
-    """The word before may be older than rules that closed it."""
+def test_gpu_given_again_must_open_only_from_the_next_record() -> None:
+    """The record before may be older than rules that closed it."""
     states = (pod("a", "1", "0", "0"), pod("a", "0", "", "0"), pod("a", "1", "0", "0"), pod("a", "1", "0", "0"))
     moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
     assert openings(moments, [gpu(0)]).must == {gpu(0).path: [Interval(1.0, 10.0)]}
@@ -85,8 +85,8 @@ def test_what_is_given_again_must_open_only_from_the_next_word() -> None:
     assert must == {gpu(0).path: [Interval(1.0, 10.0), Interval(51.0, math.inf)]}
 
 
-def test_a_grant_is_not_older_than_the_wish_for_it() -> None:
-    """Nor than what came before it; of several who wrote the same text the first counts that may have been it."""
+def test_grant_is_not_older_than_its_wish() -> None:
+    """Nor is it older than the state before it; of several writers of the same text the first possible one counts."""
     states = (
         pod("a", "0"),
         pod("a", "1"),
@@ -109,8 +109,8 @@ def test_a_grant_is_not_older_than_the_wish_for_it() -> None:
     assert earliest(moments, [asked[1], asked[2], asked[4]]) == [0.0, 12.0, 12.0, 20.0, 44.0, 44.0]
 
 
-def test_when_an_annotation_was_written() -> None:
-    """The API tells it to the second; without a word of it, not before the pod was created."""
+def test_time_of_an_annotation_is_known_to_the_second() -> None:
+    """The API has it to the second; without it, the annotation is not older than the pod."""
     fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{ALLOCATED}": {}}}}
     metadata: dict[str, Any] = {"creationTimestamp": "2026-01-01T00:00:00Z"}
     created = written({"metadata": metadata}, ALLOCATED)
