@@ -1,1 +1,1 @@
-"""Who may write what: the chart's policies and rights, tried with real tokens on a real API server."""
+"""Rights to write: the chart's policies and rights, tried with real tokens on a real API server."""

@@ -18,7 +18,7 @@ APPLY = "application/apply-patch+yaml"
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one request."""
+    """The answer to one request."""
 
     status: int
     body: dict[str, Any]
@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Of the object that came back."""
+        """Return the annotations of the object that came back."""
         found: dict[str, str] = (self.body.get("metadata") or {}).get("annotations") or {}
         return found
 
@@ -80,7 +80,7 @@ class Api:
         return self._connection.getresponse()
 
     def need(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> dict[str, Any]:
-        """The same where it must be done."""
+        """Send a request that must succeed."""
         answer = self(method, path, body, kind)
         assert answer.ok, f"{method} {path}: {answer.status} {answer.message}"
         return answer.body

@@ -1,4 +1,4 @@
-"""The table: who tries what on which route, and what must come of it."""
+"""The table of attempts: identity, route, and the outcome that is required."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Change = Mapping[str, str | None]
 
 
 class Wanted(StrEnum):
-    """What must come of it."""
+    """The required outcome of an attempt."""
 
     DONE = "done"
     DENIED = "denied by a policy"
@@ -48,7 +48,7 @@ class Case:
         return ROUTES[self.route](world, self)
 
     def outcome(self, answer: Answer) -> Wanted:
-        """What came of it."""
+        """The outcome."""
         if answer.ok:
             now = answer.annotations
             written = all(now.get(PREFIX + key) == value for key, value in self.change.items())
@@ -57,12 +57,12 @@ class Case:
 
 
 def full(change: Change) -> dict[str, str | None]:
-    """With the whole names of the annotations."""
+    """Return the annotations with their full names."""
     return {PREFIX + key: value for key, value in change.items()}
 
 
 def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What both say."""
+    """Merge two changes."""
     found = dict(one)
     for key, value in other.items():
         known = found.get(key)
@@ -149,7 +149,7 @@ def new_node(world: World, case: Case) -> Answer:
 
 
 def api(world: World, case: Case) -> Api:
-    """Of who tries."""
+    """Return the client of an identity."""
     return world.identities[case.who]
 
 
@@ -181,7 +181,7 @@ STOCK: Change = {"inventory": '[{"uuid":"GPU-9"}]'}
 
 
 def _wishes() -> Iterator[Case]:
-    """`requested`: the pod itself, or who was given that right."""
+    """`requested` may be written by the pod itself, and by an account that was given that right."""
     for route in ("patch pods/status", "patch pods/status (json)"):
         yield Case("notebook", route, "lab", DONE, WISH)
         yield Case("notebook", route, "lab", DONE, {"requested": None})
@@ -294,7 +294,7 @@ def _side_effects() -> Iterator[Case]:
 
 
 def _borrowed() -> Iterator[Case]:
-    """Who may `edit` a namespace acts as its service accounts, and gains nothing by what the chart gave them."""
+    """An editor of a namespace may act as its service accounts, and gains nothing by what the chart granted."""
     beside: dict[str, dict[str, Any]] = {
         "podIP": {"status": {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}},
         "condition": {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
@@ -494,7 +494,7 @@ def _escapes() -> Iterator[Case]:
 
 
 def _visible_devices() -> Iterator[Case]:
-    """Without a slot nobody names the GPUs that the NVIDIA runtime gives it."""
+    """A pod without a slot may not name the GPUs that the NVIDIA runtime gives it."""
 
     def environment(**entry: Any) -> dict[str, Any]:
         return {"env": [{"name": "PATH", "value": "/bin"}, {"name": "NVIDIA_VISIBLE_DEVICES", **entry}]}

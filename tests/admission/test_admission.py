@@ -18,7 +18,7 @@ NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods", "jupyt
 
 @contextmanager
 def some_plane() -> Iterator[ControlPlane | Existing]:
-    """Of a cluster that exists, where that is allowed; else one for these tests."""
+    """Return the control plane of an existing cluster, where that is allowed; else one for these tests."""
     if existing.choice().context:
         with borrowed() as cluster:
             yield cluster

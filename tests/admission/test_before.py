@@ -1,4 +1,4 @@
-"""What was written before an installation is not believed: the chart's real hook on a real API server."""
+"""Records written before an installation are not believed: the chart's real hook on a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ STOCK = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Of these tests alone, as they take policies away."""
+    """Yield a world for these tests alone, as they take policies away."""
     with some_plane() as plane:
         world = World(plane, tmp_path_factory.mktemp("before"))
         world.build()
@@ -33,7 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def forge(world: World) -> None:
-    """By people who may not, while no policy keeps them from it."""
+    """Write records without the right to, while no policy prevents it."""
     editor = world.identities["editor"]
     until(lambda: editor("PATCH", f"{PODS}/lab", FORGERY, MERGE).ok, 60, "the end of the policies")
     editor.need("PATCH", f"{PODS}/plain", FORGERY, MERGE)
@@ -54,12 +54,12 @@ def records(world: World) -> dict[str, set[str]]:
 
 
 def own(world: World, path: str) -> Any:
-    """What the forger wrote beside it."""
+    """Return the annotations that the forger wrote beside the records."""
     return world.admin.need("GET", path)["metadata"]["annotations"].get("example.com/own")
 
 
 def unchecked(world: World) -> set[str]:
-    """Policies and bindings that say that nobody looked since they were made."""
+    """Return the policies and bindings that are marked as not checked since they were made."""
     found = [item["metadata"] for path in (POLICIES, BINDINGS) for item in world.admin.need("GET", path)["items"]]
     return {metadata["name"] for metadata in found if PREFIX + "unchecked" in metadata.get("annotations", {})}
 

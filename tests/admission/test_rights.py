@@ -19,7 +19,7 @@ SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices/jupyter-g
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Of these tests alone: a scheduler works in it."""
+    """Yield a world for these tests alone: a scheduler works in it."""
     with some_plane() as plane:
         world = World(plane, tmp_path_factory.mktemp("rights"))
         world.build()

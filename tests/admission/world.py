@@ -1,4 +1,4 @@
-"""A cluster with the chart's policies and rights, some pods, and everybody who might want to write to them."""
+"""A cluster with the chart's policies and rights, some pods, and every identity that might write to them."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def plain_pod(name: str, **more: Any) -> dict[str, Any]:
 
 
 def binding(pod: str, node: str, annotations: Mapping[str, str | None], uid: str = "") -> dict[str, Any]:
-    """Of a pod to a node."""
+    """Return the binding of a pod to a node."""
     metadata: dict[str, Any] = {"name": pod, "annotations": {PREFIX + key: value for key, value in annotations.items()}}
     return {
         "apiVersion": "v1",
@@ -104,7 +104,7 @@ class World:
         self._borrowers()
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
-        """As an administrator."""
+        """Apply a manifest as an administrator."""
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     def apply_policies(self, **values: Any) -> str:
@@ -132,7 +132,7 @@ class World:
         return output
 
     def start_hook(self, what: str) -> "subprocess.Popen[str]":
-        """The same, still running."""
+        """Start the hook and return it, still running."""
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
         (account / "token").write_text(self.token(SYSTEM, "jupyter-gpu-hook"))
@@ -153,7 +153,7 @@ class World:
         )
 
     def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None, *, by: Api | None = None) -> str:
-        """A real one, bound to the pod as the kubelet asks for it; made by an administrator if nobody is named."""
+        """Return a real token, bound to the pod as the kubelet asks for it; made by an administrator by default."""
         spec: dict[str, Any] = {"audiences": []}
         if pod is not None:
             metadata = pod["metadata"]
@@ -264,7 +264,7 @@ class World:
             until(lambda api=api: api.need("POST", path, body)["status"]["allowed"], what=f"the rights of {name}")  # type: ignore[misc]
 
     def _borrowers(self) -> None:
-        """Who may edit namespaces, and acts as service accounts of them."""
+        """Create users that may edit namespaces and act as service accounts of them."""
         token = self.token(NOTEBOOKS, "colleague")
         accounts = {"notebook": (NOTEBOOKS, "default"), "greedy notebook": (NOTEBOOKS, "greedy"), "hub": (HUB, "hub")}
         for name, (namespace, account) in accounts.items():
@@ -281,7 +281,7 @@ class World:
 
 
 def _claims(claims: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the API server knows of a token that is bound to a pod."""
+    """Return what the API server knows of a token that is bound to a pod."""
     return [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
 
 

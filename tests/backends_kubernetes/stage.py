@@ -67,7 +67,7 @@ class PodSocket:
         self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def close(self) -> None:
-        """As a plugin that was killed: connections end, the socket stays."""
+        """End as a plugin that was killed: connections end, the socket stays."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -183,11 +183,11 @@ class Stage:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     async def asking(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same, for whoever has a loop of their own."""
+        """Do the same for a caller with an event loop of its own."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def do_soon(self, work: Callable[[], None]) -> None:
-        """The same for what takes no time; no result."""
+        """Do the same for a call that takes no time; without a result."""
         self._loop.call_soon_threadsafe(work)
 
     def look(self) -> None:
@@ -233,7 +233,7 @@ class Stage:
         return uid, folder
 
     async def annotate(self, name: str, **annotations: str | None) -> None:
-        """As ``kubectl annotate`` does; keys without their prefix."""
+        """Write annotations as ``kubectl annotate`` does; keys without their prefix."""
         body = {"metadata": {"annotations": {f"jupyter-gpu.io/{key}": text for key, text in annotations.items()}}}
         await self.kube.patch(paths.pod(self.namespace, name), body)
 
@@ -260,7 +260,7 @@ class Stage:
         self._tasks = [asyncio.create_task(self._pods.run()), asyncio.create_task(self._play())]
 
     async def _account(self) -> None:
-        """That of the pods, unless a controller was faster."""
+        """Create the pods' service account, unless a controller was faster."""
         with suppress(Conflict):
             path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
             await self.kube.create(path, {"metadata": {"name": "default"}})

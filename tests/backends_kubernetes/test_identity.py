@@ -15,7 +15,7 @@ ENVIRON = {"POD_NAME": "p", "POD_NAMESPACE": "n", "POD_UID": "u"}
 
 
 def token(claims: Any) -> str:
-    """Made up, as far as somebody looks into it."""
+    """Return a token with the fields that are read."""
     body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
     return f"head.{body}.signature\n"
 

@@ -93,7 +93,7 @@ class Plugin:
 
 
 class Listener:
-    """A socket that is asked, and what it told."""
+    """A node socket, and what it reported."""
 
     def __init__(self, path: Path) -> None:
         self._news = asyncio.Event()

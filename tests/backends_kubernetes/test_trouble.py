@@ -1,4 +1,4 @@
-"""Why the cluster cannot be heard: told when it lasts, and over at once."""
+"""Trouble with the cluster: shown when it lasts, and over at once."""
 
 import asyncio
 

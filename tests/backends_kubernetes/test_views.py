@@ -1,4 +1,4 @@
-"""From the pod's JSON to the view: pure, whatever stands there."""
+"""The view of a pod, made from any JSON of it."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ UNENFORCED = Node("n1", False, inventory(2), unenforced="simulated GPUs have no 
 
 
 def a_pod(**texts: str) -> dict[str, Any]:
-    """With these annotations, as text."""
+    """Return a pod with these annotations, as text."""
     return {"metadata": {"uid": "u", "annotations": {f"jupyter-gpu.io/{key}": text for key, text in texts.items()}}}
 
 
@@ -150,7 +150,7 @@ def test_unseen_pod_has_no_records() -> None:
 
 
 def event(reason: str, message: str, time: str) -> dict[str, Any]:
-    """As the API has it."""
+    """Return an Event as the API has it."""
     return {"reason": reason, "message": message, "lastTimestamp": time}
 
 

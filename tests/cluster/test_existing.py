@@ -1,4 +1,4 @@
-"""Tests touch a cluster that exists only when they are told to by its name, and leave there what is not theirs."""
+"""Tests touch an existing cluster only if it is named to them, and leave foreign objects there alone."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def test_only_the_named_cluster_is_used(
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """Somebody's cluster, with controllers that remove what is in a namespace that goes."""
+    """Yield a foreign cluster, with controllers that empty a namespace that is removed."""
     with control_plane(("etcd", "apiserver", "controller-manager")) as made:
         made.kubectl("create", "namespace", "somebody")
         yield made
@@ -47,7 +47,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Existing:
-    """The same, as tests see it that borrow it."""
+    """Return the cluster as tests see it that borrow it."""
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
     return Existing(CONTEXT, tmp_path)
 

@@ -41,7 +41,7 @@ SERVE = "cd /tmp && hostname >index.html && exec httpd -f -p 8080"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that nobody breaks."""
+    """Yield a control plane that no test breaks."""
     with control_plane() as made:
         yield made
 
@@ -74,12 +74,12 @@ def create(cluster: Cluster, *pods: dict[str, Any]) -> None:
 
 
 def address(cluster: Cluster, name: str) -> str:
-    """Of a pod."""
+    """Return the address of a pod."""
     return cluster.kubectl("get", "pod", name, "--output=jsonpath={.status.podIP}")
 
 
 def fetch(cluster: Cluster, name: str, host: str, port: int = 8080) -> str:
-    """What a pod gets from an address that listens at once or soon; the end of it is the name of who answers.
+    """Return what a pod gets from an address that listens at once or soon; it ends with the name of the answering pod.
 
     BusyBox's own HTTP client crashes when it is linked statically.
     """
@@ -101,7 +101,7 @@ def traces(cluster: Cluster) -> dict[str, Any]:
 
 
 def content(path: Path) -> bytes:
-    """Of a file that may vanish."""
+    """Return the content of a file that may vanish."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""A real API server for all tests of the client, and who talks to it."""
+"""A real API server for all tests of the client, and clients of it."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -44,7 +44,7 @@ class Proxy:
             task.cancel()
 
     def stall(self) -> None:
-        """Nothing goes through any more, and nobody is told."""
+        """Let nothing through any more, without a word."""
         self._flowing.clear()
 
     def flow(self) -> None:

@@ -40,7 +40,7 @@ class Leaders:
         return leading
 
     async def until(self, name: str) -> None:
-        """That one leads."""
+        """Wait until that one leads."""
         async with asyncio.timeout(SECONDS):
             while self.now != [name]:
                 await asyncio.sleep(0.02)
@@ -59,12 +59,12 @@ async def standing(lease: LeaderLease, lead: Callable[[], Awaitable[None]]) -> A
 
 
 def candidate(kube: Kube, name: str, identity: str, **times: float) -> LeaderLease:
-    """With short times."""
+    """Return a candidate with short times."""
     return LeaderLease(kube, "default", name, identity, LeaseTimes(**{**TIMES, **times}))
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
-    """With a client that is not disturbed."""
+    """Run a test with a client that is not disturbed."""
 
     async def whole() -> None:
         async with Kube(kubeconfig(plane.kubeconfig)) as kube:

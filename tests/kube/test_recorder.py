@@ -24,7 +24,7 @@ async def written(kube: Kube, uid: str) -> list[dict[str, Any]]:
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
-    """With a client of the API server."""
+    """Run a test with a client of the API server."""
 
     async def whole() -> None:
         async with Kube(kubeconfig(plane.kubeconfig)) as kube:

@@ -89,7 +89,7 @@ async def write(kube: Kube, label: str, name: str, value: str) -> None:
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
-    """With a client that is not disturbed."""
+    """Run a test with a client that is not disturbed."""
 
     async def whole() -> None:
         async with Kube(kubeconfig(plane.kubeconfig)) as kube:
@@ -235,7 +235,7 @@ class Recording(Kube):
     begun: tuple[int, ...] = ()
 
     def watch(self, path: str, *, resource_version: str, **options: Any) -> AsyncIterator[Event]:
-        """As ever."""
+        """Watch as usual."""
         self.begun += (int(resource_version),)
         return super().watch(path, resource_version=resource_version, **options)
 

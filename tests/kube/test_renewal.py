@@ -1,4 +1,4 @@
-"""Tokens and authorities that are replaced in place, as the kubelet does it for mounted files: nobody starts anew."""
+"""Tokens and authorities that are replaced in place, as the kubelet does it for mounted files: no process restarts."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, identity: Identity) -> None:
-        """From now on."""
+        """Take tokens from now on."""
         self._context.load_cert_chain(identity.certificate, identity.key)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -93,7 +93,7 @@ class Kubelet:
         self._streams: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """As the kubelet does: all sockets of plugins are removed, then its own is made."""
+        """Start as the kubelet does: all sockets of plugins are removed, then its own is made."""
         self.plugins.mkdir(parents=True, exist_ok=True)
         (self.home / "pod-resources").mkdir(exist_ok=True)
         for path in self.plugins.iterdir():
@@ -169,7 +169,7 @@ class Kubelet:
         return self.given[-1]
 
     def write_checkpoint(self) -> None:
-        """As the kubelet writes it."""
+        """Write the checkpoint as the kubelet does."""
         entries = [
             {
                 "PodUID": given.uid,

@@ -58,7 +58,7 @@ async def ended(child: subprocess.Popen[bytes]) -> int:
 
 
 async def start(kubelet: Kubelet) -> None:
-    """A container of a pod that everybody knows is about to start. The kubelet gives it no time limit."""
+    """Ask to start a container of a known pod. The kubelet gives it no time limit."""
     kubelet.give("uid-1", "alice", "slot-0002")
     plugin = await kubelet.plugin()
     with pytest.raises((ConnectionError, grpc.aio.AioRpcError), match=r"UNAVAILABLE|closing"):

@@ -79,7 +79,7 @@ class Node:
         until(there, SECONDS, f"{count} slots; the plugin says {self.log.read_text()[-2000:]}")
 
     def create(self, name: str, script: str = STAY, *, slots: int = 1, wait: bool = True, **spec: Any) -> None:
-        """A pod with a slot, straight to the node as somebody would who dodges the scheduler."""
+        """Create a pod with a slot, straight on the node, past the scheduler."""
         amount = {SLOT: str(slots), "cpu": "1m"}
         main = {
             "name": "main",

@@ -118,7 +118,7 @@ class Shared:
         self.cluster.kubectl(*words, seconds=SECONDS + 10)
 
     def allocate(self, name: str, *uuids: str, generation: int = 1) -> None:
-        """As the scheduler does."""
+        """Allocate as the scheduler does."""
         text = encode(Allocated(generation, tuple(GpuShare(uuid, 1000) for uuid in uuids)))
         patch = json.dumps({"metadata": {"annotations": {ALLOCATED: text}}})
         self.cluster.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", patch)

@@ -54,14 +54,14 @@ def pod(uid: str, name: str, *, container: str = "main", node: str = NODE, names
 
 @dataclass
 class Guard:
-    """Writes down whom it was told to close; refuses or takes its time when told so."""
+    """A guard that records the pods it should close; refuses or takes its time if asked to."""
 
     closed: list[tuple[PodRef, str, str]] = field(default_factory=list)
     refuse: str = ""
     seconds: float = 0.0
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
-        """As the agent does it."""
+        """Guard as the agent does."""
         await asyncio.sleep(self.seconds)
         if self.refuse:
             raise OSError(self.refuse)
@@ -109,7 +109,7 @@ class World:
         return next((p for p in self.server if (p["metadata"]["namespace"], p["metadata"]["name"]) == wanted), None)
 
     def add(self, uid: str, name: str, **more: Any) -> None:
-        """A pod that the API server knows; with ``seen=False`` the watch has not told of it yet."""
+        """Add a pod that the API server knows; with ``seen=False`` the watch does not show it yet."""
         seen = more.pop("seen", True)
         made = pod(uid, name, **more)
         if seen:

@@ -1,4 +1,4 @@
-"""What is told of a GPU beside its load, and to whom."""
+"""Details of a GPU beside its load, and which user sees them."""
 
 import json
 from typing import Any

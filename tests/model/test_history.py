@@ -34,7 +34,7 @@ def filled(times: list[float], most_bytes: int = MAX_HISTORY_BYTES, capacity: in
 
 
 def times(history: SampleHistory) -> list[float]:
-    """Of its points."""
+    """Return the times of its points."""
     return [point.sample.time for point in history]
 
 

@@ -1,4 +1,4 @@
-"""Who has the GPUs of a machine, and what of it may be told to whom."""
+"""The holders of a machine's GPUs, and which user may see them."""
 
 import json
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def test_other_users_stay_private(claims: list[ServerClaim]) -> None:
 
 
 def claim(uid: str, held: Mapping[str, int] | None = None, **more: Any) -> ServerClaim:
-    """Of another user, unless it is said."""
+    """Return a claim of another user, unless told otherwise."""
     return ServerClaim(uid, more.pop("user", uid), mine=more.pop("mine", False), held=held or {}, **more)
 
 

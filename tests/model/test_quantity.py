@@ -48,7 +48,7 @@ def test_any_value_is_an_amount_or_refused(value: object) -> None:
 
 
 class Index:
-    """As NumPy's integers: no int, but exactly one."""
+    """An integer like NumPy's: no int, but exactly one."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -58,7 +58,7 @@ class Index:
 
 
 class OddFloat(float):
-    """As NumPy's floats: a float whose repr is not a number."""
+    """A float like NumPy's, whose repr is not a number."""
 
     def __repr__(self) -> str:
         return f"np.float64({float(self)})"
@@ -179,7 +179,7 @@ def test_memory_unit_changes_at_its_own_size() -> None:
 
 
 class Scalar:
-    """As a number of NumPy with 32 bits: `item` is the nearest number of 64 bits, its text is what was meant."""
+    """A number like NumPy's with 32 bits: `item` is the nearest number of 64 bits, its text is what was meant."""
 
     def __init__(self, item: Any, text: str = "") -> None:
         self._item, self._text = item, text or str(item)

@@ -1,4 +1,4 @@
-"""What a request changes, and what it leaves as it is."""
+"""The fields that a request changes, and those that it keeps."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_all_fields_are_written() -> None:
 
 
 def test_fields_of_a_newer_version_are_ignored() -> None:
-    """As everywhere in a view."""
+    """Unknown fields are ignored, as everywhere in a view."""
     assert ShareUse.from_json({**ONE.to_json(), "colour": "red"}) == ONE
 
 
@@ -154,7 +154,7 @@ def test_shares_are_read_by_uuid() -> None:
 
 
 def later(share: ShareUse, **grown: int) -> ShareUse:
-    """The same with totals that have grown by so much."""
+    """Return the same share with totals that have grown by so much."""
     changed: dict[str, Any] = {name: getattr(share, name) + amount for name, amount in grown.items()}
     return replace(share, **changed)
 

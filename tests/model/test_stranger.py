@@ -1,4 +1,4 @@
-"""Programs that use a GPU and did not get it from anybody here, as people are told of them."""
+"""Programs that use a GPU without having been given it, and the words for them."""
 
 from __future__ import annotations
 

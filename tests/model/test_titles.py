@@ -14,7 +14,7 @@ paths = st.sets(st.lists(words, min_size=1, max_size=4).map("/".join), max_size=
 
 
 def session(kernel: str, path: str, kind: str = "notebook", name: str = "") -> dict[str, Any]:
-    """As `GET api/sessions` has it."""
+    """Return a session as `GET api/sessions` has it."""
     return {"path": path, "name": name, "type": kind, "kernel": {"id": kernel}}
 
 

@@ -1,4 +1,4 @@
-"""The view: what panel, code and terminal are told."""
+"""The view, which panel, code and terminal show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel started, by what can be seen of it."""
+"""Workers that a kernel started, recognised by their command lines and files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ONE_EACH = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})
 
 
 def place(snapshot: ClusterSnapshot, me: PodState, policy: Policy) -> str:
-    """As kube-scheduler: filter, prioritize, and bind to the last by name of those with the most points."""
+    """Place a pod as kube-scheduler does: filter, prioritize, bind to the last by name of the best."""
     fitting = filter_nodes(snapshot, me, list(snapshot.nodes())).fitting
     scores = prioritize(snapshot, me, fitting, policy)
     node = max(fitting, key=lambda name: (scores[name], name))

@@ -1,4 +1,4 @@
-"""Whose nomination must change is found without looking at every pod, and is what a look at every pod finds."""
+"""The review of nominations: it finds what a scan of every pod would, without one."""
 
 from __future__ import annotations
 

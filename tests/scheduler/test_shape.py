@@ -36,7 +36,7 @@ wishes = st.builds(
 
 
 def shuffled(shape: Shape, seed: int) -> Shape:
-    """The same GPUs in another order, with other numbers for what joins them."""
+    """Return the same GPUs in another order, with other numbers of islands and switches."""
     chance = random.Random(seed)
     names = chance.sample(range(9), 9)
     cells = [

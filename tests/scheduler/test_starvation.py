@@ -50,7 +50,7 @@ class Line:
         self.decide()
 
     def state(self, uid: str) -> PodState:
-        """As it is now."""
+        """Return the pod as it is now."""
         found = self.snapshot.pod(uid)
         assert found
         return found

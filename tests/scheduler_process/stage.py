@@ -120,7 +120,7 @@ class Scheduler:
         return self
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """End the process as a power cut would."""
         self.process.kill()
         self.process.wait(30)
 
@@ -129,7 +129,7 @@ class Scheduler:
         return self.process.wait(60)
 
     def stop(self) -> int:
-        """As the kubelet would; its exit status."""
+        """Stop the process as the kubelet would; return its exit status."""
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(30)

@@ -1,4 +1,4 @@
-"""A long line on a real API server: what one user does is not a write to everybody."""
+"""A long line on a real API server: an action of one user is not a write to every pod."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""From JSON of Pods and Nodes to records: whatever stands there, never an exception and never too much."""
+"""Records of Pods and Nodes, read from any JSON: never an exception and never too many GPUs."""
 
 import json
 from typing import Any

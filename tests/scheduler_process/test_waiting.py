@@ -52,7 +52,7 @@ class Line:
 
     @property
     def node(self) -> str:
-        """In whose line it is."""
+        """Return the node in whose line the pod is."""
         state = self.cache.snapshot.pod("a")
         return state.nominated if state else ""
 

@@ -69,7 +69,7 @@ def home() -> Path:
 
 
 def version() -> str:
-    """Of Kubernetes, such as v1.34.4."""
+    """Return the version of Kubernetes, such as v1.34.4."""
     found = re.search(r"k8s\.io/kubernetes (v[\d.]+)", (MODULE / "go.mod").read_text())
     assert found is not None
     return found[1]

@@ -101,7 +101,7 @@ class Cluster:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Of those that tests put things on."""
+        """Return the names of the nodes that tests use."""
         return tuple(node.name for node in self.nodes)
 
     @property
@@ -139,7 +139,7 @@ class Cluster:
         return owner.running(name)
 
     def log(self, part: str) -> Path:
-        """What the part writes."""
+        """Return the log of a part."""
         owner, name = self._owner(part)
         return owner.log(name)
 
@@ -160,12 +160,12 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of programs that use the cluster as administrator: where it is, and where they keep their files."""
+        """Return the environment of programs that use the cluster as administrator."""
         own = {f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         return {**own, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
 
     def helm(self, *words: str | Path, stdin: str | None = None, seconds: float = 300) -> str:
-        """What helm prints. Raises ClusterError."""
+        """Return what helm prints. Raises ClusterError."""
         return run(binaries.path("helm"), *words, stdin=stdin, seconds=seconds, environment=self.environment)
 
     def up(self, progress: Progress = lambda line: None) -> None:
@@ -212,7 +212,7 @@ class Cluster:
 
     @property
     def _prefix(self) -> str:
-        """Of the names of its control groups."""
+        """Return the prefix of the names of its control groups."""
         return f"jg-{self.name}-{self.key}-"
 
     def _facts(self) -> dict[str, int | str]:

@@ -27,7 +27,7 @@ class CommandFailed(ClusterError):
 
 
 class Hopeless(ClusterError):
-    """What is waited for cannot come any more."""
+    """The awaited condition cannot come true any more."""
 
 
 def run(
@@ -37,7 +37,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
-    """What the command wrote to its standard output. Raises CommandFailed."""
+    """Run a command and return its standard output. Raises CommandFailed."""
     command = [str(word) for word in words]
     try:
         done = subprocess.run(

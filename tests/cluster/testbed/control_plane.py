@@ -1,6 +1,6 @@
 """etcd, the API server and, where asked for, the controllers and the scheduler: Kubernetes without nodes.
 
-Needs no root. Everything lies below one folder; the processes outlive who started them, until `stop`.
+Needs no root. Everything lies below one folder; the processes outlive the command that started them, until `stop`.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """Return the URL of the API server."""
         return f"https://{self.host}:{self.port}"
 
 
@@ -72,7 +72,7 @@ class ControlPlane(Daemons):
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """Return the URL of the API server."""
         return self.layout.url
 
     @property
@@ -82,7 +82,7 @@ class ControlPlane(Daemons):
 
     @property
     def ca(self) -> bytes:
-        """Who signed the API server's certificate."""
+        """Return the file of the authority that signed the API server's certificate."""
         return self.authority.identity.certificate.read_bytes()
 
     def configure(self, part: str, flags: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ class ControlPlane(Daemons):
         scratch.replace(self._layout_file)
 
     def launch(self, layout: Layout, parts: Sequence[str] = PARTS) -> None:
-        """Lay out and start these parts; with other ports where somebody else took those that were free."""
+        """Lay out and start these parts; with other ports where free ones were taken meanwhile."""
         for attempt in range(1, TRIES + 1):
             self.lay_out(layout)
             try:
@@ -147,12 +147,15 @@ class ControlPlane(Daemons):
     def kubectl(
         self, *words: str | Path, stdin: str | None = None, config: Path | None = None, seconds: float = SECONDS
     ) -> str:
-        """What kubectl prints, as administrator or with another kubeconfig. Raises ClusterError (CommandFailed)."""
+        """Return what kubectl prints, as administrator or another user. Raises ClusterError (CommandFailed)."""
         flags = ("--kubeconfig", config or self.kubeconfig, "--cache-dir", self.folder / "kubectl-cache")
         return run(binaries.path("kubectl"), *flags, *words, stdin=stdin, seconds=seconds)
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """Of any user, by a certificate; made once for the same user and groups. Names have at most 64 characters."""
+        """Return the kubeconfig of any user, by a certificate; made once for the same user and groups.
+
+        Names have at most 64 characters.
+        """
         if too_long := [name for name in (user, *groups) if len(name) > 64]:
             raise ClusterError(f"A certificate cannot name {too_long[0]}: 64 characters at most. Use a token.")
         name = "user-" + hashlib.sha256(json.dumps([user, *groups]).encode()).hexdigest()
@@ -252,9 +255,9 @@ def control_plane(
     folder: Path | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[ControlPlane]:
-    """A control plane of these parts, gone at the end of the block with all its files (unless `folder` is given).
+    """Yield a control plane of these parts, gone at the end of the block with all its files (unless `folder` is given).
 
-    Without the controller manager there is nobody to make the account `default` of a namespace, which every pod needs:
+    Without the controller manager nothing makes the account `default` of a namespace, which every pod needs:
     `ControlPlane.namespace` does, and it is done here for the namespace `default`.
     """
     remove_abandoned()

@@ -48,7 +48,7 @@ class Daemons(ABC):
         return process is not None and process.alive
 
     def log(self, part: str) -> Path:
-        """What the part writes."""
+        """Return the log of a part."""
         return self._state / "log" / f"{self._known(part)}{self._suffix}.log"
 
     def record(self, part: str) -> Path:

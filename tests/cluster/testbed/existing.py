@@ -1,4 +1,4 @@
-"""A cluster that is there already, such as a real one: whether tests may use it, and what they may do with it.
+"""A cluster that exists already, such as a real one: whether tests may use it, and what they may do with it.
 
 A KUBECONFIG in somebody's shell may be of a cluster that people work with. So nothing is touched without a word that
 names it, what tests make lies in namespaces of their own, and a cluster that has the product already is refused.
@@ -63,7 +63,7 @@ def choose(environment: Mapping[str, str], current: Callable[[], str], answers: 
 
 @cache
 def choice() -> Choice:
-    """For this process."""
+    """Return the choice of this process."""
 
     def current() -> str:
         with suppress(ClusterError):
@@ -102,7 +102,7 @@ class Existing(Cluster):
     def kubectl(
         self, *words: str | Path, stdin: str | None = None, config: Path | None = None, seconds: float = SECONDS
     ) -> str:
-        """What kubectl prints. Raises ClusterError (CommandFailed)."""
+        """Return what kubectl prints. Raises ClusterError (CommandFailed)."""
         flags = ("--kubeconfig", config or self.kubeconfig, "--cache-dir", self.folder / "kubectl-cache")
         return run(binaries.path("kubectl"), *flags, *words, stdin=stdin, seconds=seconds)
 
@@ -119,14 +119,17 @@ class Existing(Cluster):
 
     @property
     def ca(self) -> bytes:
-        """Who signed the API server's certificate. Raises ClusterError where the kubeconfig does not say it."""
+        """Return the file of the authority that signed the API server's certificate.
+
+        Raises ClusterError where the kubeconfig does not name it.
+        """
         if "certificate-authority-data" not in self._described:
             raise ClusterError("KUBECONFIG does not say who signs the certificate of the API server.")
         return base64.b64decode(self._described["certificate-authority-data"])
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Of the first nodes that take any pod. Raises ClusterError where there are too few."""
+        """Return the names of the first nodes that take any pod. Raises ClusterError where there are too few."""
         return self._chosen_nodes
 
     @cached_property
@@ -139,7 +142,7 @@ class Existing(Cluster):
 
     @cached_property
     def _free_address(self) -> str:
-        """Of a service that is made to get it, and removed."""
+        """Return the address of a service that is made to get one, and removed."""
         self.namespace(PRODUCT)
         service = ("clusterip", "address", "--tcp=443", f"--namespace={PRODUCT}", "--output=json")
         address = json.loads(self.kubectl("create", "service", *service))["spec"]["clusterIP"]
@@ -151,7 +154,7 @@ class Existing(Cluster):
         return self._free_address
 
     def namespace(self, name: str) -> None:
-        """Make it, unless it is one of the tests' already. Raises ClusterError for somebody else's."""
+        """Make it, unless it is one of the tests' already. Raises ClusterError for a foreign one."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": OURS}}
         try:
             self.kubectl("create", "-f", "-", stdin=json.dumps(body))
@@ -161,7 +164,7 @@ class Existing(Cluster):
 
     @property
     def _testbed(self) -> Cluster | None:
-        """The same cluster, where it was made by `scripts/cluster`."""
+        """Return the cluster of the testbed, if `scripts/cluster` made this one."""
         server = self._described["server"]
         for name in state.every():
             with suppress(ClusterError):
@@ -199,7 +202,7 @@ class Existing(Cluster):
             self.kubectl("delete", "namespace", *ours, "--wait=true", seconds=4 * SECONDS)
 
     def check_clean(self) -> None:
-        """Raises ClusterError where somebody uses the product on this cluster."""
+        """Raise ClusterError if the product is in use on this cluster."""
         kinds = "validatingadmissionpolicies,clusterroles"
         found = [name for name in self.kubectl("get", kinds, "--output", "name").split() if "/jupyter-gpu" in name]
         if found:
@@ -210,7 +213,7 @@ class Existing(Cluster):
 
 
 def _label(wanted: Mapping[str, str]) -> str:
-    """As kubectl is told of labels."""
+    """Return a label selector for kubectl."""
     return ",".join(f"{key}={value}" for key, value in wanted.items())
 
 

@@ -92,7 +92,7 @@ def _busybox() -> dict[str, Content]:
 
 
 def _tar(files: Mapping[str, Content]) -> bytes:
-    """The same bytes for the same files."""
+    """Return an archive, with the same bytes for the same files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Files that tell a client where the API server is and who the client is."""
+"""Files that tell a client the address of the API server and its own identity."""
 
 import base64
 import json

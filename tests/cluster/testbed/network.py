@@ -1,4 +1,4 @@
-"""The network of one cluster: a bridge on this machine, and a range of addresses that nobody else uses.
+"""The network of one cluster: a bridge on this machine, and a range of addresses that nothing else uses.
 
 All nodes and pods are in one flat network: a node has a network namespace with a bridge `cni0`, whose uplink is one end
 of a veth pair; the other is a port of the machine's bridge. So no packet is ever routed, and removing the machine's
@@ -43,7 +43,7 @@ class Network:
 
     @property
     def range(self) -> str:
-        """Of all addresses."""
+        """The range of all addresses."""
         return f"{self.prefix}.0.0/16"
 
     @property
@@ -126,7 +126,7 @@ def remove(key: str) -> None:
 
 @contextmanager
 def chosen(key: str) -> Iterator[Network]:
-    """A range that nobody uses, for the length of the block: bring the network up in it. Raises ClusterError."""
+    """Choose an unused range for the length of the block: bring the network up in it. Raises ClusterError."""
     lock = os.open("/sys/class/net", os.O_RDONLY | os.O_DIRECTORY)  # one for the machine, and no file is left
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -145,7 +145,7 @@ def choose(used: Iterable[ipaddress.IPv4Network]) -> str:
 
 
 def _used() -> Iterator[ipaddress.IPv4Network]:
-    """What this machine has a route to, other than everything."""
+    """Return the ranges that this machine has a route to, other than the default route."""
     for route in json.loads(run("ip", "-j", "-4", "route", "show", "table", "all") or "[]"):
         if route["dst"] != "default":
             yield ipaddress.IPv4Network(route["dst"], strict=False)

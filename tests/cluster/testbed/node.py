@@ -61,7 +61,7 @@ class Node(Daemons):
         return Path(inside)
 
     def run(self, *words: str | Path, stdin: str | None = None, seconds: float = SECONDS) -> str:
-        """What a command prints that is run on the node, as root. Raises ClusterError."""
+        """Run a command on the node as root, and return what it prints. Raises ClusterError."""
         return run(*self._inside(), *words, stdin=stdin, seconds=seconds)
 
     def start(self, part: str) -> None:
@@ -135,7 +135,7 @@ class Node(Daemons):
         ]
 
     def _start_namespace(self) -> None:
-        """Make the namespaces; or, where something of the node still lives in them, only forget who held them."""
+        """Make the namespaces; or, where a process of the node still lives in them, only forget their holder."""
         if self._survivor() is not None:
             return
         if (self.folder / "run").exists():

@@ -1,4 +1,4 @@
-"""What the programs of a node are told: text, made from the node's facts."""
+"""Configuration of the programs of a node: text, made from the node's facts."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PAUSE_IMAGE = "docker.io/library/pause:1"
 
 @dataclass(frozen=True)
 class Facts:
-    """What differs between nodes."""
+    """The facts that differ between nodes."""
 
     name: str
     address: str

@@ -71,7 +71,7 @@ def _make_key(path: Path) -> None:
 
 
 def _escaped(text: str) -> str:
-    """For a subject on the command line, where a slash begins the next part and a plus joins two."""
+    """Escape text for a subject on the command line, where a slash begins the next part and a plus joins two."""
     return "".join(f"\\{letter}" if letter in "/+\\" else letter for letter in text)
 
 

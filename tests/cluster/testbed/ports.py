@@ -1,4 +1,4 @@
-"""TCP ports that nobody listens on, and that no client will be given."""
+"""TCP ports without a listener, which no client will be given."""
 
 import random
 import socket
@@ -10,7 +10,7 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free(count: int, host: str = "127.0.0.1") -> tuple[int, ...]:
-    """Different free ports; somebody else may take one before it is used, so whoever uses them tries again.
+    """Return different free ports; one may be taken before it is used, so callers try again.
 
     None is of the system's own range: while a server is away for a moment, any client of anybody could be given its
     port as the near end of a connection. Chosen at random, as several test runs choose side by side.
@@ -29,14 +29,14 @@ def free(count: int, host: str = "127.0.0.1") -> tuple[int, ...]:
 
 
 def _outside() -> list[int]:
-    """Ports that the system gives to nobody by itself (ip-sysctl, `ip_local_port_range`)."""
+    """Return ports that the system gives to no client by itself (ip-sysctl, `ip_local_port_range`)."""
     lowest, highest = map(int, _RANGE.read_text().split())
     every = range(LOWEST, 65_536)
     return [port for port in every if not lowest <= port <= highest] or list(every)
 
 
 def _bound(host: str, port: int) -> socket.socket | None:
-    """A socket that has the port; None where somebody else has it."""
+    """Return a socket that has the port; None where it is taken."""
     made = socket.socket()
     try:
         made.bind((host, port))

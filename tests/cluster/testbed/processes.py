@@ -34,7 +34,7 @@ class Process:
 
     @classmethod
     def read(cls, path: Path) -> "Process | None":
-        """From a file that `write` made; None where there is none, or half of one."""
+        """Read a file that `write` made; None where there is none, or half of one."""
         try:
             found = json.loads(path.read_text())
             return cls(int(found["pid"]), int(found["started"]), str(found["boot"]))

@@ -1,4 +1,4 @@
-"""Whether nodes can run on this machine, told in words."""
+"""Whether nodes can run on this machine, in words."""
 
 import os
 import shutil

@@ -31,7 +31,7 @@ Table = dict[Address, tuple[Address, ...]]
 
 
 def table(services: Iterable[Mapping[str, Any]], slices: Iterable[Mapping[str, Any]]) -> Table:
-    """What leads where, of the objects that the API server has."""
+    """Return the pods behind each address, from the objects of the API server."""
     ready: dict[tuple[str, str, str], list[Address]] = {}
     for each in slices:
         owner = each["metadata"].get("labels", {}).get("kubernetes.io/service-name", "")

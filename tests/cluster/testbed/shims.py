@@ -1,4 +1,4 @@
-"""What may be left of a cluster outside its control groups: shims of containers, and mounts below its folder."""
+"""Leftovers of a cluster outside its control groups: shims of containers, and mounts below its folder."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def unmount(folder: Path) -> None:
 
 
 def mounts(folder: Path) -> list[Path]:
-    """What is mounted below the folder, as this process sees it, in the order in which it was mounted."""
+    """Return the mounts below the folder, as this process sees them, in the order in which they were made."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
     return [point for point in points if point.is_relative_to(folder)]

@@ -1,4 +1,4 @@
-"""Where clusters keep their files: one folder each, and who it belongs to."""
+"""Files of clusters: one folder each, and the process that it belongs to."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def home() -> Path:
 
 
 def folder(name: str) -> Path:
-    """Of the cluster with this name. Raises ClusterError for a name that cannot be one."""
+    """Return the folder of the cluster with this name. Raises ClusterError for a name that cannot be one."""
     if not NAME.fullmatch(name):
         raise ClusterError(f"{name!r} cannot be the name of a cluster: 1 to 20 lower-case letters, digits and dashes.")
     return home() / name
@@ -51,7 +51,7 @@ def owner_file(state: Path) -> Path:
 
 @contextmanager
 def alone(state: Path) -> Iterator[None]:
-    """Nobody else makes or removes this cluster during the block; the folder is there when it begins."""
+    """Let no other process make or remove this cluster during the block; the folder is there when it begins."""
     while True:
         state.mkdir(parents=True, exist_ok=True)
         lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
@@ -71,7 +71,7 @@ def every() -> tuple[str, ...]:
 
 
 def abandoned(folder: Path) -> Iterator[Path]:
-    """Of these clusters or control planes those whose process is gone: a test was killed, say."""
+    """Return those of these clusters or control planes whose process is gone, as after a killed test."""
     for state in sorted(folder.glob("*")):
         owner = Process.read(owner_file(state))
         if owner is not None and not owner.alive:

@@ -35,7 +35,7 @@ def mortal(product: Product) -> Iterator[None]:
 
 
 def _roll_out(product: Product, variable: str) -> None:
-    """With this variable; one after the other, as at an upgrade."""
+    """Start the node plugins with this variable; one after the other, as at an upgrade."""
     about = ("daemonset/jupyter-gpu-node", "--namespace", chart.NAMESPACE)
     product.cluster.kubectl("set", "env", *about, variable)
     product.cluster.kubectl("rollout", "status", *about, f"--timeout={SECONDS:.0f}s", seconds=SECONDS + 10)

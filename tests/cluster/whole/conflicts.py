@@ -1,4 +1,4 @@
-"""Several who write to the same pods at once, as fast as they can, until the scheduler ran into them."""
+"""Several writers to the same pods at once, as fast as they can, until the scheduler ran into them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def conflicting_writers(corner: World, chance: random.Random) -> None:
 
 
 def conflicts(product: Product) -> dict[str, float]:
-    """Writes of ``allocated`` that were refused since somebody else was faster, by process of a scheduler that runs."""
+    """Count the writes of ``allocated`` that were refused because another was faster, by scheduler process."""
     found = {}
     for pod in product.component("scheduler"):
         status = pod["status"]

@@ -1,6 +1,6 @@
-"""What can be done to the product and its cluster: each returns when the harm is done and what should come back may.
+"""Faults of the product and its cluster: each returns when the harm is done and the victim may come back.
 
-A fault that found nothing to harm fails: a run in which nobody died would prove nothing.
+A fault that found nothing to harm fails: a run in which nothing died would prove nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Fault = Callable[[World, random.Random], None]
 
 
 def processes(cluster: Cluster, words: str, within: str = "", *, first: bool = False) -> list[int]:
-    """Of pods of the cluster: whose command line has these words and whose control group has this part.
+    """Return processes of the cluster's pods whose command line has these words and whose control group has this part.
 
     ``first``: only first processes of containers.
     """
@@ -45,13 +45,13 @@ def processes(cluster: Cluster, words: str, within: str = "", *, first: bool = F
 
 
 def inner_pid(process: Path) -> int:
-    """As its own pid namespace calls it."""
+    """Return the pid in its own pid namespace."""
     (line,) = (line for line in (process / "status").read_text().splitlines() if line.startswith("NSpid:"))
     return int(line.split()[-1])
 
 
 def end(pids: list[int]) -> None:
-    """As a crash would."""
+    """End a process as a crash would."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

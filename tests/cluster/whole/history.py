@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class History:
-    """Of the pods of a namespace. Made by :func:`watching`."""
+    """The history of the pods of a namespace. Made by :func:`watching`."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.RLock())
@@ -35,7 +35,7 @@ class History:
         """Rules that did not hold at one of these moments."""
 
     def pods(self, name: str = "") -> tuple[PodState, ...]:
-        """As they are now; with a name, those of that name (none or one, as a rule)."""
+        """Return the pods as they are now; with a name, those of that name (none or one, as a rule)."""
         with self._changed:
             return tuple(pod for pod in self._now.values() if name in ("", pod.name))
 

@@ -1,4 +1,4 @@
-"""What the prober saw against what the pod was granted: which successes were wrong, and which failures. Pure.
+"""The prober's log against the pod's grants: which successes were wrong, and which failures. Pure.
 
 A device may open from the moment its pod could first have been granted it (the wish was sent) until its node plugin
 said that it is attached no more. It must open from the moment the plugin said that it is attached until the next wish
@@ -25,7 +25,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one probe log."""
+    """The verdict about one probe log."""
 
     attempts: int
     successes: int
@@ -34,7 +34,7 @@ class Verdict:
 
 
 def spans(lines: Iterable[Mapping[str, object]]) -> dict[str, list[Interval]]:
-    """For each device the spans in which it opened, from the prober's lines; a prober that ends closes its spans."""
+    """Return the spans in which each device opened, from the prober's lines; a prober that ends closes its spans."""
     opened: dict[str, float] = {}
     found: dict[str, list[Interval]] = {}
     latest = 0.0
@@ -110,7 +110,7 @@ def judge(
 
 
 def attempts(lines: Sequence[Mapping[str, object]]) -> int:
-    """Of all probers that wrote to the log: the last count of each."""
+    """Return the sum of the last counts of all probers that wrote to the log."""
     counts: list[int] = []
     for line in lines:
         if "started" in line:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(log: Path, microseconds: int) -> None:
-    """For ever."""
+    """Work for ever."""
     while not (found := sorted(Path("/run/jupyter-gpu/shares").glob("*.json"))):
         time.sleep(0.05)
     os.environ["JUPYTER_GPU_STANDIN_GPUS"] = f"{found[0].stem}:1024"

@@ -1,4 +1,4 @@
-"""What a watch told of pods, and what follows from it: rules that hold at every instant, and what a pod could open.
+"""States of pods from a watch: rules that hold at every instant, and the devices that a pod could open.
 
 Pure. A moment has two times of the monotonic clock: when the API server wrote it at the earliest (``managedFields`` has
 whole seconds), and when it was heard. The truth lies in between, however busy the machine is.
@@ -71,7 +71,7 @@ class PodState:
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli by uuid that nobody else may have now, also of a pod that is being deleted: its processes go on for as
+        """Milli by uuid that no other pod may have now, also of a pod that is being deleted: its processes go on for as
         long as it takes. Of one that is finished the kubelet itself says that none is left.
         """
         if self.phase in ("Succeeded", "Failed"):
@@ -88,7 +88,7 @@ class PodState:
 
 @dataclass(frozen=True)
 class Moment:
-    """One change that a watch told."""
+    """One change that a watch reported."""
 
     number: int
     kind: str
@@ -100,7 +100,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Asked:
-    """A wish that a test wrote: when it began to, and when that was surely over (``inf`` where nobody knows)."""
+    """A wish that a test wrote: when it began to, and when that was surely over (``inf`` where it is unknown)."""
 
     start: float
     end: float
@@ -108,7 +108,7 @@ class Asked:
 
 
 def earliest(moments: Sequence[Moment], asked: Iterable[Asked] = ()) -> list[float]:
-    """For each moment of one pod, in order, the time before which it was surely not written.
+    """Return for each moment of one pod, in order, the time before which it was surely not written.
 
     Not before the ones that came before it, and not before anybody began to write the wish that it shows first. All
     wishes that were written have to be among ``asked``, but for those of texts that are not among them at all.
@@ -129,7 +129,7 @@ def earliest(moments: Sequence[Moment], asked: Iterable[Asked] = ()) -> list[flo
 
 
 def pod_state(pod: Mapping[str, Any]) -> PodState:
-    """Of the API's JSON. Annotations that cannot be read fail the test: only the product writes them."""
+    """Read the API's JSON. Annotations that cannot be read fail the test: only the product writes them."""
 
     def decoded(key: str, decode: Any) -> Any:
         text = objects.annotation(pod, key)
@@ -172,7 +172,7 @@ def written(pod: Mapping[str, Any], key: str) -> float:
 
 
 def broken_rules(pods: Iterable[PodState]) -> list[str]:
-    """What of the rules does not hold of these pods at one instant, in words."""
+    """Return the rules that these pods break at one instant, in words."""
     owners: dict[str, dict[str, int]] = {}
     every = {f"{pod.name} ({pod.uid[:8]})": pod for pod in pods}
     for name, pod in every.items():
@@ -225,7 +225,7 @@ class Openings:
 
 
 def openings(moments: Sequence[Moment], gpus: Iterable[Gpu], asked: Iterable[Asked] = ()) -> Openings:
-    """Of one pod (one uid), from all its moments in order.
+    """Return when devices may and must open for one pod (one uid), from all its moments in order.
 
     It may from when it was decided at the earliest (``asked``: the wishes, which make that more exact) until the node
     plugin's word that it is closed was heard; it must from when the node plugin's word was heard until it was decided

@@ -36,7 +36,7 @@ AMOUNTS: dict[str, Sequence[object]] = {
 
 @contextmanager
 def resizing(corner: World, chance: random.Random) -> Iterator[list[str]]:
-    """Two writers who know nothing of each other, until the end of the block; the list holds what they wrote."""
+    """Run two writers that know nothing of each other, until the end of the block; the list holds their wishes."""
     ended = threading.Event()
     said: list[str] = []
 
@@ -62,7 +62,7 @@ def resizing(corner: World, chance: random.Random) -> Iterator[list[str]]:
 
 
 def wishes(corner: World) -> dict[str, str | None]:
-    """What is asked for, by the API server's last word."""
+    """Return the wishes that the API server has now."""
     found = json.loads(corner.kubectl("get", "pods", "--output", "json"))["items"]
     return {objects.name(pod): objects.annotation(pod, REQUESTED) for pod in found}
 

@@ -48,19 +48,19 @@ def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> N
 
 
 def pod(user: str) -> str:
-    """As KubeSpawner calls it."""
+    """Return the pod's name as KubeSpawner makes it."""
     return f"jupyter-{user}"
 
 
 def container(found: World, user: str) -> dict[str, Any]:
-    """Of a user's server, as everybody may read it who may read pods."""
+    """Return the container of a user's server, as any reader of pods sees it."""
     (only,) = json.loads(found.kubectl("get", "pod", pod(user), "-o", "json"))["spec"]["containers"]
     assert isinstance(only, dict)
     return only
 
 
 def resize(found: World, person: Person, gpus: int) -> None:
-    """As the slider does it: what is attached is what opens, and the server says so."""
+    """Resize as the slider does: the attached GPUs open, and the server says so."""
     person.ask("PUT", "request", {"gpus": gpus})
     state = found.has(pod(person.name), 1000 * gpus)
     assert opened(found, person.name) == set(state.usable)

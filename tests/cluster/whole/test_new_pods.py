@@ -1,4 +1,4 @@
-"""New pods beside running ones: who is served first, what is said where there is no room, nodes and pods that go."""
+"""New pods beside running ones: the order of service, the reasons where there is no room, nodes and pods that go."""
 
 import json
 import os
@@ -147,7 +147,7 @@ def _no_room(corner: World, name: str) -> None:
 
 
 def _free_cpu(corner: World, node: str) -> int:
-    """Milli of a node's CPU that nobody asked for."""
+    """Return the milli of a node's CPU that no pod asks for."""
     there = json.loads(corner.cluster.kubectl("get", "node", node, "--output", "json"))["status"]["allocatable"]
     words = ("get", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}", "--output", "json")
     found = json.loads(corner.cluster.kubectl(*words))["items"]

@@ -1,4 +1,4 @@
-"""What a node loses when it starts anew, and a whole cluster that was without power: no grant goes astray."""
+"""Restarts of a node, and of a whole cluster after a power cut: no grant goes astray."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LONG = 3 * SECONDS
 
 
 def settled(corner: World, before: PodState) -> PodState:
-    """What became of a pod on a node that started anew: it runs with what it had, or the kubelet has refused it.
+    """Return the state of a pod on a restarted node: it runs with its GPUs, or the kubelet has refused it.
 
     A kubelet that starts looks at its pods before the node plugin is there again, and ends those whose slot is not.
     """
@@ -57,7 +57,7 @@ def complete(corner: World) -> bool:
 
 
 def all_can_be_given_away(corner: World) -> None:
-    """A new pod on each node gets every GPU that nobody has."""
+    """Check that a new pod on each node gets every free GPU."""
     held = dict.fromkeys(corner.cluster.node_names, 0)
     for state in corner.history.pods():
         if state.phase == "Running":

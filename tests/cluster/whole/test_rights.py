@@ -1,4 +1,4 @@
-"""What a notebook in a pod may do in the cluster, and that it is enough."""
+"""The rights of a notebook in a pod, and that they are enough."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Running pods: what is given back while it is in use, what is missing and comes later, who sees which GPU."""
+"""Running pods: GPUs given back while in use, GPUs that come later, and which pod sees which GPU."""
 
 import contextlib
 import json
@@ -213,7 +213,7 @@ def test_server_in_the_pod_and_kubectl_agree(product: Product) -> None:
 
 
 def settled(milli: int) -> dict[str, int]:
-    """What a server says where all that was asked for is there."""
+    """Return what a server says when it has all that it asked for."""
     return {"requested": milli, "allocated": milli, "attached": milli, "draining": 0}
 
 

@@ -45,7 +45,7 @@ def prepare(corner: World) -> None:
 
 
 def said(corner: World, name: str) -> dict[str, Any]:
-    """What the program of a pod wrote last."""
+    """Return what the program of a pod wrote last."""
     folder = f"/var/lib/kubelet/pods/{corner.pod(name).uid}/volumes/kubernetes.io~empty-dir/logs/work"
     found: dict[str, Any] = json.loads(corner.node_of(name).path(folder).read_text())
     return found
@@ -67,14 +67,14 @@ def goes_on(corner: World, *names: str, more: int = 50) -> None:
 
 
 def board(corner: World, name: str) -> Board:
-    """Of the one GPU of a pod."""
+    """Return the figures of the one GPU of a pod."""
     state = corner.pod(name)
     (uuid,) = state.usable
     return Board(corner.cluster.node(state.node).path(chart.BOARDS), uuid)
 
 
 def had(corner: World, *names: str) -> dict[str, float]:
-    """Of what was used of their GPU for a while, the part that each had: how much they use says more of the machine."""
+    """Return the part that each had of the use of their GPU for a while: how much they use says more of the machine."""
     found, since = board(corner, names[0]), time.monotonic_ns() // 1000
     first = found.sums().launches
     goes_on(corner, *names, more=300)
@@ -91,7 +91,7 @@ def test_two_pods_share_a_gpu(corner: World) -> None:
     goes_on(corner, *names)
 
     def have_their_parts() -> bool:
-        """What was saved before is used first."""
+        """Wait until each has its part: savings are used first."""
         parts = had(corner, *names)
         print(f"\n{parts}")
         return parts["small"] >= 0.2 and parts["large"] >= 0.45

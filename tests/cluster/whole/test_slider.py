@@ -45,7 +45,7 @@ def test_slider_in_a_browser_changes_gpus_of_a_running_kernel(product: Product, 
 
 
 def demo(found: World) -> None:
-    """What the pod mounts: the prober, the demo's notebook with a shorter cell, and settings that ask no questions."""
+    """Return the pod's files: the prober, the demo's notebook with a shorter cell, and settings without questions."""
     text = (ROOT / "binder" / "demo.ipynb").read_text()
     assert "seconds = 60" in text
     notebook = pods.config_map("demo", {"demo.ipynb": text.replace("seconds = 60", f"seconds = {CHECK_SECONDS}")})
@@ -104,19 +104,19 @@ def crash_container(product: Product, found: World) -> None:
 
 
 def kill_agent(product: Product, found: World) -> None:
-    """That of the pod's node."""
+    """Kill the node plugin of the pod's node."""
     faults.end(faults.processes(product.cluster, "jupyter_gpu_node --settings", found.node_of("lab").cgroup))
 
 
 def delete_agent(product: Product, found: World) -> None:
-    """That of the pod's node; another takes its place."""
+    """Delete the node plugin of the pod's node; another takes its place."""
     for pod in product.component("node"):
         if pod["spec"]["nodeName"] == found.pod("lab").node:
             product.cluster.kubectl("delete", "pod", "-n", chart.NAMESPACE, pod["metadata"]["name"])
 
 
 def restart_kubelet(product: Product, found: World) -> None:
-    """That of the pod's node."""
+    """Kill and start the kubelet of the pod's node."""
     product.cluster.kill(f"kubelet@{found.pod('lab').node}")
     product.cluster.start(f"kubelet@{found.pod('lab').node}")
 

@@ -1,4 +1,4 @@
-"""What follows from the states that a watch tells: rules, rest, and when a device may and must open."""
+"""Conclusions from the states of a watch: rules, rest, and when a device may and must open."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ from tests.cluster.whole.states import (
 
 
 def pod(name: str = "a", wants: str = "", has: str = "", opens: str = "", **metadata: Any) -> PodState:
-    """From the API's JSON; ``has`` and ``opens`` are numbers of GPUs."""
+    """Return a pod read from the API's JSON; ``has`` and ``opens`` are numbers of GPUs."""
     return pod_state(
         {
             "metadata": {"name": name, "uid": f"uid-{name}", "annotations": notes(wants, has, opens), **metadata},

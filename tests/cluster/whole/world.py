@@ -36,7 +36,7 @@ NOTEBOOKS = (chart.NOTEBOOKS,)
 
 @dataclass(frozen=True)
 class Product:
-    """What is installed."""
+    """The installed product."""
 
     cluster: Cluster
 
@@ -119,7 +119,7 @@ class World:
     # -- doing ---------------------------------------------------------------------------------------------------------
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """As administrator, in this namespace."""
+        """Run kubectl as administrator, in this namespace."""
         return self.cluster.kubectl("--namespace", self.namespace, *words, stdin=stdin)
 
     def create(self, *objects: Mapping[str, Any]) -> None:
@@ -134,7 +134,7 @@ class World:
             self.until(lambda name=name: self.satisfied(name), f"{name} to run with what it asked for")  # type: ignore[misc]
 
     def ask(self, name: str, wants: object) -> None:
-        """As a person does at a terminal."""
+        """Write a wish as a person does at a terminal."""
         with self.asking(name, pods.wish(wants)):
             self.kubectl("annotate", "--overwrite", "pod", name, f"{REQUESTED}={pods.wish(wants)}")
 
@@ -148,11 +148,11 @@ class World:
         wishes[place] = Asked(start, time.monotonic(), text)
 
     def delete(self, *names: str, wait: bool = True) -> None:
-        """As usual: told to end, and gone when it has."""
+        """Delete a pod as usual: it is asked to end, and gone when it has."""
         self.kubectl("delete", "pod", *names, f"--wait={str(wait).lower()}")
 
     def exec(self, name: str, *words: str, container: str = "") -> str:
-        """What a command in the pod prints, in its first container if no other is named."""
+        """Return what a command in the pod prints, in its first container if no other is named."""
         return self.kubectl("exec", name, *([f"--container={container}"] if container else []), "--", *words)
 
     def opens(self, name: str, path: str, *, container: str = "") -> bool:
@@ -279,7 +279,7 @@ class World:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(there))
 
     def probe_log(self, state: PodState) -> list[dict[str, object]]:
-        """What the prober of a pod has written, read on its node."""
+        """Return what the prober of a pod has written, read on its node."""
         folder = f"/var/lib/kubelet/pods/{state.uid}/volumes/kubernetes.io~empty-dir/logs/probe"
         text = self.cluster.node(state.node).path(folder).read_text()
         return [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
@@ -304,7 +304,7 @@ class World:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def report(self) -> str:
-        """All that helps to understand a failure that nobody can repeat."""
+        """Return all that helps to understand a failure that cannot be repeated."""
         found = ["Pods:"]
         for state in self.history.pods():
             about = f"{state.node} {state.phase}{' deleting' if state.deleting else ''}, {state.restarts} restarts"
