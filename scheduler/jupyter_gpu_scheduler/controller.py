@@ -108,7 +108,7 @@ class Controller:
                             await self._changed.wait()
                     self._changed.clear()
                     self._cache.catch_up()
-                    await self._reconcile()
+                    await self.reconcile()
             finally:
                 self._writes = None
                 self._waiting.stop()
@@ -128,7 +128,8 @@ class Controller:
 
     # --- one reconciliation -------------------------------------------------------------------------------------------
 
-    async def _reconcile(self) -> None:
+    async def reconcile(self) -> None:
+        """Serve all that changed since the last time."""
         pods, nodes = self._cache.take_changed_pods(), self._cache.take_changed_nodes()
         for uid in pods:
             self._pod_changed(uid)

@@ -155,8 +155,8 @@ class Stage:
         self.attaching = True
         """Whether the node plugin's agent works."""
         self._rules = [*RULES, *([EVENTS] if events else [])]
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="stage")
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="stage")
         self._stack = AsyncExitStack()
         self._work: asyncio.Event
 
@@ -173,26 +173,26 @@ class Stage:
             self.do(self._close())
             self.do(asyncio.sleep(0))  # what was closed is gone
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
-            self._loop.close()
+            self.loop.close()
             self._folder.cleanup()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done by the stage; its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
 
     async def asking(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the same for a caller with an event loop of its own."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def do_soon(self, work: Callable[[], None]) -> None:
         """Do the same for a call that takes no time; without a result."""
-        self._loop.call_soon_threadsafe(work)
+        self.loop.call_soon_threadsafe(work)
 
     def look(self) -> None:
         """Have scheduler and agent look again: something changed that no watch tells."""
-        self._loop.call_soon_threadsafe(self._work.set)
+        self.loop.call_soon_threadsafe(self._work.set)
 
     def make(self, name: str = "", **options: Any) -> KubernetesBackend:
         """A new pod on the node, and the backend of the server in it."""

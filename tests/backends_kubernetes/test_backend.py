@@ -98,7 +98,7 @@ def test_other_writers_of_the_pod_lose_nothing(stage: Stage) -> None:
                 body = {"metadata": {"labels": {"n": str(number)}}}
                 await stage.kube.patch(paths.pod(stage.namespace, "p"), body)
 
-        noise = asyncio.run_coroutine_threadsafe(disturb(), stage._loop)
+        noise = asyncio.run_coroutine_threadsafe(disturb(), stage.loop)
         try:
             for amount in (1000, 2000, 0, 3000):
                 view = await backend.request(Wish(amount))
@@ -453,10 +453,10 @@ def test_revoked_share_may_be_asked_for_again(stage: Stage) -> None:
     async def play(backend: KubernetesBackend) -> None:
         view = await backend.request(Wish(500))
         assert await backend.request(Wish(500)) == view
-        (uid,), (card,) = stage.sockets, view.gpus
+        ((uid, plugin),), (card,) = stage.sockets.items(), view.gpus
         stage.taken[uid] = {card.gpu.uuid: "It kept the GPU. Ask again."}
-        assert backend._node
-        backend._node.refresh()
+        await stage.asking(plugin.close())
+        await stage.asking(plugin.open())
         view = await reaches(backend, lambda view: "ShareTaken" in said(view))
         assert said(view)["ShareTaken"].endswith("It kept the GPU. Ask again.")
         again = await backend.request(Wish(500))

@@ -14,7 +14,7 @@ from tests.kube.proxy import Proxy
 MAPS = "/api/v1/namespaces/default/configmaps"
 """Objects that nobody but the test writes."""
 
-Through = Callable[[], AbstractAsyncContextManager[tuple[Kube, Proxy]]]
+Through = Callable[..., AbstractAsyncContextManager[tuple[Kube, Proxy]]]
 
 
 @pytest.fixture(scope="session")
@@ -29,13 +29,13 @@ def through(plane: ControlPlane, tmp_path: Path) -> Through:
     """A client whose connections a test can cut."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[tuple[Kube, Proxy]]:
+    async def opened(deadline: float = 5) -> AsyncIterator[tuple[Kube, Proxy]]:
         async with Proxy(plane.layout.port) as proxy:
             config = json.loads(plane.kubeconfig.read_text())
             config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
             path = tmp_path / f"{proxy.port}.kubeconfig"
             path.write_text(json.dumps(config))
-            async with Kube(kubeconfig(path), deadline=5) as kube:
+            async with Kube(kubeconfig(path), deadline=deadline) as kube:
                 yield kube, proxy
 
     return opened

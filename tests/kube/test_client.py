@@ -223,11 +223,10 @@ def test_silent_server_is_given_up_in_time(through: Through) -> None:
             version = (await kube.list(MAPS)).resource_version
             heard = [event async for event in kube.watch(MAPS, resource_version=version, silence=0.3)]
             assert heard == []
+        async with through(deadline=0.3) as (slow, proxy):
             proxy.stall()
-            slow = Kube(kube._transport._credentials, deadline=0.3)
-            async with slow:
-                with pytest.raises(Unavailable) as caught:
-                    await slow.get(MAPS)
+            with pytest.raises(Unavailable) as caught:
+                await slow.get(MAPS)
             assert "can't be reached" in caught.value.message
 
     asyncio.run(play())

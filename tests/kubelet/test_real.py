@@ -55,7 +55,7 @@ class Node:
 
     def start(self) -> None:
         """Start the plugin, and wait until the kubelet offers its slots."""
-        words = [*map(str, self.node._inside()), sys.executable, "-m", "tests.kubelet.host", str(self.settings)]
+        words = [*map(str, self.node.inside()), sys.executable, "-m", "tests.kubelet.host", str(self.settings)]
         with self.log.open("ab") as log:
             here = {**os.environ, "NODE_NAME": self.node.name}
             self.process = subprocess.Popen(words, stdout=log, stderr=log, env=here)

@@ -75,7 +75,7 @@ class Shared:
         """A process on the node."""
         here = {**os.environ, "NODE_NAME": "node1"}
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen([*map(str, self._node._inside()), *words], stdout=log, stderr=log, env=here)
+            return subprocess.Popen([*map(str, self._node.inside()), *words], stdout=log, stderr=log, env=here)
 
     def offer(self, *indexes: int, **instances: int) -> None:
         """GPUs, and by their names instances of a GPU, that the second plugin gives away."""

@@ -88,8 +88,8 @@ class World(RuleBasedStateMachine):
         self._see(inventory(count, island=joined[0], switch=joined[1], models=models, memory=memory))
         for uid, wish in zip(UIDS, first, strict=True):
             self.snapshot.put_pod(PodState(uid, NODE, record(None, wish)))
-            self._decide(not at_once)
-        self._decide(at_once)
+            self.run_scheduler(not at_once)
+        self.run_scheduler(at_once)
 
     @rule(uid=uids, wish=wishes, soon=soon)
     def ask(self, uid: str, wish: Wish, soon: bool) -> None:
@@ -97,7 +97,7 @@ class World(RuleBasedStateMachine):
         pod = self.snapshot.pod(uid) or PodState(uid, NODE)
         if not pod.gone:
             self.snapshot.put_pod(replace(pod, requested=record(pod.requested, wish)))
-        self._decide(soon)
+        self.run_scheduler(soon)
 
     @rule(uid=uids, milli=st.sampled_from([0, 250, 500, 1000, 1500, 2000, 3000]), soon=soon)
     def resize(self, uid: str, milli: int, soon: bool) -> None:
@@ -106,7 +106,7 @@ class World(RuleBasedStateMachine):
         if pod and pod.requested:
             wish = replace(pod.requested.wish, milli=milli, each=None)
             self._change(uid, requested=record(pod.requested, wish))
-        self._decide(soon)
+        self.run_scheduler(soon)
 
     @rule(uid=uids, numbers=st.sets(numbers, max_size=3))
     def use(self, uid: str, numbers: set[int]) -> None:
@@ -122,7 +122,7 @@ class World(RuleBasedStateMachine):
         pod = self.snapshot.pod(uid)
         if pod and pod.allocated and not pod.gone:
             self._enforce(pod)
-        self._decide(True)
+        self.run_scheduler(True)
 
     @rule(busy=st.booleans())
     def enforce_all(self, busy: bool) -> None:
@@ -133,7 +133,7 @@ class World(RuleBasedStateMachine):
                 now = self.snapshot.pod(pod.uid)
                 if busy:
                     self._change(pod.uid, busy=frozenset(_held(replace(now, allocated=None))) if now else frozenset())
-        self._decide(True)
+        self.run_scheduler(True)
 
     @rule(uid=uids, number=numbers)
     def close(self, uid: str, number: int) -> None:
@@ -143,22 +143,22 @@ class World(RuleBasedStateMachine):
             left = tuple(item for item in pod.attached.draining if item.uuid != f"GPU-{number}")
             busy = pod.busy - {f"GPU-{number}"}
             self.snapshot.put_pod(replace(pod, attached=replace(pod.attached, draining=left), busy=busy))
-        self._decide(True)
+        self.run_scheduler(True)
 
     @rule(uid=uids, finished=st.booleans(), reaped=st.booleans(), soon=soon)
     def end(self, uid: str, finished: bool, reaped: bool, soon: bool) -> None:
         """A pod is deleted, or it finishes; sometimes nothing is left of it at once."""
         self._change(uid, gone=True, **({"finished": True} if finished else {}))
-        self._decide(soon)
+        self.run_scheduler(soon)
         if reaped:
             self.snapshot.remove_pod(uid)
-            self._decide(soon)
+            self.run_scheduler(soon)
 
     @rule(uid=uids, limit=st.sampled_from([None, None, 500, 1000, 2000]), wishes=st.booleans(), soon=soon)
     def administer(self, uid: str, limit: int | None, wishes: bool, soon: bool) -> None:
         """An administrator changes a limit, or removes a wish."""
         self._change(uid, **({"limit": limit} if wishes else {"requested": None}))
-        self._decide(soon)
+        self.run_scheduler(soon)
 
     @rule(number=numbers, kind=st.sampled_from(["breaks", "heals", "vanishes", "comes back"]), soon=soon)
     def hardware(self, number: int, kind: str, soon: bool) -> None:
@@ -173,16 +173,13 @@ class World(RuleBasedStateMachine):
             self.lost = ()
         else:
             self._see(tuple(replace(gpu, healthy=kind == "heals") for gpu in this) + others)
-        self._decide(soon)
+        self.run_scheduler(soon)
 
     @rule()
     def settle(self) -> None:
         """All programs close what they need not, and the node follows: it comes to rest."""
-        self._settle()
-
-    def _settle(self) -> None:
         for _ in range(20):
-            self._decide(True)
+            self.run_scheduler(True)
             for pod in self.snapshot.pods(NODE):
                 idle = replace(pod, busy=frozenset())
                 self.snapshot.put_pod(idle)
@@ -192,7 +189,7 @@ class World(RuleBasedStateMachine):
                 return
         raise AssertionError("the node does not come to rest")
 
-    def _decide(self, soon: bool) -> None:
+    def run_scheduler(self, soon: bool) -> None:
         """The scheduler decides, and what it decides obeys the rules."""
         if not soon:
             return
@@ -476,9 +473,9 @@ def test_decision_in_any_state_obeys_the_rules(world: World) -> None:
     """States that are rarely reached are tried as often as others; then the node comes to rest by the same rules."""
     note(repr(world))
     world.a_gpu_is_never_given_twice()
-    world._decide(True)
+    world.run_scheduler(True)
     world.a_gpu_is_never_given_twice()
-    world._settle()
+    world.settle()
     world.a_gpu_is_never_given_twice()
 
 

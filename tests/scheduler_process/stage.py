@@ -454,8 +454,4 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 async def _remove_pods(kube: Kube, namespace: str) -> None:
     for pod in (await kube.list(paths.pods(namespace))).items:
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-        try:
-            await kube._call("DELETE", paths.pod(namespace, objects.name(pod)), {}, body)
-        except NotFound:
-            continue
+        await kube.delete(paths.pod(namespace, objects.name(pod)), grace=0)

@@ -75,8 +75,7 @@ def test_pod_that_no_watch_shows_gives_its_gpus_back(stage: Stage, monkeypatch: 
         for each in asked:
             assert await binder.bind(each) == ""
         assert cache.writes_in_flight == 2
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-        await kube._call("DELETE", paths.pod(stage.namespace, "a"), {}, body)
+        await kube.delete(paths.pod(stage.namespace, "a"), grace=0)
         async with asyncio.timeout(60):
             while cache.record(asked[0].uid):
                 await asyncio.sleep(0.05)

@@ -45,7 +45,7 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
         metrics = SchedulerMetrics(cache.snapshot)
         writer = AllocationWriter(kube, WriteSettings(), metrics, lambda: False)
         controller = Controller(cache, writer, Recorder(kube, "test"), metrics, Policy())
-        reconciliation = asyncio.create_task(controller._reconcile())
+        reconciliation = asyncio.create_task(controller.reconcile())
         for turn in itertools.count():
             await asyncio.sleep(0)
             if reconciliation.done():

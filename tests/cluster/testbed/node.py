@@ -62,7 +62,7 @@ class Node(Daemons):
 
     def run(self, *words: str | Path, stdin: str | None = None, seconds: float = SECONDS) -> str:
         """Run a command on the node as root, and return what it prints. Raises ClusterError."""
-        return run(*self._inside(), *words, stdin=stdin, seconds=seconds)
+        return run(*self.inside(), *words, stdin=stdin, seconds=seconds)
 
     def start(self, part: str) -> None:
         """Start the part, and what it needs, unless it runs."""
@@ -168,10 +168,10 @@ class Node(Daemons):
     def _spawn(self, part: str, words: Sequence[str | Path]) -> Process:
         """Start a program in the node's control group and, but for the one that makes them, its namespaces."""
         group = cgroups.daemons(self.cgroup, make_it=True) / "cgroup.procs"
-        inside = () if part == "namespace" else self._inside()
+        inside = () if part == "namespace" else self.inside()
         return super()._spawn(part, ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', group, *inside, *words])
 
-    def _inside(self) -> tuple[str, ...]:
+    def inside(self) -> tuple[str, ...]:
         """Words before a command that is to run on the node."""
         pid = self._survivor()
         if pid is None:
