@@ -54,13 +54,13 @@ class Backend(Protocol):
         """
 
     async def sample(self) -> Sample:
-        """Return the load of the pod's GPUs now, and look anew at who has them open (published as a new view)."""
+        """Return the load of the pod's GPUs now, and scan for their holders (published as a new view)."""
 
     async def details(self) -> Details:
         """Return limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
 
     async def machine(self, shown: Shown) -> Machine:
-        """Return all GPUs of this machine, as far as its user may know who has them; of a cluster's node, sums alone.
+        """Return all GPUs of this machine, with the holders that its user may see; of a cluster's node, sums alone.
 
         Raises `BackendUnavailable` while that cannot be told.
         """

@@ -1,6 +1,6 @@
-"""A copy of what the API server has, kept by list and watch; every change is told once and in order.
+"""A copy of objects of the API server, kept by list and watch; every change is reported once and in order.
 
-Cut connections are nothing special: a watch goes on from the last version that was told. Only when the server has
+Cut connections are nothing special: a watch goes on from the last version that was reported. Only when the server has
 forgotten that version (410) is everything listed again, and what vanished meanwhile is told as removed.
 """
 

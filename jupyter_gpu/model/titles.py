@@ -11,7 +11,7 @@ class Title(NamedTuple):
     """The title of the notebook or console that a kernel belongs to."""
 
     path: str
-    """Whole, below the server's folder. A console is called by its name, as its path is made up."""
+    """Whole, below the server's folder. A console has its name, as its path is made up."""
     label: str
     """The shortest end of it that nothing else ends with."""
 

@@ -1,15 +1,15 @@
 """The node plugin: ``python -m jupyter_gpu_node --settings FILE``, one on each node that has GPUs.
 
-What it needs of the machine, and why:
+Its needs of the machine, with reasons:
 
-- ``hostPID``: the proof that no process has a GPU open is a look at every one; a descriptor can be passed to any.
-- Capabilities, and none but these:
+- ``hostPID``: a GPU is proven closed by a scan of every process, as a descriptor can be passed to any of them.
+- These capabilities and no others:
 
   - ``BPF``, ``NET_ADMIN``: load, attach, replace, query and pin device programs.
   - ``SYS_PTRACE``, ``DAC_READ_SEARCH``: look into ``/proc/<pid>/{fd,fdinfo,maps,ns}`` of other users' processes.
   - ``CHECKPOINT_RESTORE``: follow ``/proc/<pid>/map_files``: a mapping outlives its descriptor, and its path means
     nothing outside of the pod.
-  - ``KILL``: end a process that has a GPU open which was not given to it; stop one that does not keep to its turns.
+  - ``KILL``: end a process that has a GPU open without a grant; stop one that does not keep to its turns.
   - ``MKNOD``: device nodes of simulated GPUs; not needed with real ones.
   - ``SYS_ADMIN`` only where no bpffs is mounted: programs are then found again by name.
 
@@ -113,7 +113,7 @@ def managed(settings: Settings) -> frozenset[Device]:
 
 
 class Plugin:
-    """All parts of the process, put together."""
+    """The process, put together of its parts."""
 
     def __init__(self, settings: Settings, kube: Kube) -> None:
         self.settings = settings
@@ -163,7 +163,7 @@ class Plugin:
             self.sharing,
             pod_events,
             self.hierarchy,
-            lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the claims come later
+            lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the owners come later
             self.searches,
         )
         self.agent = Agent(
@@ -180,7 +180,7 @@ class Plugin:
         self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
 
     def _put_beside_the_agent(self) -> None:
-        """Make the parts that tell of its pods, look after them, or bring it new ones."""
+        """Make the parts that need the agent's pods, or bring it new ones."""
         settings = self.settings
         simulated = settings.simulated is not None
         self.samples = Samples(
@@ -221,15 +221,15 @@ class Plugin:
         return await self.samples.answer(uid, what)
 
     def _of_first(self, process: ProcessId, uid: str) -> bool:
-        member = self.agent.managed.get(uid)
-        return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
+        pod = self.agent.managed.get(uid)
+        return origin.of_first(process, uid, pod.guard.group if pod and pod.guard else None)
 
     def _note_asker(self, pid: int) -> None:
         """Note the pid of the helper that asks the driver for GPU use by process: it has the GPUs open itself."""
         self.asker = pid
 
     async def _ask_others(self) -> None:
-        """Find out what others have given away, where there is a kubelet to ask."""
+        """Find out which GPUs other plugins have given away, where there is a kubelet to ask."""
         if self.settings.pod_resources_socket.is_socket():
             await self.second_owners.once()
 
@@ -249,7 +249,7 @@ class Plugin:
         return self.offer.fault or self.plugin.not_ready()
 
     async def run(self) -> None:
-        """Run until the process is asked to stop. Nothing is touched before a plugin that ran earlier has ended."""
+        """Run until the process is asked to stop. Nothing is touched before an earlier plugin has ended."""
         async with alone(self.settings.lock):
             await self._run()
 
@@ -258,7 +258,7 @@ class Plugin:
         if self.gate.problem:
             _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
-        await self._ask_others()  # nothing is given away before it is known whose it is
+        await self._ask_others()  # a GPU is given away only when its owner is known
         await self.self_test.once()
         try:
             await supervision.supervise(
@@ -272,7 +272,7 @@ class Plugin:
                     "owners": self.second_owners.run(),
                     "guarding": self.self_test.run(),
                     "kubelet": self._serve_kubelet(),
-                    "claims": self._watch_slots(),
+                    "slots": self._watch_slots(),
                 }
             )
         finally:
@@ -293,8 +293,8 @@ class Plugin:
             await self.sharing.begin()
         await self.agent.synced.wait()
         await self._serve_slots(self.owners.known.values())
-        if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.managed.items()):
-            with contextlib.suppress(Unresolved, TimeoutError):  # the record was lost: the kubelet knows, too
+        if any(pod.holding.has and not self.sharing.knows(uid) for uid, pod in self.agent.managed.items()):
+            with contextlib.suppress(Unresolved, TimeoutError):  # the record was lost, and the kubelet has one
                 async with asyncio.timeout(LEARN):
                     await self._serve_slots((await self.owners.reconcile()).learned)
         await self.sharing.begin()
@@ -343,7 +343,7 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
         settings = settings_module.load(arguments.settings, os.environ)
-        gc.freeze()  # to search for garbage what was imported and stays would stop us for 30 ms, in a resize
+        gc.freeze()  # a search for garbage in all imported modules would take 30 ms, in a resize
         asyncio.run(serve(settings))
     except (SettingsError, OSError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -1,6 +1,6 @@
 """Settings of the node plugin: one JSON file for all nodes, in which everything has a default, and the environment.
 
-Kubernetes tells each plugin where it is by ``NODE_NAME``, ``POD_NAME``, ``POD_NAMESPACE`` and ``POD_IP``.
+Kubernetes sets ``NODE_NAME``, ``POD_NAME``, ``POD_NAMESPACE`` and ``POD_IP`` for each plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOT = "jupyter-gpu.io/slot"
 
 
 def _refuse_in_file(_value: Any, key: str) -> str:
-    """Refuse a value that differs from node to node: the file is the same on all."""
+    """Refuse a value that differs from node to node, as the file is the same on all."""
     raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
 
 
@@ -47,7 +47,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """The differences of one node."""
+    """Settings of one node that differ from the others."""
 
     count: int | None = bounded(None, least=0, most=24)
     first_minor: int | None = bounded(None, least=40, most=63)
@@ -114,7 +114,7 @@ class Settings:
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
     managed: Managed = field(default_factory=Managed)
-    """Choice of the GPUs that are ours; the others are left to other plugins."""
+    """Choice of the GPUs that this plugin manages; the others are left to other plugins."""
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
     """Path at which this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
@@ -129,7 +129,7 @@ class Settings:
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two scans for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two checks which of its GPUs a pod has open; 0: never. What two checks in a row find counts."""
+    """Time between two checks which of its GPUs a pod has open; 0: never. The result of two checks in a row counts."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two inventories of the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
@@ -196,7 +196,7 @@ class Settings:
 
     @property
     def pins_note(self) -> Path:
-        """File that says where the pins are; it is as short-lived as they."""
+        """File that names the directory of the pins; like them, it does not outlive the machine."""
         return self.run / "pins.json"
 
     @property
@@ -211,12 +211,12 @@ class Settings:
 
     @property
     def lock(self) -> Path:
-        """Held by the only node plugin of this node."""
+        """Lock that the one node plugin of this node holds."""
         return self.state / "plugin.lock"
 
     @property
     def device_directory(self) -> Path:
-        """Device nodes of simulated GPUs."""
+        """Directory of the device nodes of simulated GPUs."""
         return self.state / "devices"
 
     @property

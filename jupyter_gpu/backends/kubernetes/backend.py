@@ -146,7 +146,7 @@ class KubernetesBackend:
         return self._feed.latest
 
     async def sample(self) -> Sample:
-        """Sample the load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
+        """Sample the load of the pod's GPUs now, and their holders; no loads while the node plugin is away."""
         self._ready()
         assert self._node is not None
         try:

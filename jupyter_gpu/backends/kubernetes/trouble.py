@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 GRACE = 0.5
-"""Seconds that the API server may be away before the user is told: a connection that is cut is nothing to speak of."""
+"""Seconds that the API server may be away before the view says so: a connection that is cut is harmless."""
 
 
 class Trouble:

@@ -1,8 +1,8 @@
-"""Programs on pods' control groups, pinned in a bpffs so that a later process can open them again.
+"""Device programs on pods' control groups, pinned in a bpffs so that a later process can open them again.
 
-A program stays on its group whatever happens to its pin, so an unlinked pin opens nothing. What a pin gives is a
-descriptor after a restart, without CAP_SYS_ADMIN. A change is three steps that can each be the last: pin the new one
-under the next generation, replace on the group, remove the old pin. Which pin is in force says the group itself.
+A program stays on its group whatever happens to its pin, so a removed pin opens no device. A pin gives a later process
+a descriptor without CAP_SYS_ADMIN. A change has three steps, after each of which the process may die: pin the new one
+under the next generation, replace it on the group, remove the old pin. The group itself shows which pin is in force.
 Names are ``<uid>_<generation>``: the kernel allows no dot there. Without a bpffs a program is found by its name, which
 needs CAP_SYS_ADMIN.
 """
@@ -34,7 +34,7 @@ class PinnedProgram:
         self._generation = generation
 
     def replace(self, code: Iterable[Instruction]) -> None:
-        """Have ``code`` in force instead, in one step. Raises `OSError`; then the old one still is."""
+        """Put ``code`` in force instead, in one step. Raises `OSError`; then the old one still is."""
         program = bpf.load(code, PROGRAM)
         new = self._generation + 1
         try:
@@ -79,9 +79,9 @@ class Pins:
 
     @classmethod
     def at(cls, directory: Path, note: Path | None = None) -> Pins:
-        """Return pins below ``directory``, which is made when it is needed; without a bpffs there, no pins are made.
+        """Return pins below ``directory``, which is created when needed; without a bpffs there, no pins are made.
 
-        ``note``: a file that does not outlive the machine, and tells the next process where the pins are. Without it
+        ``note``: a file that does not outlive the machine, and names the directory for the next process. Without it
         it is not known whether some were lost.
         """
         found = directory if _in_bpffs(directory) else None

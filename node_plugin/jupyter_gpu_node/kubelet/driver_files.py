@@ -1,4 +1,4 @@
-"""Finds the files of the NVIDIA driver that containers get. Blocks; which they are is said by `allocation`."""
+"""Finds the files of the NVIDIA driver that containers get; `allocation` chooses them. Blocks."""
 
 from __future__ import annotations
 

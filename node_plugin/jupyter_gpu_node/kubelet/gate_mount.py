@@ -1,4 +1,4 @@
-"""The gate in containers: where it lies on the host, and whether there is one.
+"""The gate for containers, placed on the host.
 
 It stands at the path of ``libcuda.so.1`` in every container with a slot (`gated`). Containers keep
 the file that they were started with; one that starts again gets what lies there then.
@@ -28,7 +28,7 @@ class Gate:
         """Reason why there is no gate; empty: there is one."""
 
     def install(self) -> None:
-        """Put the gate of this installation where the host finds it. Blocks."""
+        """Put the gate of this installation into its place on the host. Blocks."""
         shim = self._find()
         if shim is None:
             self.problem = "this installation of the node plugin has no gate: it was built without a C compiler"

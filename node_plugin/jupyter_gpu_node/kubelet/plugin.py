@@ -1,8 +1,8 @@
-"""The kubelet's device plugin for slots: has a socket, has the kubelet know of it, and notices when it forgot.
+"""The kubelet's device plugin for slots: it serves a socket, registers it, and notices when the kubelet forgot it.
 
 A kubelet that restarts removes the sockets of all plugins and knows none of them; and it drops a new registration when
-the stream of an older one ends after it. So the order is: end what was before, serve, register, and see that a kubelet
-listens; whenever one of these is not so any more, from the start again.
+the stream of an older one ends after it. So the order is: end the old socket, serve, register, and check that a kubelet
+listens; whenever one of these does not hold any more, it begins again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DevicePlugin:
         self._why = "It has not started yet."
 
     async def run(self) -> None:
-        """Run until cancelled, as the only one of this node. Raises what must end the process."""
+        """Run until cancelled, as the only one of this node. Raises errors that must end the process."""
         async with alone(self._settings.lock):
             await self.serve()
 
@@ -92,7 +92,7 @@ class DevicePlugin:
             await self._pause(changes, kubelet, max(SETTLE_SECONDS, pause))
 
     async def _session(self, changes: FolderWatch, kubelet: _Socket, own: _Socket) -> bool:
-        """Register, and stay until the kubelet does not listen any more; whether it ever did."""
+        """Register, and stay until the kubelet does not listen any more; return whether it ever did."""
         registering = asyncio.create_task(
             register(self._settings.kubelet_socket, self._settings.plugin_socket.name, self._settings.resource)
         )
@@ -133,7 +133,7 @@ class DevicePlugin:
                     await changes.wait()
 
     async def _try_always(self) -> None:
-        """Call ourselves as the kubelet does: a socket that takes calls and never answers would stop the kubelet."""
+        """Call the own socket as the kubelet does: one that takes calls and never answers would stop the kubelet."""
         failures = 0
         while failures < TRIES:
             await asyncio.sleep(TRY_SECONDS)
@@ -158,7 +158,7 @@ async def answers(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Socket:
-    """The identity of a socket: one that is made again at the same path is another."""
+    """The identity of a socket: a new one at the same path has another."""
 
     device: int
     inode: int

@@ -1,4 +1,4 @@
-"""Client of the kubelet's PodResources service: which container has which device."""
+"""Client of the kubelet's PodResources service, which lists the devices of each container."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PodResources:
         return listed(await self._answer(), resource)
 
     async def others(self, resource: str) -> tuple[Given, ...]:
-        """Return what containers have of all other resources and of DRA drivers; raises `PodResourcesError`."""
+        """Return the devices of all other resources and of DRA drivers, by container; raises `PodResourcesError`."""
         return others(await self._answer(), resource)
 
     async def _answer(self) -> api.ListPodResourcesResponse:

@@ -1,7 +1,7 @@
 """A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
 JSON lines: ``{"get": "node"}``, ``"sample"``, ``"details"`` or ``"totals"``, one answer each; after ``{"get": "pod"}``
-the connection brings the state of the pod, now and whenever it is another, and takes no more requests. The pod is
+the connection streams the state of the pod, now and after each change, and takes no more requests. The pod is
 known by the slot in whose directory the socket lies: no pod can ask for another.
 """
 
@@ -96,7 +96,7 @@ class PodSockets:
                 (self._directory(slot) / NAME).unlink(missing_ok=True)
 
     async def close(self) -> None:
-        """End all; the next process makes them anew in the same directories."""
+        """Close all sockets; the next process makes them anew in the same directories."""
         for slot in list(self._servers):
             await self._close(slot)
 

@@ -1,4 +1,4 @@
-"""The calls of the kubelet. Every call is answered within a deadline of its own, well below the kubelet's.
+"""The service that the kubelet calls. Every call is answered within its own deadline, well below the kubelet's.
 
 A call that can't be served is refused in words: the kubelet shows them in the events of the pod.
 """
@@ -28,7 +28,7 @@ from .slot_owners import SlotOwners
 NAME = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 QUICK_SECONDS = 5.0
-"""Deadline of calls that look only at this machine."""
+"""Deadline of calls that read only this machine."""
 START_SECONDS = 20.0
 """Deadline of calls that ask others before a container starts; the kubelet gives up after 30 s and retries later."""
 
@@ -42,14 +42,14 @@ class PodGuard(Protocol):
     """The guard that closes pods."""
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
-        """Have the pod's cgroup closed when this returns. If it raises, the container does not start.
+        """Close the pod's control group before this returns. If it raises, the container does not start.
 
         The text of the error is what the user reads in the events of the pod. It may be cancelled at any await.
         """
 
 
 class Service:
-    """The answers to the kubelet. One for the life of the process; sockets come and go."""
+    """The service for the kubelet; one for the life of the process, while sockets come and go."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Service:
         self._changed = asyncio.Event()
         self._ending = False
         self.streams = 0
-        """Kubelets that listen now: 1 where all is well."""
+        """Number of kubelets that listen now; normally 1."""
         self.on_stream: Callable[[], None] = lambda: None
         """Called when a stream begins or ends."""
 
@@ -138,10 +138,10 @@ class Service:
         return api.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
-        """Return what the containers get. No right comes with it: a pod that names its node itself gets here too.
+        """Return the devices and files of the containers, and no right: a pod that names its own node gets here too.
 
-        Only what can never work is refused here: that fails the pod for good. What may pass is refused before the start
-        of the container, which the kubelet tries again.
+        Only a request that can never work is refused here: that fails the pod for good. Passing trouble is refused
+        before the start of the container, which the kubelet tries again.
         """
         names = frozenset(self._settings.slot_names)
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
@@ -158,7 +158,7 @@ class Service:
         return api.AllocateResponse(container_responses=answers)
 
     async def before_start(self, request: api.PreStartContainerRequest) -> api.PreStartContainerResponse:
-        """Find the owner of a slot, before each start of a container with one, and have that pod closed."""
+        """Find the owner of a slot before each start of its container, and have that pod closed."""
         slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
         if missing := await asyncio.to_thread(self._absent, slot):
             raise Refused(missing)
@@ -185,7 +185,7 @@ class Service:
 def _answering(
     name: str, call: Callable[[Request], Awaitable[Answer]], seconds: float
 ) -> Callable[[Request, Context], Awaitable[Answer]]:
-    """Return ``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
+    """Return ``call`` with a deadline and with errors in words. No error of it is fatal: it fails closed."""
 
     async def answer(request: Request, context: Context) -> Answer:
         try:

@@ -1,4 +1,4 @@
-"""Owners of the slots: looked up before each start of a container, and now and then for all slots."""
+"""Owners of the slots: looked up before each start of a container, and at intervals for all slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .pod_resources import PodResources, PodResourcesError
 Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
 """Pods of this node by uid as the API server reported them last: ``lambda: reflector.objects``."""
 Fetch = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
-"""The pod of that namespace and name, asked from the API server now; None if there is none. May raise."""
+"""Function that reads the pod of a namespace and name at the API server; None if there is none. May raise."""
 
 FETCH_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class SlotOwners:
 
     @property
     def allocated(self) -> Mapping[str, float]:
-        """The time, by slot, when the kubelet last gave it away; kept over restarts."""
+        """Times of the kubelet's last allocation, by slot; kept over restarts."""
         return self._record.allocated
 
     @property

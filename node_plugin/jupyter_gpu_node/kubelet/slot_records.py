@@ -1,6 +1,6 @@
 """The node plugin's own record of the slots' owners, so that a restarted one knows which sockets to serve.
 
-One small JSON file, replaced as a whole. A file that can't be read costs nothing but that knowledge, which the kubelet
+It is one small JSON file, replaced as a whole. A file that can't be read costs only that knowledge, which the kubelet
 and the API server have too: it is put aside, and the record starts empty.
 """
 
@@ -30,7 +30,7 @@ class SlotRecord:
     owners: Mapping[str, SlotOwner] = field(default_factory=dict)
     """Owners by slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
-    """Time, by slot, when the kubelet last gave it away, in seconds since 1970."""
+    """Time of the kubelet's last allocation, by slot, in seconds since 1970."""
     gated: frozenset[str] = frozenset()
     """Slots whose container got the gate in front of the driver."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Pure: slots, and what a container with one is given."""
+"""Pure: slots, their owners, and the devices and files of a container with one."""

@@ -65,7 +65,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Everything that a container gets."""
+    """The environment, mounts and devices of a container."""
 
     environment: Mapping[str, str]
     mounts: tuple[Mount, ...]
@@ -90,8 +90,9 @@ def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
 def prepare(
     slot: str, gpus: Iterable[Gpu], present: Collection[str], driver: Sequence[Mount], settings: Settings
 ) -> Preparation:
-    """Return what the container with ``slot`` gets. ``present``: those of `nodes` and control devices that exist.
+    """Return the preparation of the container with ``slot``.
 
+    ``present``: those of `nodes` and control devices that exist.
     Devices that should exist and do not are given all the same: the container waits for them, as `absent` says
     before its start. Without such a device, it could never use that GPU. Raises `Refused` while no GPU is known.
     """

@@ -1,7 +1,7 @@
 """The kubelet's own record of devices and their owners. Pure.
 
-The only place on a node, before Kubernetes 1.36, that joins a device with the uid of its pod. The format is the
-kubelet's private matter, without a version: whatever looks different is left out, and what is no such record at all
+Before Kubernetes 1.36 it is the only place on a node that joins a device with the uid of its pod. The format is the
+kubelet's private matter, without a version: entries that look different are left out, and a file that is no such record
 gives None. It is never written.
 """
 

@@ -2,7 +2,7 @@
 
 A slot is a name without any hardware behind it, one for each container. The kubelet never says which pod it gave a slot
 to; three sources do: PodResources (namespace, name, container), the kubelet's checkpoint (uid, container) and the API
-server (all of it). Here they are compared; what does not fit together is refused.
+server (all three). Here they are compared; contradictions are refused.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Reconciled:
     reported: frozenset[str] = frozenset()
     """Slots that have owners according to the kubelet."""
     stuck: tuple[str, ...] = ()
-    """Slots of these that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
+    """Reported slots that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Devices of containers, by slot, that were not known here."""
 
