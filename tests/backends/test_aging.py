@@ -21,7 +21,7 @@ from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_s
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import allocated, gpu, requested
-from tests.scheduler.test_aging import Job, jobs
+from tests.scheduler.queue.test_aging import Job, jobs
 
 from .stage import Stage, wait_for
 
