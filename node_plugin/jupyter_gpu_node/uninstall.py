@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jupyter_gpu.common.settings_file import SettingsError
-from jupyter_gpu_node.devices.guarded_pod import unfreeze
+from jupyter_gpu_node.devices.freeze import unfreeze
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import NoCgroupTree, PodCgroups
 from jupyter_gpu_node.processes import signals

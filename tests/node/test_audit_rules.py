@@ -2,7 +2,8 @@
 
 import pytest
 
-from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, holders, judge
+from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, Suspect, Verdict, holders, judge
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 GPU = "GPU-1"
 RIGHTS = Rights({"has": {GPU}, "none": (), "new": None}, {"exporter"}, {"Xorg"})
@@ -25,7 +26,7 @@ def suspect(pod: str | None = None, command: str = "python", **more: bool) -> Su
         (suspect(command="Xorg", escaped=True), Verdict.INTRUDER),
         (suspect(escaped=True), Verdict.INTRUDER),
         (suspect(command="nvidia-smi"), Verdict.STRANGE),
-        (suspect("none", own_helper=True), Verdict.FINE),
+        (suspect("none", exempt=True), Verdict.FINE),
     ],
 )
 def test_verdicts(who: Suspect, verdict: Verdict) -> None:
@@ -41,7 +42,7 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
         (suspect("without-a-slot"), (True, True)),
         (suspect(), (True, True)),
         (suspect(command="Xorg"), None),
-        (suspect(own_helper=True), None),
+        (suspect(exempt=True), None),
         (suspect(escaped=True), (True, True)),
         (Suspect(10, 99, "daemon"), None),  # it is older than the pod
         (Suspect(10, 99, "daemon", escaped=True), (True, True)),
@@ -50,5 +51,13 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
 )
 def test_who_keeps_a_pod_from_being_rid_of_a_gpu(who: Suspect, counts: tuple[bool, bool] | None) -> None:
     """Its own processes always; other processes if they have no right to it."""
-    found = holders([who], GPU, "none", 100, RIGHTS)
+    found = holders([who], GPU, ReleasingPod("none", 100), RIGHTS)
     assert [foreign for _, foreign in found] == ([counts[1]] if counts else [])
+
+
+def test_process_that_had_the_gpu_before_the_grant_does_not_count() -> None:
+    """On one machine it is known by its identity, wherever it runs now; another process with its pid is not excused."""
+    pod = ReleasingPod("none", outside={ProcessId(10, 500)})
+    assert holders([suspect(), suspect("without-a-slot")], GPU, pod, RIGHTS) == ()
+    later = Suspect(10, 501, "python")
+    assert holders([later], GPU, pod, RIGHTS) == ((later, True),)

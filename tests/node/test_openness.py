@@ -7,6 +7,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.agent import openness
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules import scan_budget
 from tests.node.conftest import Child
 
@@ -21,7 +22,7 @@ def group(folder: Path, name: str, child: Child) -> Path:
 
 def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptors left unread count as not open; its neighbour is scanned as ever."""
-    monkeypatch.setattr(openness, "EACH", scan_budget.PROCESS + scan_budget.THREAD + 100)
+    monkeypatch.setattr(device_scan, "EACH", scan_budget.PROCESS + scan_budget.THREAD + 100)
     path = tmp_path / "gpu0"
     path.touch()
     gpu = Gpu("GPU-0", 0, "Simulated GPU", 2**30, path=str(path))
@@ -31,9 +32,9 @@ def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: p
             child.run(f"held = os.open({str(path)!r}, os.O_RDONLY)")
         large.run("many = [os.dup(held) for _ in range(200)]")
         pods = {"large": (group(tmp_path, "a", large), [gpu]), "small": (group(tmp_path, "b", small), [gpu])}
-        assert openness._open_of_each(pods) == {"large": frozenset(), "small": {"GPU-0"}}
+        assert openness.open_of_each(pods) == {"large": frozenset(), "small": {"GPU-0"}}
         large.run("[os.close(one) for one in many]")
-        assert openness._open_of_each(pods) == {"large": {"GPU-0"}, "small": {"GPU-0"}}
+        assert openness.open_of_each(pods) == {"large": {"GPU-0"}, "small": {"GPU-0"}}
     finally:
         large.end()
         small.end()
@@ -42,4 +43,4 @@ def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: p
 def test_a_pod_without_gpus_is_not_looked_at(tmp_path: Path) -> None:
     """Its group is not even read."""
     (tmp_path / "cgroup.procs").write_text(f"{os.getpid()} what no kernel writes\n")
-    assert openness._open_of_each({"idle": (tmp_path, [])}) == {}
+    assert openness.open_of_each({"idle": (tmp_path, [])}) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.devices import bpf, cgroup, guarded_pod
+from jupyter_gpu_node.devices import bpf, cgroup, freeze
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
@@ -111,10 +111,10 @@ def test_processes_stand_still_while_they_are_looked_at(group: Path, spawn: Call
     """And run on afterwards, whatever happened in between."""
     child = spawn()
     cgroup.enter(group, child.pid)
-    with pytest.raises(RuntimeError, match="meanwhile"), guarded_pod.frozen(group) as still:  # noqa: PT012
-        assert still is guarded_pod.FreezeResult.STILL
+    with pytest.raises(RuntimeError, match="meanwhile"), freeze.frozen(group) as still:  # noqa: PT012
+        assert still is freeze.FreezeResult.STILL
         assert "frozen 1" in (group / "cgroup.events").read_text()
         raise RuntimeError("meanwhile")
     assert child.run("1 + 1") == 2
-    guarded_pod.unfreeze(group)
-    guarded_pod.unfreeze(Path("/nowhere"))
+    freeze.unfreeze(group)
+    freeze.unfreeze(Path("/nowhere"))

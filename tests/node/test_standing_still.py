@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.agent.pod import MOVING, MOVING_ROUNDS, ManagedPod, proves
-from jupyter_gpu_node.devices import cgroup, guarded_pod
-from jupyter_gpu_node.devices.guarded_pod import FreezeResult
+from jupyter_gpu_node.devices import cgroup, freeze
+from jupyter_gpu_node.devices.freeze import FreezeResult
 from jupyter_gpu_node.holders import scanner
 from tests.cluster.testbed import until
 from tests.node.conftest import DEVICES, Child
@@ -43,7 +43,7 @@ def test_many_processes_stand_still_too(group: Path, spawn: Callable[..., Child]
     child.run(FORKS)
 
     def still() -> bool:
-        with guarded_pod.frozen(group) as stillness:
+        with freeze.frozen(group) as stillness:
             assert len(cgroup.processes(group)) == 401
             return stillness is FreezeResult.STILL
 
@@ -61,7 +61,7 @@ def test_a_look_tells_who_did_not_stand_still(
     child = spawn()
     cgroup.enter(group, child.pid)
     until(lambda: scanner.scan_holders([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
-    monkeypatch.setattr(guarded_pod, "_stands_still", lambda _: False)
+    monkeypatch.setattr(freeze, "_stands_still", lambda _: False)
     assert scanner.scan_holders([GPU], {uid: group}, {}).moving == {uid}
     assert child.run("1 + 1") == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.devices import cgroup, unfreeze
+from jupyter_gpu_node.devices import cgroup, unfreezer
 from tests.cluster.testbed import until
 from tests.node.conftest import Child
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.root
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from jupyter_gpu_node.devices.guarded_pod import FreezeResult, frozen
+from jupyter_gpu_node.devices.freeze import FreezeResult, frozen
 with frozen(Path(sys.argv[1])) as still:
     print(still is FreezeResult.STILL, flush=True)
     sys.stdin.readline()
@@ -54,7 +54,7 @@ def test_whoever_dies_while_it_holds_a_pod_still_lets_it_go(group: Path) -> None
 
 def test_what_was_released_is_left_alone(group: Path) -> None:
     """Somebody else may hold it by then; and a process that ended is started again."""
-    thawer = unfreeze.Unfreezer()
+    thawer = unfreezer.Unfreezer()
     thawer.hold(group)
     assert thawer._cleanup._process is not None
     thawer._cleanup._process.kill()
@@ -73,12 +73,12 @@ def test_what_was_released_is_left_alone(group: Path) -> None:
 
 def test_what_cannot_be_promised_is_refused() -> None:
     """Without the process nothing is held still; a name that would be two lines is none."""
-    thawer = unfreeze.Unfreezer()
+    thawer = unfreezer.Unfreezer()
     with pytest.raises(OSError, match="cannot be told of"):
         thawer.hold(Path("a\nb"))
     thawer.close()
-    unable = unfreeze.Unfreezer("/nowhere/python")
+    unable = unfreezer.Unfreezer("/nowhere/python")
     with pytest.raises(OSError, match="nowhere"):
         unable.hold(Path("/sys"))
     assert not unable._cleanup._held
-    unfreeze.Unfreezer().release(Path("/sys"))
+    unfreezer.Unfreezer().release(Path("/sys"))

@@ -1,4 +1,4 @@
-"""The device rules of this pod: which are in force, and the smallest change to the next."""
+"""The guard of this server's pod: its device rules, and its processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.devices import enforcement
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
+from jupyter_gpu_node.devices.rules_in_force import RulesInForce
 
 from .pod_processes import PodProcesses
 
@@ -31,9 +32,7 @@ class PodGuard:
             self._enforcement: enforcement.Enforcement = enforcement.SoftEnforcement(uid, pid, bare)
         else:
             self._enforcement = enforcement.choose(managed, uid, pid, preference)
-        self._rules = DeviceRules(managed)
-        self.allowed: frozenset[str] = frozenset()
-        """Uuids that the rules in force allow."""
+        self._rules = RulesInForce(self._enforcement.apply, DeviceRules.closed(managed))
         self.problem = ""
         """Reason the rules could not be changed last time; empty if they were."""
 
@@ -59,20 +58,19 @@ class PodGuard:
             return PodProcesses.at(self._uid, self._enforcement.place)
         return PodProcesses(self._uid, server=self._pid)
 
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Uuids that the rules in force allow."""
+        return self._rules.allowed
+
     def allow(self, uuids: Iterable[str], gpus: Mapping[str, Gpu], managed: frozenset[Device]) -> bool:
         """Have rules in force that allow exactly these; false if the system refuses: then the old ones stay."""
-        wanted = frozenset(uuids)
-        devices = (gpus[uuid].device for uuid in wanted if uuid in gpus)
-        rules = DeviceRules(managed, frozenset(device for device in devices if device))
         self.problem = ""
-        if rules != self._rules:
-            try:
-                self._enforcement.apply(rules)
-            except OSError as error:
-                self.problem = error.strerror or str(error)
-                return False
-            self._rules = rules
-        self.allowed = wanted
+        try:
+            self._rules.allow(uuids, gpus, managed)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            return False
         return True
 
     def leave(self) -> bool:

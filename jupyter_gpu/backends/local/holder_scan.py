@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, Suspect, Verdict, holders, judge
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .other_pods import OtherPod
 from .pod_processes import PodProcesses, by_pod
-from .process_id import identity
 from .record import Record
 from .scan_result import ScanResult
 from .strangers import MAX_COMMAND, quiet
@@ -31,9 +32,6 @@ class Exemptions:
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.ProcessInfo) -> bool:
-        return self.listed(process) or identity(process) in self.outside
-
-    def listed(self, process: proc.ProcessInfo) -> bool:
         """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
         return process.command in self.names or process.pid in self.helpers
 
@@ -104,16 +102,13 @@ def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})
     # A process that cannot be inspected may have every one of them open.
     suspects = scope.suspects or ()
-    hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.exemptions)
-    blocking = {uuid: pods.blocking(uuid, processes) for uuid, processes in found.items()}
+    hidden = pods.blocking("", (one for one in seen.uninspectable if one in suspects), Rights())
+    blocking = {uuid: pods.blocking(uuid, processes, pods.rights) for uuid, processes in found.items()}
     return ScanResult(
-        holders={
-            uuid: tuple(_holder(process, process.pid not in pods.own) for process in (*some, *hidden))
-            for uuid, some in blocking.items()
-        },
-        processes=frozenset(identity(process) for some in blocking.values() for process in some),
+        holders={uuid: tuple(starmap(_holder, (*some, *hidden))) for uuid, some in blocking.items()},
+        processes=frozenset(suspect.process for some in blocking.values() for suspect, _ in some),
         strangers={uuid: pods.strangers(uuid, some, seen.uninspectable) for uuid, some in found.items()},
-        podless={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
+        podless={uuid: pods.podless(uuid, some) for uuid, some in found.items()},
     )
 
 
@@ -135,40 +130,54 @@ class _Pods:
     own: frozenset[int]
     others: Mapping[str, frozenset[int]]
     """By uid, pids of each other pod."""
+    rights: Rights
 
     @classmethod
     def of(cls, scope: Scope, pids: Collection[int]) -> _Pods:
         own = scope.pod.among(pids) if pids else frozenset()
         others = {place for places in (*scope.sharers.values(), scope.pods) for place in places}
-        return cls(scope, own, by_pod(others, frozenset(pids) - own))
+        shared: dict[str, set[str]] = {}
+        for uuid, places in scope.sharers.items():
+            for place in places:
+                shared.setdefault(place.uid, set()).add(uuid)
+        rights = Rights({**shared, scope.pod.uid: None})
+        return cls(scope, own, by_pod(others, frozenset(pids) - own), rights)
 
-    def knows(self, process: proc.ProcessInfo) -> bool:
-        """Tell whether a process belongs to any of them."""
-        return any(process.pid in pids for pids in (self.own, *self.others.values()))
+    def suspect(self, uuid: str, process: proc.ProcessInfo) -> Suspect:
+        """Describe a process that has the GPU open."""
+        exempt = process in self.scope.exemptions
+        return Suspect(process.pid, process.start, process.command, self._pod_of(uuid, process.pid), exempt)
 
-    def _rightful(self, uuid: str) -> frozenset[int]:
-        """Return the pids of the other pods that share the GPU."""
-        return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.sharers.get(uuid, ())))
+    def _pod_of(self, uuid: str, pid: int) -> str | None:
+        """Return the uid of a process's pod. Of several, one inside the other, one with a right to the GPU counts."""
+        if pid in self.own:
+            return self.scope.pod.uid
+        pods = (uid for uid, pids in self.others.items() if pid in pids)
+        return max(pods, key=lambda uid: uuid in (self.rights.pods.get(uid) or ()), default=None)
 
-    def blocking(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
-        """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
-        rightful, exemptions = self._rightful(uuid), self.scope.exemptions
-        return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in exemptions))
+    def blocking(
+        self, uuid: str, processes: Iterable[proc.ProcessInfo], rights: Rights
+    ) -> tuple[tuple[Suspect, bool], ...]:
+        """Return the processes that keep the GPU from being free, each with whether it is foreign to the pod."""
+        pod = ReleasingPod(self.scope.pod.uid, outside=self.scope.exemptions.outside)
+        return holders((self.suspect(uuid, process) for process in processes), uuid, pod, rights)
+
+    def podless(self, uuid: str, processes: Iterable[proc.ProcessInfo]) -> tuple[proc.ProcessInfo, ...]:
+        """Return the processes that belong to no pod."""
+        return tuple(process for process in processes if self.suspect(uuid, process).pod is None)
 
     def strangers(
         self, uuid: str, processes: Iterable[proc.ProcessInfo], hidden: Iterable[proc.ProcessInfo]
     ) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
-        ours = self.own | self._rightful(uuid)
         told = self.scope.told.get(uuid, frozenset())
         families = self.scope.families.get(uuid, ())
-        seen = [process for process in processes if process.pid not in ours]
-        unseen = [process for process in hidden if process.pid in told]
+        seen = [one for one in processes if judge(self.suspect(uuid, one), uuid, self.rights) is not Verdict.FINE]
+        unseen = [one for one in hidden if one.pid in told and one not in self.scope.exemptions]
         return tuple(
             process
             for process in (*seen, *unseen)
-            if not (self.scope.exemptions.listed(process) or quiet(process))
-            and not any(family.has(process, hidden=process in unseen) for family in families)
+            if not quiet(process) and not any(family.has(process, hidden=process in unseen) for family in families)
         )
 
 
@@ -176,6 +185,6 @@ def _described(pids: Iterable[int]) -> tuple[proc.ProcessInfo, ...]:
     return tuple(process for pid in sorted(pids) if (process := proc.describe(pid)))
 
 
-def _holder(process: proc.ProcessInfo, foreign: bool) -> Holder:
+def _holder(suspect: Suspect, foreign: bool) -> Holder:
     # Any program chooses its own name, control characters included.
-    return Holder(process.pid, strict.printable(process.command, MAX_COMMAND), foreign)
+    return Holder(suspect.pid, strict.printable(suspect.command, MAX_COMMAND), foreign)

@@ -74,7 +74,7 @@ def _hidden(pid: int) -> bool:
 @cache
 def boot() -> str:
     """Return the id of this boot, another one at each start of the machine: a record of another boot holds nothing."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return proc.boot_id()
 
 
 @cache

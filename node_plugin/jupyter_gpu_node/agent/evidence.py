@@ -35,7 +35,7 @@ class OpenEvidence:
         """Return the evidence; None: some GPU has no known holder, so it may be closed at any moment."""
         shown = {}
         for uuid in wanted:
-            for suspect, _ in holders(scan.holders.get(uuid, ()), uuid, pod.uid, pod.began, rights):
+            for suspect, _ in holders(scan.holders.get(uuid, ()), uuid, pod.releasing, rights):
                 if path := scan.evidence.get((uuid, suspect.pid)):
                     shown[uuid] = (suspect, path)
         return cls(replace(scan, scanned=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
@@ -46,7 +46,7 @@ class OpenEvidence:
         return (
             now - self.at < RARELY
             and self.shown.keys() == wanted.keys() == targets.keys()
-            and all(holders((one,), uuid, pod.uid, pod.began, rights) for uuid, (one, _) in self.shown.items())
+            and all(holders((one,), uuid, pod.releasing, rights) for uuid, (one, _) in self.shown.items())
             and all(device_scan.still_shows(path, targets[uuid]) for uuid, (_, path) in self.shown.items())
         )
 
@@ -72,7 +72,7 @@ def search_over(
     since = max((pod.missing[uuid] for uuid in wanted), default=0.0)
 
     def guilty(uuid: str, some: Iterable[Suspect]) -> bool:
-        return bool(holders(some, uuid, pod.uid, pod.began, rights))
+        return bool(holders(some, uuid, pod.releasing, rights))
 
     for uid, suspects in scan.over.items():
         own = uid == pod.uid

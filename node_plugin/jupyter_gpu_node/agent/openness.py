@@ -14,7 +14,6 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import device_scan
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
 from .pod import ManagedPod
 
@@ -38,7 +37,7 @@ class OpenGpus:
         """Check every pod that has something once; a pod with a change to publish takes a step."""
         pods = dict(self._pods)
         asked = {uid: (pod.guard.group, self._gpus(pod)) for uid, pod in pods.items() if pod.guard}
-        found = await asyncio.to_thread(_open_of_each, asked)
+        found = await asyncio.to_thread(open_of_each, asked)
         for uid, pod in pods.items():
             if pod.observe_open(found.get(uid, frozenset())):
                 pod.wake.set()
@@ -49,7 +48,7 @@ class OpenGpus:
         return [known[share.uuid] for share in shares if share.uuid in known]
 
 
-def _open_of_each(pods: Mapping[str, tuple[Path, Sequence[Gpu]]]) -> dict[str, frozenset[str]]:
+def open_of_each(pods: Mapping[str, tuple[Path, Sequence[Gpu]]]) -> dict[str, frozenset[str]]:
     """Return the uuids that the processes of each pod have open; ``pods``: the group and the GPUs of each."""
     return {uid: _open(group, gpus) for uid, (group, gpus) in pods.items() if gpus}
 
@@ -59,8 +58,5 @@ def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
 
     If the pod has more descriptors than a scan may read, what is left unread counts as not open.
     """
-    budget = Budget(EACH)
-    seen = device_scan.scan(
-        device_scan.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget
-    )
-    return frozenset(uuid for uuid, holders in seen.holders.items() if holders)
+    seen = device_scan.open_descriptors(gpus, cgroup.processes(group))
+    return frozenset(uuid for uuid, holders in seen.items() if holders)

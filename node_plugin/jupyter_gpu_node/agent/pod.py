@@ -14,7 +14,7 @@ from jupyter_gpu_node.agent.rules.holdings import Holding
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_node.agent.rules.pod_view import PodView, without
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
-from jupyter_gpu_node.holders.rules.rights import Rights, holders
+from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, holders
 from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
@@ -113,6 +113,11 @@ class ManagedPod:
             return None
         holding = self.holding
         return frozenset(holding.has) | frozenset(holding.drains)
+
+    @property
+    def releasing(self) -> ReleasingPod:
+        """The pod as one that gives GPUs back."""
+        return ReleasingPod(self.uid, self.began)
 
     @property
     def drains(self) -> bool:
@@ -237,11 +242,11 @@ def _with_unrecorded(
 
 def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str, tuple[Holder, ...]]:
     """Return, by uuid, the processes that keep the pod from releasing it."""
-    hidden = holders((one for one in scan.hidden if one.start >= pod.began), "", pod.uid, pod.began, Rights())
+    hidden = holders((one for one in scan.hidden if one.start >= pod.began), "", pod.releasing, Rights())
     found = {}
     for uuid in scan.scanned & scan.holders.keys():
         suspects = scan.holders[uuid]
-        guilty = (*holders(suspects, uuid, pod.uid, pod.began, rights), *hidden)
+        guilty = (*holders(suspects, uuid, pod.releasing, rights), *hidden)
         found[uuid] = tuple(
             Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in guilty
         )

@@ -17,7 +17,6 @@ from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.gpus import simulated_load
 from jupyter_gpu_node.holders.scanner import inner_pid
 from jupyter_gpu_node.processes import device_scan, proc
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget
 
 from .pod import ManagedPod
 
@@ -95,7 +94,7 @@ class Samples:
         """Return the uuids of the GPUs that the pod has or gives back, and its processes that have them open."""
         mine = frozenset(pod.holding.has) | frozenset(pod.holding.drains)
         gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
-        return mine, await asyncio.to_thread(_seen, gpus, pod.guard) if pod.guard and gpus else {}
+        return mine, await asyncio.to_thread(_users, gpus, pod.guard) if pod.guard and gpus else {}
 
     async def _simulated_details(
         self, pod: ManagedPod, seen: Mapping[str, tuple[proc.ProcessInfo, ...]]
@@ -114,11 +113,8 @@ class Samples:
         return simulated_load.loads({uuid: seen.get(uuid, ()) for uuid in mine}, before, now)
 
 
-def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
-    budget = Budget(EACH)
-    return device_scan.scan(
-        device_scan.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget
-    ).holders
+def _users(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
+    return device_scan.open_descriptors(gpus, guard.processes())
 
 
 def _holder(process: proc.ProcessInfo) -> Holder:

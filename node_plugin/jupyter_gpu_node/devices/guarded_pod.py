@@ -1,15 +1,11 @@
-"""One pod's device rules: taken over or closed, changed, and its processes frozen for the last scan.
+"""One pod's device rules: taken over or closed, and changed.
 
 Plain calls that take milliseconds at most; the caller ensures that no two run at once for the same pod.
 """
 
 from __future__ import annotations
 
-import contextlib
-import enum
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.devices.rules import program_reader
@@ -17,14 +13,10 @@ from jupyter_gpu_node.devices.rules.device_program import compile as compile_rul
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from . import cgroup
+from .freeze import unfreeze
 from .pins import PinnedProgram, Pins
 from .pod_cgroups import PodCgroups
-from .unfreeze import Unfreezer
-
-FREEZE, FREEZE_EACH, FREEZE_MOST = 0.05, 0.0002, 0.5
-"""Seconds until the processes must be frozen, with more for each; one that waits for a disk may take longer."""
-
-_unfreezer = Unfreezer()
+from .rules_in_force import RulesInForce
 
 
 class GuardedPod:
@@ -32,27 +24,22 @@ class GuardedPod:
 
     def __init__(self, hold: PinnedProgram, rules: DeviceRules | None, allowed: frozenset[str] = frozenset()) -> None:
         self._hold = hold
-        self._rules = rules
+        self._rules = RulesInForce(lambda after: hold.replace(compile_rules(after)), rules, allowed)
         self.group = hold.group
-        self.allowed = allowed
+
+    @property
+    def allowed(self) -> frozenset[str]:
         """Uuids that the rules in force are sure to allow; all of them, unless `known` is false."""
+        return self._rules.allowed
 
     @property
     def known(self) -> bool:
         """Whether this process made the rules that are in force; else an earlier one did."""
-        return self._rules is not None
+        return self._rules.known
 
     def apply(self, uuids: Iterable[str], gpus: Mapping[str, Gpu], managed: frozenset[Device]) -> bool:
-        """Have rules in force that allow exactly these, and whether that was a change. Raises `OSError`."""
-        wanted = frozenset(uuid for uuid in uuids if uuid in gpus)
-        devices = frozenset(device for uuid in wanted if (device := gpus[uuid].device))
-        rules = DeviceRules(managed | devices, devices)
-        changed = rules != self._rules
-        if changed:
-            self._hold.replace(compile_rules(rules))
-            self._rules = rules
-        self.allowed = wanted
-        return changed
+        """Have rules in force that allow exactly these, and return whether that was a change. Raises `OSError`."""
+        return self._rules.allow(uuids, gpus, managed)
 
     def in_force(self) -> bool:
         """Tell whether the group still is the one that was guarded."""
@@ -93,48 +80,3 @@ def _open(hold: PinnedProgram, gpus: Iterable[Gpu]) -> frozenset[str]:
         return frozenset(gpu.uuid for gpu in gpus if gpu.device and program_reader.allows(program, gpu.device))
     except (OSError, ValueError):
         return frozenset()
-
-
-class FreezeResult(enum.Enum):
-    """Whether the processes of a group are frozen."""
-
-    STILL = enum.auto()
-    MOVING = enum.auto()
-    """One of them did not stop in time."""
-    IMPOSSIBLE = enum.auto()
-    """The group's files may not be written here."""
-
-
-@contextlib.contextmanager
-def frozen(group: Path) -> Iterator[FreezeResult]:
-    """Freeze all processes of the group while the block runs; yield whether they are.
-
-    If this process dies meanwhile, they are unfrozen (`Unfreezer`).
-    """
-    try:
-        _unfreezer.hold(group)
-        (group / "cgroup.freeze").write_text("1")
-    except OSError:
-        yield FreezeResult.IMPOSSIBLE
-        return
-    try:
-        yield FreezeResult.STILL if _stands_still(group) else FreezeResult.MOVING
-    finally:
-        unfreeze(group)
-        _unfreezer.release(group)
-
-
-def unfreeze(group: Path) -> None:
-    """Unfreeze the pod's processes; harmless if they run, or are gone."""
-    with contextlib.suppress(OSError):
-        if (group / "cgroup.freeze").read_text().strip() != "0":
-            (group / "cgroup.freeze").write_text("0")
-
-
-def _stands_still(group: Path) -> bool:
-    until = time.monotonic() + min(FREEZE + FREEZE_EACH * len(cgroup.processes(group)), FREEZE_MOST)
-    while "frozen 1" not in (group / "cgroup.events").read_text().splitlines():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.0005)
-    return True

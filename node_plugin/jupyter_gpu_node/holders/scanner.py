@@ -16,7 +16,7 @@ from pathlib import Path
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.devices.guarded_pod import FreezeResult, frozen
+from jupyter_gpu_node.devices.freeze import FreezeResult, frozen
 from jupyter_gpu_node.devices.pod_cgroups import pod_of
 from jupyter_gpu_node.holders.rules.rights import Suspect
 from jupyter_gpu_node.processes import device_scan, proc
@@ -257,9 +257,9 @@ class _Namespaces:
 
 def _suspect(process: proc.ProcessInfo, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
     pod = pod_of(process.pid)
-    own_helper = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
-    escaped = pod is None and not own_helper and _escaped(process.pid, namespaces)
-    return Suspect(process.pid, process.start, process.command, pod, own_helper, escaped)
+    exempt = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
+    escaped = pod is None and not exempt and _escaped(process.pid, namespaces)
+    return Suspect(process.pid, process.start, process.command, pod, exempt, escaped)
 
 
 def _beside_us(pid: int) -> bool:

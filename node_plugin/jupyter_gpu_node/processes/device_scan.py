@@ -122,6 +122,15 @@ def scan(
     )
 
 
+def open_descriptors(gpus: Iterable[Gpu], pids: Iterable[int]) -> Mapping[str, tuple[ProcessInfo, ...]]:
+    """Return, by uuid, which of a pod's processes have a GPU open, by descriptors alone: to show, never to prove.
+
+    No more is read than a pod's budget for a scan.
+    """
+    budget = Budget(EACH)
+    return scan(targets(gpus), pids, mappings=False, budgets=lambda _: budget).holders
+
+
 def has_open(pid: int, devices: Iterable[Device]) -> bool:
     """Tell whether ``pid`` has any of ``devices`` open, or can't be inspected, or not within a budget."""
     budget = Budget(EACH)

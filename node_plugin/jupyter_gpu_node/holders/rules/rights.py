@@ -3,6 +3,8 @@
 Four kinds of processes use a GPU: those of a pod, our own helpers, those that the administrator listed, and the rest of
 the machine. A process of the rest that shares a namespace with a container of a managed pod has escaped from it; any
 other is a program of the machine's administrator, which is reported, not ended.
+
+The same rules hold in a cluster and on one machine. The two differ in how they find out which pod a process belongs to.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
 class Verdict(StrEnum):
@@ -31,10 +35,15 @@ class Suspect:
     command: str
     pod: str | None = None
     """Uid of the pod in whose group it is; None outside every pod."""
-    own_helper: bool = False
-    """A helper of this node plugin."""
+    exempt: bool = False
+    """A helper of ours, which only asks the driver, or a program that may have any GPU open wherever it runs."""
     escaped: bool = False
     """Outside every pod, but with a namespace of a container of a managed pod."""
+
+    @property
+    def process(self) -> ProcessId:
+        """Its identity."""
+        return ProcessId(self.pid, self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +58,25 @@ class Rights:
     """Programs outside every pod."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReleasingPod:
+    """A pod that gives GPUs back, and the programs that used them before it had them."""
+
+    uid: str
+    began: int = 0
+    """Start of the pod, in clock ticks after boot: older programs of the machine do not have a GPU from it."""
+    outside: Collection[ProcessId] = ()
+    """Processes that had the GPUs open when the pod was granted them."""
+
+    def found_in_use(self, suspect: Suspect) -> bool:
+        """Tell whether the process used the GPU before the pod had it."""
+        older = suspect.pod is None and not suspect.escaped and suspect.start < self.began
+        return older or suspect.process in self.outside
+
+
 def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
     """Return the verdict on ``suspect``, which has ``uuid`` open."""
-    if suspect.own_helper:
+    if suspect.exempt:
         return Verdict.FINE
     if suspect.pod is not None:
         if suspect.pod in rights.trusted_pods:
@@ -64,20 +89,12 @@ def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
 
 
 def holders(
-    suspects: Iterable[Suspect], uuid: str, pod: str, began: int, rights: Rights
+    suspects: Iterable[Suspect], uuid: str, pod: ReleasingPod, rights: Rights
 ) -> tuple[tuple[Suspect, bool], ...]:
-    """Return the processes that keep ``pod`` from releasing ``uuid``, each with whether it is foreign to the pod.
-
-    Programs of the machine that started before the pod (``began``, clock ticks after boot) had the GPU by themselves.
-    """
-    found = []
-    for suspect in suspects:
-        if suspect.pod == pod:
-            found.append((suspect, False))
-            continue
-        rightful = suspect.pod is not None and judge(suspect, uuid, rights) is Verdict.FINE
-        older = suspect.pod is None and not suspect.escaped and suspect.start < began
-        listed = suspect.pod is None and judge(suspect, uuid, rights) is Verdict.FINE
-        if not (rightful or older or listed):
-            found.append((suspect, True))
-    return tuple(found)
+    """Return the processes that keep ``pod`` from releasing ``uuid``, each with whether it is foreign to the pod."""
+    own_or_wrong = (
+        one
+        for one in suspects
+        if one.pod == pod.uid or not (pod.found_in_use(one) or judge(one, uuid, rights) is Verdict.FINE)
+    )
+    return tuple((suspect, suspect.pod != pod.uid) for suspect in own_or_wrong)
