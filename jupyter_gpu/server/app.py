@@ -338,18 +338,20 @@ class GpuExtension(ExtensionApp):
                     "needs in a cluster: pip install 'jupyter_gpu-….whl[kubernetes]', with the wheel's whole name."
                 ) from None
             return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
-        from jupyter_gpu.backends.local import LocalBackend
+        from jupyter_gpu.backends.local import LocalBackend, Settings
 
         return LocalBackend(
-            state_dir=Path(self.state_dir) if self.state_dir else None,
-            simulated_gpus=self.simulated_gpus,
-            limit=limit,
-            fractions=fractions,
-            enforcement=self.enforcement,
-            system_holders=tuple(self.system_holders),
-            priority=self.priority,
-            patience=self.patience,
-            follow_visible_devices=self.follow_visible_devices,
+            Settings(
+                state_dir=Path(self.state_dir) if self.state_dir else None,
+                simulated_gpus=self.simulated_gpus,
+                limit=limit,
+                fractions=fractions,
+                enforcement=self.enforcement,
+                system_holders=tuple(self.system_holders),
+                priority=self.priority,
+                patience=self.patience,
+                follow_visible_devices=self.follow_visible_devices,
+            )
         )
 
     async def _start(self) -> None:

@@ -185,11 +185,11 @@ class Actor:
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
         """A backend with these options; its first view, ``patient``: with the GPUs that were found."""
-        from jupyter_gpu.backends.local import LocalBackend
+        from jupyter_gpu.backends.local import LocalBackend, Settings
         from jupyter_gpu.backends.local.backend import FIRST_LOOK
 
         path = options.pop("state_dir")
-        self.backend = LocalBackend(state_dir=Path(path) if path else None, **options)
+        self.backend = LocalBackend(Settings(state_dir=Path(path) if path else None, **options))
         await self.backend.start()
         if not patient:
             return self.view()

@@ -224,11 +224,11 @@ def test_a_container_with_a_place_of_its_own(machine: Stage, contained: Remote) 
 
 def test_plain_files_are_nobody_elses() -> None:
     """Simulated GPUs without devices lie beside the records: no other server can hand them out."""
-    troubles = views.Troubles(around=around(DOCKER, "/run/lock/jupyter-gpu"))
+    visibility = views.Visibility(around=around(DOCKER, "/run/lock/jupyter-gpu"))
     for simulated, device, count in ((True, None, 0), (True, gpu(0).device, 1), (False, None, 1)):
         found = replace(gpu(0), simulated=simulated, device=device)
         registry: Any = SimpleNamespace(gpus=(found,), seen={found.uuid: found})
-        assert len(list(views._of_place(registry, troubles))) == count
+        assert len(list(views.visibility_conditions(registry, visibility))) == count
 
 
 def test_groups_and_marks_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

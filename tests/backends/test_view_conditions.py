@@ -11,7 +11,7 @@ from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.rules import conditions
 from jupyter_gpu.backends.local.rules.apart import Surroundings
 from jupyter_gpu.backends.local.rules.site_limit import SiteLimit
-from jupyter_gpu.backends.local.rules.views import MAX_REPAIRS, Troubles, compose
+from jupyter_gpu.backends.local.rules.views import MAX_REPAIRS, KnownState, ShareTroubles, Troubles, Visibility, compose
 from jupyter_gpu.backends.local.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Reason
@@ -52,15 +52,17 @@ def view(
 ) -> View:
     """Return the view of a pod on a machine without any trouble but those."""
     return compose(
-        1,
-        pod or record(),
-        gpus or registry(),
-        enforced or guard(),
-        settings or Settings(),
-        Troubles(**troubles),
-        ScanResult(),
-        {},
+        1, state(pod or record(), gpus or registry(), enforced or guard(), **troubles), settings or Settings()
     )
+
+
+def state(pod: Record, gpus: Any, enforced: Any, **troubles: Any) -> KnownState:
+    """Return what is known of a pod; each of the troubles goes where it belongs."""
+    of_shares, seen = (
+        {name: troubles.pop(name) for name in kind._fields if name in troubles} for kind in (ShareTroubles, Visibility)
+    )
+    known = Troubles(**troubles, shares=ShareTroubles(**of_shares))
+    return KnownState(pod, gpus, enforced, ScanResult(), {}, known, Visibility(**seen))
 
 
 def words(found: View) -> list[tuple[str, str]]:
@@ -73,7 +75,7 @@ def test_view_without_trouble_has_no_condition() -> None:
     found = view(settings=Settings(limit=1500))
     assert (found.total, found.limit, found.steps) == (2000, 1500, (0, 250, 500, 1000, 1500))
     assert (found.backend, found.mode, words(found)) == ("local", Mode.ENFORCED, [])
-    before = compose(0, record(), registry(), None, Settings(), Troubles(), ScanResult(), {})
+    before = compose(0, state(record(), registry(), None), Settings())
     assert (before.mode, words(before)) == (Mode.SOFT, [])
 
 
@@ -86,8 +88,8 @@ def test_view_without_trouble_has_no_condition() -> None:
         pytest.param({"gpus": registry((), known=False)}, "LookingForGpus", "Looking", id="looking"),
         pytest.param({"gpus": registry(failed=True, note="It hangs.")}, "GpusNotReadable", "It hangs.", id="failed"),
         pytest.param({"gpus": registry((), note="No driver.")}, "NoGpu", "No driver.", id="no GPU"),
-        pytest.param({"untold": (1,)}, "UsersUnknown", "use GPU 1:", id="users of one unknown"),
-        pytest.param({"untold": (1, 0)}, "UsersUnknown", "use GPUs 0, 1:", id="users unknown"),
+        pytest.param({"unknown_users": (1,)}, "UsersUnknown", "use GPU 1:", id="users of one unknown"),
+        pytest.param({"unknown_users": (1, 0)}, "UsersUnknown", "use GPUs 0, 1:", id="users unknown"),
         pytest.param({"site": SiteLimit("1")}, "SiteLimit", "CUDA_VISIBLE_DEVICES='1'", id="limit of the site"),
         pytest.param(
             {
@@ -122,14 +124,14 @@ def test_view_without_trouble_has_no_condition() -> None:
         ),
         pytest.param({"around": PLACE._replace(contained=True)}, "Contained", "--pid=host", id="contained"),
         pytest.param(
-            {"pod": record(allocated=allocated({0: 500})), "ungated": "no arbiter"},
+            {"pod": record(allocated=allocated({0: 500})), "not_enforced": "no arbiter"},
             "ShareNotEnforced",
             "(no arbiter)",
             id="not enforced",
         ),
-        pytest.param({"unserved": "It died."}, "ShareServerMissing", "It died.", id="arbiter missing"),
-        pytest.param({"rules": "They are damaged."}, "ShareNotice", "They are damaged.", id="rules of shares"),
-        pytest.param({"taken": (("GPU 1", "It kept it."),)}, "ShareTakenAway", "of GPU 1 is lost", id="revoked"),
+        pytest.param({"not_served": "It died."}, "ShareServerMissing", "It died.", id="arbiter missing"),
+        pytest.param({"notice": "They are damaged."}, "ShareNotice", "They are damaged.", id="rules of shares"),
+        pytest.param({"revoked": (("GPU 1", "It kept it."),)}, "ShareTakenAway", "of GPU 1 is lost", id="revoked"),
         pytest.param(
             {"pod": record(attached=attached(draining=[1], holders=[Holder(7, "jupyter")]))},
             "HeldByServer",
@@ -177,7 +179,7 @@ def test_harmless_states_have_no_condition() -> None:
     mine = record(
         allocated=allocated([0], reason=Reason.PARTIAL), attached=attached(draining=[1], holders=[Holder(8, "python")])
     )
-    found = view(mine, registry(inventory(2, unhealthy=[0])), site=site, ungated="no arbiter")
+    found = view(mine, registry(inventory(2, unhealthy=[0])), site=site, not_enforced="no arbiter")
     assert words(found) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.backends.base import Backend
-from jupyter_gpu.backends.local import LocalBackend
+from jupyter_gpu.backends.local import LocalBackend, Settings
 from jupyter_gpu_node.gpus import simulated
 from tests.backends.stage import end_arbiters
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
@@ -60,7 +60,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, beside
 
         def made(**options: object) -> Backend:
             given = {"state_dir": Path(folder) / "state", "simulated_gpus": 3, "enforcement": request.param, **options}
-            return LocalBackend(**given)
+            return LocalBackend(Settings(**given))
 
         yield made
         end_arbiters(Path(folder) / "state")

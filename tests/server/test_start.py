@@ -67,10 +67,10 @@ def test_start_loads_only_needed_modules() -> None:
     assert started(f"sorted({set(LATER)} & sys.modules.keys())") == []
 
 
-@pytest.mark.parametrize("module", ["jupyter_gpu.backends.local.pod", "jupyter_gpu.backends.local.sharing.pod_client"])
+@pytest.mark.parametrize("module", ["pod", "pod_scanner", "steps", "sharing.pod_client"])
 def test_first_reconcile_loads_all_gpu_modules(module: str) -> None:
     """A server whose package is replaced on the disk continues with the modules that fit each other."""
-    needed = set(imported_in_functions(module)) - TO_SHOW
+    needed = set(imported_in_functions(f"jupyter_gpu.backends.local.{module}")) - TO_SHOW
     assert needed
     assert started(f"jupyter_gpu.backends.local.backend.load() or sorted({needed} - sys.modules.keys())") == []
 

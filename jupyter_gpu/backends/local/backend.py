@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyter_gpu.backends.base import Listener
@@ -19,7 +18,6 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
-from jupyter_gpu_node.devices.enforcement import Preference
 
 from . import notify
 from .job_result import JobResult
@@ -40,41 +38,12 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """The `Backend` of the machine that the server runs on.
-
-    The arguments are the fields of `Settings`.
-    """
+    """The `Backend` of the machine that the server runs on."""
 
     name = "local"
 
-    def __init__(
-        self,
-        *,
-        state_dir: Path | None = None,
-        simulated_gpus: int = 0,
-        limit: int | None = None,
-        fractions: tuple[int, ...] = (250, 500),
-        enforcement: Preference = "auto",
-        system_holders: tuple[str, ...] = (),
-        priority: int = 0,
-        patience: float = 3600.0,
-        follow_visible_devices: bool = True,
-        pid: int | None = None,
-    ) -> None:
-        self._pod = Pod(
-            Settings(
-                state_dir=state_dir,
-                simulated_gpus=simulated_gpus,
-                limit=limit,
-                fractions=fractions,
-                enforcement=enforcement,
-                system_holders=system_holders,
-                priority=priority,
-                patience=patience,
-                follow_visible_devices=follow_visible_devices,
-                pid=pid,
-            )
-        )
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._pod = Pod(settings or Settings())
         self._feed = ViewFeed(self._pod.view)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
         self._watch = PodEnds(self._wake)

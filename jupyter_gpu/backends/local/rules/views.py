@@ -24,8 +24,21 @@ MAX_REPAIRS = 4
 """Most repairs shown at a time."""
 
 
+class ShareTroubles(NamedTuple):
+    """The problems with time shares."""
+
+    not_enforced: str = ""
+    """Reason this server cannot share GPU time."""
+    not_served: str = ""
+    """Reason programs wait for GPUs that the pod has."""
+    notice: str = ""
+    """Reason the sharing rules that were set for this machine are not used."""
+    revoked: tuple[tuple[str, str], ...] = ()
+    """GPU and reason of each share that was taken away since the last wish."""
+
+
 class Troubles(NamedTuple):
-    """The problems of a server that its view shows."""
+    """The problems with the records and the shares."""
 
     problem: str = ""
     """Reason the state directory cannot be used now."""
@@ -33,38 +46,40 @@ class Troubles(NamedTuple):
     """Number of records of living pods that cannot be read."""
     repairs: tuple[str, ...] = ()
     """Repairs since the last wish, in words."""
-    ungated: str = ""
-    """Reason this server cannot share GPU time."""
-    unserved: str = ""
-    """Reason programs wait for GPUs that the pod has."""
-    rules: str = ""
-    """Reason the sharing rules that were set for this machine are not used."""
-    taken: tuple[tuple[str, str], ...] = ()
-    """GPU and reason of each share that was taken away since the last wish."""
+    shares: ShareTroubles = ShareTroubles()
+
+
+class Visibility(NamedTuple):
+    """The limits of what the server can see and may use."""
+
     around: Surroundings | None = None
     """Surroundings that the server runs in."""
     elsewhere: frozenset[str] = frozenset()
     """Uuids of GPUs that are used by servers with records of their own."""
-    untold: tuple[int, ...] = ()
+    unknown_users: tuple[int, ...] = ()
     """Indices of the GPUs whose users cannot be found out."""
     site: SiteLimit | None = None
     """The site's limit on the GPUs that the server may use."""
 
 
-def compose(
-    version: int,
-    record: Record,
-    registry: Registry,
-    guard: PodGuard | None,
-    settings: Settings,
-    troubles: Troubles,
-    used: ScanResult,
-    strangers: Mapping[str, Sequence[Stranger]],
-) -> View:
-    """Compose the view of this moment. ``guard``: ``None`` before the start.
+class KnownState(NamedTuple):
+    """All that is known of a pod at one moment."""
 
-    ``used``: holders at the last look; ``strangers``: processes that use GPUs without having been given them, by uuid.
-    """
+    record: Record
+    registry: Registry
+    guard: PodGuard | None
+    """None before the start."""
+    used: ScanResult
+    """Holders of the pod's GPUs at the last look."""
+    strangers: Mapping[str, Sequence[Stranger]]
+    """Processes that use GPUs without having been given them, by uuid."""
+    troubles: Troubles
+    visibility: Visibility
+
+
+def compose(version: int, state: KnownState, settings: Settings) -> View:
+    """Compose the view of this moment."""
+    record, registry, guard = state.record, state.registry, state.guard
     total = len(registry.gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
     return View(
@@ -79,20 +94,20 @@ def compose(
         requested=record.requested,
         allocated=record.allocated,
         attached=record.attached,
-        gpus=cards(record.allocated, record.attached, registry.seen, used.holders, strangers),
+        gpus=cards(record.allocated, record.attached, registry.seen, state.used.holders, state.strangers),
         conditions=(
-            *_of_guard(guard, settings),
-            *_of_gpus(registry, settings, troubles),
-            *_of_wait(record, registry),
-            *_of_shares(record, troubles),
-            *_of_server(record, registry),
-            *_of_state(troubles),
-            *_of_place(registry, troubles),
+            *_guard_conditions(guard, settings),
+            *_gpu_conditions(registry, settings, state.visibility),
+            *_wait_conditions(record, registry),
+            *_share_conditions(record, state.troubles.shares),
+            *_server_conditions(record, registry),
+            *_record_conditions(state.troubles),
+            *visibility_conditions(registry, state.visibility),
         ),
     )
 
 
-def _of_guard(guard: PodGuard | None, settings: Settings) -> Iterator[Condition]:
+def _guard_conditions(guard: PodGuard | None, settings: Settings) -> Iterator[Condition]:
     if guard and guard.mode is Mode.SOFT:
         yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
     elif guard and guard.why:
@@ -101,7 +116,7 @@ def _of_guard(guard: PodGuard | None, settings: Settings) -> Iterator[Condition]
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(registry: Registry, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
+def _gpu_conditions(registry: Registry, settings: Settings, visibility: Visibility) -> Iterator[Condition]:
     if not registry.known:
         yield conditions.looking()
     elif registry.failed:
@@ -110,14 +125,14 @@ def _of_gpus(registry: Registry, settings: Settings, troubles: Troubles) -> Iter
         yield conditions.no_gpu(registry.note)
     elif settings.simulated_gpus:
         yield conditions.simulated(len(registry.gpus))
-    if troubles.untold:
-        yield conditions.untold(_named(troubles.untold))
-    site = troubles.site
+    if visibility.unknown_users:
+        yield conditions.untold(_named(visibility.unknown_users))
+    site = visibility.site
     if site and site.value is not None and registry.known and (what := site.told(registry.all)):
         yield conditions.site_limit(site.value, what)
 
 
-def _of_wait(record: Record, registry: Registry) -> Iterator[Condition]:
+def _wait_conditions(record: Record, registry: Registry) -> Iterator[Condition]:
     """Yield a condition if the server waits for GPUs while others do not work: these have no card of their own."""
     allocated = record.allocated
     if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
@@ -128,12 +143,12 @@ def _of_wait(record: Record, registry: Registry) -> Iterator[Condition]:
         yield conditions.out_of_order([(gpu.index, gpu.health or "no reason is known") for gpu in broken])
 
 
-def _of_place(registry: Registry, troubles: Troubles) -> Iterator[Condition]:
+def visibility_conditions(registry: Registry, visibility: Visibility) -> Iterator[Condition]:
     """Yield a condition if other servers might hand out the same GPUs, except plain files beside the records."""
-    around = troubles.around
+    around = visibility.around
     if around is None or not any(gpu.device or not gpu.simulated for gpu in registry.gpus):
         return
-    others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := registry.seen.get(uuid)))
+    others = sorted(gpu.index for uuid in visibility.elsewhere if (gpu := registry.seen.get(uuid)))
     why = apart(around)
     if others:
         yield conditions.elsewhere(around.path, f"{_named(others)} {'is' if len(others) == 1 else 'are'}")
@@ -147,19 +162,19 @@ def _named(indices: Sequence[int]) -> str:
     return f"GPU{'s' if len(indices) > 1 else ''} {', '.join(map(str, sorted(indices)))}"
 
 
-def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
+def _share_conditions(record: Record, troubles: ShareTroubles) -> Iterator[Condition]:
     shares = record.allocated.shares if record.allocated else ()
-    if troubles.ungated and any(not share.exclusive for share in shares):
-        yield conditions.share_not_enforced(troubles.ungated)
-    if troubles.unserved:
-        yield conditions.nobody_shares_out(troubles.unserved)
-    if troubles.rules:
-        yield conditions.about_shares(troubles.rules)
-    for gpu, why in troubles.taken:
+    if troubles.not_enforced and any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced(troubles.not_enforced)
+    if troubles.not_served:
+        yield conditions.nobody_shares_out(troubles.not_served)
+    if troubles.notice:
+        yield conditions.about_shares(troubles.notice)
+    for gpu, why in troubles.revoked:
         yield conditions.taken_away(gpu, why)
 
 
-def _of_server(record: Record, registry: Registry) -> Iterator[Condition]:
+def _server_conditions(record: Record, registry: Registry) -> Iterator[Condition]:
     """Yield a condition if the server's own process keeps GPUs from being given back."""
     held = {
         registry.seen[item.uuid].index: holder
@@ -171,7 +186,7 @@ def _of_server(record: Record, registry: Registry) -> Iterator[Condition]:
         yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)
 
 
-def _of_state(troubles: Troubles) -> Iterator[Condition]:
+def _record_conditions(troubles: Troubles) -> Iterator[Condition]:
     if troubles.problem:
         yield conditions.state_unavailable(troubles.problem)
     if troubles.unreadable:

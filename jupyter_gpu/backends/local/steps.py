@@ -1,0 +1,214 @@
+"""The steps that make the recorded state of a pod actual: read, decide, apply, and record, under the store's lock."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from jupyter_gpu.backends.local.sharing.pod_client import PodClient
+from jupyter_gpu.common import faults
+from jupyter_gpu.model.annotations import Allocated, Requested, Wish
+from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu_node.gpus.registry import INTERVAL, Registry
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
+
+from .guard import PodGuard
+from .own_record import OwnRecord
+from .pod_scanner import PodScanner
+from .process_id import alive, identify, since_boot
+from .record import MAX_REVOCATIONS, Record
+from .scan_result import ScanResult
+from .schedule import RETRY, Schedule
+from .store import Session, StateStore
+
+MAX_STEPS = 8
+"""Most steps of one advance; each but the last has released something that was waited for."""
+
+
+class Parts(NamedTuple):
+    """The parts of one pod that its steps use."""
+
+    store: StateStore
+    own: OwnRecord
+    registry: Registry
+    guard: PodGuard
+    scanner: PodScanner
+    client: PodClient
+    schedule: Schedule
+
+
+class Steps:
+    """The steps of one pod. ``patience``: seconds after which its wish is overdue."""
+
+    def __init__(self, parts: Parts, patience: float) -> None:
+        self._store, self._own, self._registry, self._guard, self._scanner, self._client, self._schedule = parts
+        self._patience = patience
+        self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
+        self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
+
+    def advance(
+        self, wish: Wish | None, *, thorough: bool = False, revocation: str = "", busy: frozenset[str] | None = None
+    ) -> None:
+        """Take step after step until nothing changes any more by itself.
+
+        ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``revocation``:
+        the key of the one that this carries out. ``busy``: GPUs that should stay, in place of those that are in use.
+        """
+        own, before = self._own, self._own.record
+        # Idle GPUs go first; where all or none of them go there is nothing to choose.
+        if busy is None:
+            choice = wish is not None and 0 < wish.milli < own.milli
+            busy = self._scanner.scan(own.held, proof=False).busy if choice else frozenset()
+        scan = ScanResult()
+        try:
+            for _ in range(MAX_STEPS):
+                drained = own.draining
+                with self._store.locked() as session:
+                    self._step(session, wish, busy, scan, revocation)
+                wish, revocation = None, ""
+                if own.draining - scan.scanned:
+                    scan = self._scanner.scan_draining()
+                    faults.point("look:done")
+                    continue
+                released = bool(drained - own.draining)
+                if not (own.owed and released) and not ((own.owed or thorough) and self._reap()):
+                    break
+                thorough = False
+                scan = ScanResult()  # a proof is good for one decision: the next may grant the same GPU again
+        finally:
+            self.follow()
+            self._plan_ahead(before)
+            if own.record != before:
+                faults.point("attach:recorded")
+                own.notify_others()
+        self._schedule.succeeded()
+
+    def _step(
+        self, session: Session, wish: Wish | None, busy: frozenset[str], scan: ScanResult, revocation: str
+    ) -> None:
+        """Read, record the wish, decide, apply, and record, all under the lock."""
+        own = self._own
+        own.join(session)
+        self._scanner.strangers.podless = {}  # a look is good for one decision
+        requested = own.record.requested
+        if wish is not None:
+            requested = next_request(requested, wish)
+        if not self._registry.known:
+            own.save(session, requested=requested)
+            return
+        # The wish and its answer in one write: no other server sees one without the other.
+        known = own.record.revocations
+        done = (*known, revocation)[-MAX_REVOCATIONS:] if revocation else known
+        own.save(session, requested=requested, allocated=self._decide(requested, busy), revocations=done)
+        faults.point("decide:recorded")
+        self._apply(session, scan)
+
+    def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
+        """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
+        decided = self._decision(requested, busy)
+        new = {share.uuid for share in decided.shares} - self._own.held if decided else set()
+        if not any(not self._registry.seen[uuid].simulated for uuid in new):
+            return decided
+        self._scanner.survey()
+        return self._decision(requested, busy)
+
+    def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
+        from .decision import decision  # with the first one: a start must not wait for it
+
+        return decision(
+            self._own.uid,
+            self._own.record,
+            requested,
+            busy=busy,
+            gpus=self._registry.gpus,
+            used_outside=self._scanner.strangers.used,
+            other_pods=(pod for pod in self._own.others.pods if pod.uid not in self._empty),
+            unreadable=bool(self._own.others.unreadable),
+            patience=self._patience,
+            now=since_boot(),
+        )
+
+    def _apply(self, session: Session, scan: ScanResult) -> None:
+        """Turn `allocated` into rules in force and `attached`; only what ``scan`` has looked at can be released."""
+        own, strangers, seen = self._own, self._scanner.strangers, self._registry.seen
+        record = own.record
+        if record.allocated is None:
+            return
+        from jupyter_gpu_node.agent.rules.plan import (  # with the first GPU: a start must not wait for it
+            Observation,
+            plan,
+        )
+
+        unproven = own.held - scan.scanned
+        # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
+        # been ours: what has it open may have it from us.
+        added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - own.draining
+        real = {gpu for gpu in added if not seen[gpu].simulated}
+        if real:
+            if not real <= strangers.podless.keys():
+                self._scanner.survey()
+            known = frozenset(record.outside).union(*(strangers.podless.get(gpu, frozenset()) for gpu in real))
+            own.save(session, outside=tuple(sorted(filter(alive, known))))
+        observed = Observation(self._guard.allowed | unproven, {**self._scanner.drained.holders, **scan.holders})
+        after = plan(record.allocated, record.attached, observed, self._registry.unhealthy)
+        if self._guard.allow(after.allowed, seen, self._registry.devices):
+            faults.point("rules:applied")
+            own.save(session, attached=after.attached)
+
+    def _reap(self) -> bool:
+        """Remove the dead pods of which nothing is left; return whether one of them held something."""
+        dead = [pod for pod in self._own.others.dead if pod.uid not in self._empty]
+        if not dead:
+            return False
+        from .cleanup import reap  # as in _decision
+
+        scanner, group = self._scanner, self._guard.processes.group
+        beside = group.parent if group else None
+        gone, left = reap(self._store, dead, self._registry.seen, scanner.sharing(), scanner.exemptions(), beside)
+        self._empty |= gone
+        self._remains = frozenset(process for pid in left if (process := identify(pid)))
+        return any(pod.held for pod in dead if pod.uid in gone)
+
+    def follow(self) -> None:
+        """Have time shares served as the pod holds them now."""
+        self._client.follow(self._own.milli_by_gpu)
+
+    # -- what comes next ----------------------------------------------------------------------------------------------
+
+    def _plan_ahead(self, before: Record) -> None:
+        """Plan the next look that no event causes. An idle pod plans none."""
+        own, strangers, others = self._own, self._scanner.strangers, self._own.others
+        if own.record.attached != before.attached:
+            self._schedule.restart()
+            strangers.granted(time.monotonic())
+        pauses = []
+        if own.draining:
+            pauses.append(self._schedule.back_off())
+        in_the_way = any(pod.held for pod in others.dead if pod.uid not in self._empty)
+        if own.owed and (in_the_way or others.unreadable):
+            pauses.append(RETRY)
+        if self._guard.problem:
+            pauses.append(RETRY)
+        if self._client.waits:
+            pauses.append(RETRY)
+        if own.held:
+            pauses += [INTERVAL, strangers.pause(time.monotonic())]
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for pods that came later
+            pauses.append(ahead)
+        self._schedule.plan(pauses)
+
+    def _overdue_in(self) -> float:
+        """Return the seconds until it has waited for too long; 0: it has, or does not wait."""
+        from jupyter_gpu_scheduler.rules.queue.aging import overdue_at  # as in _decision
+
+        when = overdue_at(self._own.record.allocated, self._patience)
+        return 0.0 if when is None else max(0.0, when - since_boot())
+
+    @property
+    def watched(self) -> frozenset[ProcessId]:
+        """The processes whose end may free what we wait for: a killed server does not notify us."""
+        own = self._own
+        servers = (pod.record.server for pod in own.others.pods if not pod.dead and pod.held)
+        waited_for = frozenset(servers) | self._remains if own.owed else frozenset()
+        draining = self._scanner.drained.processes if own.draining else frozenset()
+        return waited_for | draining | self._scanner.strangers.watched(own.held)
