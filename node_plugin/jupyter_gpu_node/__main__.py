@@ -51,7 +51,7 @@ from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.samples import Samples
 from jupyter_gpu_node.agent.self_test import SelfTest
 from jupyter_gpu_node.agent.sharing.sharing import NodeGate, NodePods, Sharing
-from jupyter_gpu_node.agent.steps import Tools
+from jupyter_gpu_node.agent.tools import Guarding, Reports, Scans, Tools
 from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
@@ -154,17 +154,11 @@ class Plugin:
         self.metrics.shares.source = self.sharing.figures
         self.tools = Tools(
             self.inventory,
-            pins,
-            cgroups,
-            self.scanner,
-            self.publisher,
-            self.metrics,
-            self.self_test,
+            Guarding(pins, cgroups, self.hierarchy, self.self_test),
+            Scans(self.scanner, self.searches),
+            Reports(self.publisher, self.metrics, pod_events),
             self.sharing,
-            pod_events,
-            self.hierarchy,
             lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the owners come later
-            self.searches,
         )
         self.agent = Agent(
             settings.node,
@@ -195,12 +189,9 @@ class Plugin:
         )
         self.audit = Audit(
             self.inventory,
-            self.scanner,
-            self.searches,
-            self.agent.rights,
-            self.agent.view,
-            self.publisher,
-            self.metrics,
+            self.tools.scans,
+            self.agent,
+            self.tools.reports,
             settings.audit_seconds,
             begun=(self.agent.ready, self.agent.synced),
             others=self._ask_others,

@@ -50,7 +50,7 @@ def test_a_pod_that_went_while_the_plugin_was_away(quiet: Node) -> None:
 async def test_a_program_that_only_its_pin_tells_of(quiet: Node) -> None:
     """Its pod is gone and its removal failed: it is looked after at the second look, not at the first."""
     async with running(quiet) as plugin:
-        pins = plugin.tools.pins
+        pins = plugin.tools.guarding.pins
         uid = "0000-left-over"
         assert pins.directory is not None
         pins.directory.mkdir(mode=0o700, exist_ok=True)

@@ -27,7 +27,8 @@ from jupyter_gpu_node.processes.proc import ProcessInfo, alive, describe
 from jupyter_gpu_node.processes.process_ends import ProcessEnds
 
 from .pod import FIRST_PAUSE, LAST_PAUSE, ManagedPod
-from .steps import Steps, Tools
+from .steps import Steps
+from .tools import Tools
 
 POINTS = (
     "agent:closed",  # a new pod is closed, the kubelet does not know yet
@@ -77,7 +78,7 @@ class Agent:
             kube,
             Selection(paths.pods(), fields=f"spec.nodeName={node}"),
             on_change=self._hear,
-            on_trouble=tools.pod_events.trouble,
+            on_trouble=tools.reports.pod_events.trouble,
             newest=True,
         )
         self._managed: dict[str, ManagedPod] = {}
@@ -123,7 +124,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                for uid in await self._steps.do(self._tools.pins.uids):
+                for uid in await self._steps.do(self._tools.guarding.pins.uids):
                     self._add(uid)
                 self._tools.inventory.changed = self.wake_all
                 self.ready.set()
@@ -161,7 +162,7 @@ class Agent:
 
     async def sweep(self) -> None:
         """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
-        found = await self._steps.do(self._tools.pins.uids) - self._managed.keys()
+        found = await self._steps.do(self._tools.guarding.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
             _log.warning("A program of pod %s is left over, and is looked after.", uid)
             self._add(uid)
@@ -178,8 +179,8 @@ class Agent:
         if managed is None or managed.warned:
             return
         managed.warned = True
-        self._tools.metrics.unguarded.inc()
-        self._tools.publisher.about_pod(
+        self._tools.reports.metrics.unguarded.inc()
+        self._tools.reports.publisher.about_pod(
             pod,
             Topic.GUARD.wrong,
             f"Container {container} was started without the node plugin. It can open no GPU that the pod was not "
@@ -195,7 +196,7 @@ class Agent:
             if pod:
                 pod.view = None
                 pod.wake.set()
-                self._tools.pod_events.removed(uid)
+                self._tools.reports.pod_events.removed(uid)
             return
         view = pod_view.read(change.object)
         if pod is None:
@@ -207,7 +208,7 @@ class Agent:
         changed = before is None or _matters(before) != _matters(view) or view.attached != pod.attached
         if changed or pod.guard is None:  # its group may be there by now
             pod.wake.set()
-        self._tools.pod_events.update(change.object)  # after it: its step comes first
+        self._tools.reports.pod_events.update(change.object)  # after it: its step comes first
 
     def _add(self, uid: str) -> ManagedPod:
         pod = self._managed[uid] = ManagedPod(uid)
@@ -237,7 +238,7 @@ class Agent:
                 if not pod.failures:
                     _log.warning("Pod %s: %s It is tried again.", pod.uid, error)
                 pod.failures += 1
-                self._tools.metrics.failures.inc()
+                self._tools.reports.metrics.failures.inc()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await pod.wake.wait()
@@ -272,10 +273,10 @@ class Agent:
                 return
             del self._managed[pod.uid]
             if not pod.reported:
-                self._tools.metrics.orphans.labels("program").inc()
+                self._tools.reports.metrics.orphans.labels("program").inc()
             await self._steps.forget(pod)
         await self._sockets.forget(pod.uid)
-        self._tools.pod_events.forget(pod.uid)
+        self._tools.reports.pod_events.forget(pod.uid)
         self.wake_all()
 
 

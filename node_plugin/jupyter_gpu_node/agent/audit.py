@@ -10,17 +10,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Protocol
 
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
-from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
-from jupyter_gpu_node.holders.searches import Searches
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 
-from .metrics import Metrics
-from .publisher import INTRUDER, Publisher
+from .publisher import INTRUDER
+from .tools import Reports, Scans
 
 MAPPINGS_EVERY = 4
 """Memory mappings are read in one of so many scans: it takes most of the time, and few programs close what they map."""
@@ -36,34 +36,37 @@ Finding = tuple[str, Suspect, Verdict]
 _log = logging.getLogger(__name__)
 
 
-class Audit:
-    """The audit of one node. ``rights`` returns which GPUs may be open where; ``pod`` finds a pod of this node by uid.
+class PodRights(Protocol):
+    """The pods of a node and their rights (`agent.Agent`)."""
 
-    ``begun``: events that must have happened before the first scan, so that ``rights`` is complete. ``others``: finds
-    out now which GPUs other plugins have given away.
-    """
+    def rights(self) -> Rights:
+        """Return which GPUs may be open where."""
+
+    def view(self, uid: str) -> PodView | None:
+        """Return a pod of this node; None if there is none."""
+
+
+class Audit:
+    """The audit of one node."""
 
     def __init__(
         self,
         inventory: Inventory,
-        scanner: HolderScanner,
-        searches: Searches,
-        rights: Callable[[], Rights],
-        pod: Callable[[str], PodView | None],
-        publisher: Publisher,
-        metrics: Metrics,
+        scans: Scans,
+        pods: PodRights,
+        reports: Reports,
         seconds: float,
         begun: Collection[asyncio.Event] = (),
         *,
         others: Callable[[], Awaitable[None]],
     ) -> None:
+        """``begun``: events that must have happened before the first scan, so that all rights are known. ``others``:
+        finds out now which GPUs other plugins have given away.
+        """
         self._inventory = inventory
-        self._scanner = scanner
-        self._searches = searches
-        self._rights = rights
-        self._pod = pod
-        self._publisher = publisher
-        self._metrics = metrics
+        self._scans = scans
+        self._pods = pods
+        self._publisher, self._metrics = reports.publisher, reports.metrics
         self._seconds = seconds
         self._begun = begun
         self._others = others
@@ -106,11 +109,11 @@ class Audit:
 
     async def _findings(self, *, mappings: bool = False) -> list[Finding]:
         """Return which processes have GPUs open without a right. A right that held before or after the scan counts."""
-        before = self._rights()
+        before = self._pods.rights()
         whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
         ours = {uuid: gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours}
-        scan: HolderScan = await self._scanner.scan(ours, mappings=whole)
-        after = self._rights()
+        scan: HolderScan = await self._scans.scanner.scan(ours, mappings=whole)
+        after = self._pods.rights()
         self._count += 1
         self._metrics.audits.inc()
         verdicts = [
@@ -133,7 +136,7 @@ class Audit:
         for uid in scan.over:
             self._over.setdefault(uid, now)
         for uid, since in list(self._over.items()):
-            found = self._searches.ask(uid, seen, frozenset(seen), since, lambda: None)
+            found = self._scans.searches.ask(uid, seen, frozenset(seen), since, lambda: None)
             if found:
                 del self._over[uid]
                 self._searched[uid] = (found, self._judged(uid, found))
@@ -150,8 +153,8 @@ class Audit:
             for suspect in suspects:
                 path = scan.evidence.get((uuid, suspect.pid))
                 if uuid in seen and path and device_scan.still_shows(path, seen[uuid]):
-                    verdicts.append((uuid, suspect, judge(suspect, uuid, self._rights())))
-        rights = self._rights().pods
+                    verdicts.append((uuid, suspect, judge(suspect, uuid, self._pods.rights())))
+        rights = self._pods.rights().pods
         if uid in rights:
             found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in scan.over.get(uid, ()))
             verdicts += ((uuid, one, Verdict.INTRUDER) for uuid, one in found)
@@ -172,7 +175,7 @@ class Audit:
             self._metrics.intruders.inc()
             _log.error("Process %d (%s) had GPU %s open and was told to end.", suspect.pid, suspect.command, uuid)
             text = (TOO_MUCH if self._over_budget(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
-            view = self._pod(suspect.pod) if suspect.pod else None
+            view = self._pods.view(suspect.pod) if suspect.pod else None
             if view:
                 self._publisher.about_pod(view.ref, INTRUDER, text)
             else:

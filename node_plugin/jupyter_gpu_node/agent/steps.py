@@ -11,33 +11,23 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules import holdings
-from jupyter_gpu_node.agent.sharing.sharing import Sharing
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod, guard_pod
-from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
-from jupyter_gpu_node.devices.pins import Pins
-from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights
-from jupyter_gpu_node.holders.scanner import HolderScan, HolderScanner
-from jupyter_gpu_node.holders.searches import Searches
+from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, denied_since
 
 from .evidence import OpenEvidence, search_over
-from .metrics import Metrics
 from .pod import ManagedPod, advance, lacking, proves, to_look_for, wanted, worth_writing
-from .pod_events import PodEvents
-from .publisher import Publisher
-from .self_test import SelfTest
+from .tools import Tools
 
 T = TypeVar("T")
 
@@ -45,25 +35,6 @@ T = TypeVar("T")
 def _now() -> int:
     """Return the time in clock ticks after boot, as ``/proc`` has the start of a process."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """The tools of the steps."""
-
-    inventory: Inventory
-    pins: Pins
-    cgroups: PodCgroups
-    scanner: HolderScanner
-    publisher: Publisher
-    metrics: Metrics
-    self_test: SelfTest
-    sharing: Sharing
-    pod_events: PodEvents
-    hierarchy: HierarchyCheck
-    created_with: Callable[[str], frozenset[str] | None]
-    """Function from a pod's uid to the paths of GPUs its containers were created with; None: not known."""
-    searches: Searches
 
 
 class Steps:
@@ -86,12 +57,12 @@ class Steps:
             made = await self.do(self._guard, pod.uid)
         except OSError as error:
             pod.unclosed = True
-            self._tools.self_test.doubt(str(error))
+            self._tools.guarding.self_test.doubt(str(error))
             raise
         pod.unclosed = False
         if made is None:
             pod.settled = True  # nothing runs
-            if not pod.began and not await self.do(self._tools.pins.may_have_had, pod.uid):
+            if not pod.began and not await self.do(self._tools.guarding.pins.may_have_had, pod.uid):
                 pod.began = (
                     _now()
                 )  # nor did it since the machine started: processes that run already have nothing of it
@@ -104,8 +75,8 @@ class Steps:
     async def joined(self, pod: ManagedPod) -> None:
         """Check that the pod's rules hold for its processes, and will for the next one; else raise `OSError`."""
         try:
-            await self.do(self._tools.hierarchy.check_pod, pod.uid)
-            newest = await self.do(self._tools.cgroups.newest, pod.uid)
+            await self.do(self._tools.guarding.hierarchy.check_pod, pod.uid)
+            newest = await self.do(self._tools.guarding.cgroups.newest, pod.uid)
             if pod.guard and newest not in (None, pod.guard.group):
                 raise OSError(
                     errno.ENOTUNIQ,
@@ -113,7 +84,7 @@ class Steps:
                     "as the kubelet's cgroup driver was changed: delete it",
                 )
         except OSError as error:
-            self._tools.self_test.doubt(str(error))
+            self._tools.guarding.self_test.doubt(str(error))
             raise
 
     async def _stays(self, pod: ManagedPod) -> bool:
@@ -124,19 +95,19 @@ class Steps:
         guard = pod.guard
         if guard is None or cgroup.populated(guard.group):
             return True
-        found = await self.do(self._tools.cgroups.find, pod.uid)
+        found = await self.do(self._tools.guarding.cgroups.find, pod.uid)
         return found is None or found == guard.group
 
     def _guard(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
         """Guard a pod; return also the start of its first process, and whether none of its processes has a GPU open."""
         inventory = self._tools.inventory
         gpus = tuple(inventory.seen.values())
-        made = guard_pod(self._tools.pins, self._tools.cgroups, uid, inventory.devices, gpus)
+        made = guard_pod(self._tools.guarding.pins, self._tools.guarding.cgroups, uid, inventory.devices, gpus)
         if made is None:
             return None
         guard, new = made
         try:
-            self._tools.hierarchy.check_pod(uid)
+            self._tools.guarding.hierarchy.check_pod(uid)
         except OSError:
             guard.close()
             raise
@@ -151,7 +122,7 @@ class Steps:
 
     def update_groups(self) -> None:
         """Tell the scanner the groups of the pods."""
-        self._tools.scanner.groups = {uid: one.guard.group for uid, one in self._managed.items() if one.guard}
+        self._tools.scans.scanner.groups = {uid: one.guard.group for uid, one in self._managed.items() if one.guard}
 
     async def settle(self, pod: ManagedPod) -> HolderScan:
         """Put rules in force, scan if something was taken away, and update the actual state. Under its lock."""
@@ -203,7 +174,7 @@ class Steps:
         inventory, begun = self._tools.inventory, time.perf_counter()
         assert pod.guard is not None
         if pod.guard.apply(allowed, inventory.seen, inventory.devices):
-            self._tools.metrics.apply.observe(time.perf_counter() - begun)
+            self._tools.reports.metrics.apply.observe(time.perf_counter() - begun)
             faults.point("agent:rules")
 
     async def _end_taken(self, pod: ManagedPod, scan: HolderScan) -> None:
@@ -224,15 +195,17 @@ class Steps:
         wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # nothing is proven of one that is not known
         if pod.evidence and pod.evidence.stands(pod, wanted, self._rights(), now):
             return pod.evidence.scan
-        scan = await self._tools.scanner.scan(wanted, pods)
+        scan = await self._tools.scans.scanner.scan(wanted, pods)
         faults.point("agent:looked")
-        scan, proven = search_over(self._tools.searches, pod, scan, wanted, seen, self._rights(), time.monotonic())
+        scan, proven = search_over(
+            self._tools.scans.searches, pod, scan, wanted, seen, self._rights(), time.monotonic()
+        )
         pod.evidence = OpenEvidence.of(pod, scan, wanted, self._rights(), now)
         moving = scan.moving & {pod.uid}
         if not proves(pod, bool(moving), time.monotonic()):
             return HolderScan(scan.holders, scan.hidden, moving=moving, over=scan.over)
         if moving:
-            self._tools.metrics.moving.inc()
+            self._tools.reports.metrics.moving.inc()
         return HolderScan(scan.holders, scan.hidden, proven, over=scan.over)
 
     async def record(self, pod: ManagedPod) -> None:
@@ -242,12 +215,12 @@ class Steps:
             return
         attached = pod.attached
         assert attached is not None
-        after = await self._tools.publisher.attached(pod.view.ref, attached)
+        after = await self._tools.reports.publisher.attached(pod.view.ref, attached)
         faults.point("agent:written")
         if after is not None:
-            self._tools.pod_events.update(after)
+            self._tools.reports.pod_events.update(after)
             pod.recorded, pod.version, pod.written = attached, objects.resource_version(after), now
-            self._tools.metrics.attached(pod.view.ref, attached)
+            self._tools.reports.metrics.attached(pod.view.ref, attached)
 
     async def left(self, pod: ManagedPod) -> bool:
         """Tell whether anything of a pod that is gone is left on this node."""
@@ -259,10 +232,10 @@ class Steps:
         """Remove the pins of a pod of which nothing else is left."""
         if pod.guard:
             pod.guard.close()
-        await self.do(self._tools.pins.discard, pod.uid)
-        self._tools.metrics.forget(pod.uid)
+        await self.do(self._tools.guarding.pins.discard, pod.uid)
+        self._tools.reports.metrics.forget(pod.uid)
         self._tools.sharing.forget(pod.uid)
-        self._tools.searches.forget(pod.uid)
+        self._tools.scans.searches.forget(pod.uid)
         self.update_groups()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:
