@@ -19,7 +19,7 @@ from jupyter_gpu_node.gpus.registry import Registry
 from tests.agent.stage import FIRST_MINOR, PATIENCE, Node
 from tests.agent.test_start import SLOT, ask, ref, running
 from tests.cluster.testbed import until
-from tests.node.test_uplink import DEVICES, HEAD, route
+from tests.node.agent.test_uplink import DEVICES, HEAD, route
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 WORK = """

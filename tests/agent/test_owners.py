@@ -16,7 +16,7 @@ from jupyter_gpu_node.processes import proc
 from tests.agent.stage import Node
 from tests.agent.test_start import running
 from tests.agent.test_tenants import until
-from tests.node.test_stock import Silent
+from tests.node.devices.test_covered_devices import Silent
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 

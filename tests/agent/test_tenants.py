@@ -14,7 +14,7 @@ from jupyter_gpu_node.processes.rules.scan_budget import EACH
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.agent.test_start import running
 from tests.node.conftest import Child
-from tests.node.test_proc import HOARD, MANY
+from tests.node.processes.test_device_scan import HOARD, MANY
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 

@@ -177,7 +177,7 @@ class Actor:
         """As in WSL 2: a driver that answers what a file says, and one device for all GPUs."""
         from jupyter_gpu.backends.local import surroundings
 
-        hardware = Path(__file__).parents[1] / "node" / "fake_hardware"
+        hardware = Path(__file__).parents[1] / "node" / "gpus" / "fake_hardware"
         os.environ.update(FAKE_NVML=driver, PYTHONPATH=f"{hardware}:{os.pathsep.join(sys.path)}")
         surroundings.DXG = Path(dxg)
 

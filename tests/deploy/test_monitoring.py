@@ -26,7 +26,7 @@ from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 from tests.builders import cluster, inventory, pod
 from tests.deploy import chart
-from tests.node.test_share_metrics import SHARE
+from tests.node.agent.test_share_metrics import SHARE
 
 ON: dict[str, Any] = {
     "metrics": {

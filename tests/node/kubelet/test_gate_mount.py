@@ -12,8 +12,7 @@ from jupyter_gpu_node.kubelet import gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.rules import allocation
 from node_plugin.gate import build
-
-from .conftest import Child
+from tests.node.conftest import Child
 
 
 def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:

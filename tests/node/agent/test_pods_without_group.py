@@ -24,7 +24,8 @@ UID = "8a4c1b9e-0000-4000-8000-000000000001"
 def enclosed(pins: Pins, root: Path) -> ManagedPod:
     """A pod after the first step of a node plugin that finds no group of it."""
     inventory = SimpleNamespace(seen={}, devices=frozenset())
-    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, pins=pins, cgroups=PodCgroups(root))))
+    guarding = SimpleNamespace(pins=pins, cgroups=PodCgroups(root))
+    tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, guarding=guarding)))
     pod = ManagedPod(UID)
     steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
     assert asyncio.run(steps.guard(pod)) is False

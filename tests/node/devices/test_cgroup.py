@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.cgroup import Hierarchy, Layout, parse_membership, parse_mounts
-
-from .conftest import Child
+from tests.node.conftest import Child
 
 V2 = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

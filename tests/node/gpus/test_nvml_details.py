@@ -13,8 +13,7 @@ from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus import nvml_details
 from jupyter_gpu_node.gpus.nvml import NvmlSource
 from jupyter_gpu_node.gpus.nvml_details import Traffic, rates
-
-from .test_nvml import Driver, driver, gpu, helper
+from tests.node.gpus.test_nvml import Driver, driver, gpu, helper
 
 __all__ = ["driver"]  # the fixture
 

@@ -1,14 +1,9 @@
 """Which grants may be carried out: never one GPU to two, whatever the annotations say."""
 
-import json
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import Attached
-from jupyter_gpu.model.gpu import DrainingShare, GpuShare
-from jupyter_gpu_node.agent.rules import pod_view
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
 
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
@@ -77,50 +72,3 @@ def test_never_more_than_a_whole_gpu_is_given_anew(others: list[Holding], wanted
     for share in permitted(shares, ME, others, {A, B}):
         assert share.milli + sum(other.claim(share.uuid) for other in others) <= 1000
         assert all(other.settled for other in others)
-
-
-def test_what_drains_is_held_too() -> None:
-    """A pod of which nothing was ever told holds nothing."""
-    assert not pod_view.holds(None)
-    assert not pod_view.holds(Attached(1))
-    assert pod_view.holds(Attached(1, whole(A)))
-    assert pod_view.holds(Attached(1, draining=(DrainingShare(A, 1000),)))
-
-
-def test_odd_pods_are_read_without_an_exception() -> None:
-    """Whatever stands in a Pod's JSON, it is a view; an unreadable decision says why."""
-    bad: list[Any] = [{}, {"metadata": 7}, {"status": {"containerStatuses": [1, {"name": "x", "state": 3}]}}]
-    for pod in bad:
-        assert not pod_view.read(pod).slots
-    view = pod_view.read({"metadata": {"uid": "u", "annotations": {"jupyter-gpu.io/allocated": "[]"}}})
-    assert view.allocated is None
-    assert "jupyter-gpu.io/allocated" in view.problem
-
-
-def test_a_running_slot_is_seen() -> None:
-    """Only a container that has a slot counts as running."""
-
-    def pod(name: str) -> dict[str, Any]:
-        containers = [
-            {"name": "lab", "resources": {"limits": {"jupyter-gpu.io/slot": "1"}}},
-            {"name": "side"},
-        ]
-        return {
-            "metadata": {"uid": "u", "namespace": "n", "name": "p"},
-            "spec": {"containers": containers},
-            "status": {"phase": "Running", "containerStatuses": [{"name": name, "state": {"running": {}}}]},
-        }
-
-    assert pod_view.read(pod("lab")).runs
-    assert not pod_view.read(pod("side")).runs
-    assert pod_view.read(json.loads(json.dumps(pod("lab")))).slots == {"lab"}
-
-
-def test_what_counts_of_a_record_on_a_node() -> None:
-    """Not what it says of GPUs that the node never had."""
-    told = Attached(1, (GpuShare("a", 1000), GpuShare("b", 500)), (DrainingShare("c", 1000), DrainingShare("d", 1)))
-    assert pod_view.uuids(told) == frozenset("abcd")
-    assert pod_view.uuids(None) == frozenset()
-    assert pod_view.without(told, ()) is told
-    assert pod_view.without(None, {"a"}) is None
-    assert pod_view.without(told, {"b", "c"}) == Attached(1, (GpuShare("a", 1000),), (DrainingShare("d", 1),))

@@ -10,8 +10,7 @@ from jupyter_gpu.model.gpu import Device
 from jupyter_gpu_node.devices import bpf, cgroup
 from jupyter_gpu_node.devices.rules.device_program import EXIT, LOAD_U32, R0, R1, Instruction, compile  # noqa: A004
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
-
-from .conftest import CLOSED, DEVICES, MANAGED, Child
+from tests.node.conftest import CLOSED, DEVICES, MANAGED, Child
 
 pytestmark = pytest.mark.root
 
@@ -91,7 +90,7 @@ def test_program_outlives_the_process_that_attached_it(
     group, process = child
     other = spawn()
     other.run(
-        "from jupyter_gpu_node.devices import bpf; from tests.node.test_bpf import load; from pathlib import Path"
+        "from jupyter_gpu_node.devices import bpf; from tests.node.devices.test_bpf import load; from pathlib import Path"
     )
     other.run(f"bpf.attach(Path({str(group)!r}), load())")
     other.end()
@@ -144,7 +143,7 @@ def test_replacing_what_is_not_attached(child: tuple[Path, Child]) -> None:
 def test_without_rights(spawn: Spawn) -> None:
     """A process without capabilities gets an error that names them."""
     process = spawn()
-    process.run("from jupyter_gpu_node.devices import bpf; from tests.node.test_bpf import load")
+    process.run("from jupyter_gpu_node.devices import bpf; from tests.node.devices.test_bpf import load")
     process.run("os.setgid(65534) or os.setuid(65534)")
     with pytest.raises(PermissionError, match="CAP_BPF"):
         process.run("load()")

@@ -13,8 +13,7 @@ from jupyter_gpu_node.processes import device_scan, proc, syscalls
 from jupyter_gpu_node.processes.device_scan import Target
 from jupyter_gpu_node.processes.proc import ProcessInfo
 from jupyter_gpu_node.processes.rules.scan_budget import Budget
-
-from .conftest import DEVICES, Child
+from tests.node.conftest import DEVICES, Child
 
 Spawn = Callable[..., Child]
 Nodes = tuple[Path, ...]
@@ -242,7 +241,9 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
     """Without root, those that may not be inspected are named: they could hold anything. Kernel threads cannot."""
     child, other = spawn(), spawn()
     other.run(f"open_device({str(nodes[0])!r})")
-    child.run("from jupyter_gpu_node.processes import device_scan; from tests.node.test_proc import TARGETS, DEVICES")
+    child.run(
+        "from jupyter_gpu_node.processes import device_scan; from tests.node.processes.test_device_scan import TARGETS, DEVICES"
+    )
     child.run("os.setgid(65534) or os.setuid(65534)")
     child.run("scan = device_scan.scan(TARGETS)")
     assert child.run("scan.holders[DEVICES[0]]") == ()

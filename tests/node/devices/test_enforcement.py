@@ -13,8 +13,7 @@ from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.devices import cgroup, enforcement
 from jupyter_gpu_node.devices.enforcement import BpfEnforcement, DevicesV1Enforcement, Enforcement, SoftEnforcement
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
-
-from .conftest import CLOSED, DEVICES, MANAGED, Child
+from tests.node.conftest import CLOSED, DEVICES, MANAGED, Child
 
 Spawn = Callable[..., Child]
 Nodes = tuple[Path, ...]

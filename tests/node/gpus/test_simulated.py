@@ -17,8 +17,7 @@ from jupyter_gpu_node.gpus.rules import simulated_sensors
 from jupyter_gpu_node.gpus.simulated import SimulatedGpus, uuid_of
 from jupyter_gpu_node.gpus.simulated_instances import write as divide
 from jupyter_gpu_node.processes import proc
-
-from .conftest import Child
+from tests.node.conftest import Child
 
 Spawn = Callable[..., Child]
 

@@ -22,8 +22,7 @@ from jupyter_gpu_node.gpus import nvml
 from jupyter_gpu_node.gpus.nvml import NvmlSource
 from jupyter_gpu_node.gpus.rules.xids import CALM
 from jupyter_gpu_node.processes import proc
-
-from .conftest import MANAGED, Child
+from tests.node.conftest import MANAGED, Child
 
 HARDWARE = Path(__file__).parent / "fake_hardware"
 

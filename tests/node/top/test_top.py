@@ -26,11 +26,11 @@ from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
 from jupyter_gpu_node.top import files
-from tests.node.test_top_view import SHARE
+from tests.node.top.test_view import SHARE
 from tests.shares.serve import Serving
 from tests.shares.world import programs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "jupyter_gpu_node.command"]
 PATIENCE = 60.0
 

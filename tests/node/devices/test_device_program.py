@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu_node.devices.rules.device_program import assemble, compile, disassemble, ranges  # noqa: A004
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
-
-from .interpreter import run
+from tests.node.devices.interpreter import run
 
 BLOCK, CHARACTER = 1, 2
 MKNOD, READ, WRITE = 1, 2, 4
