@@ -11,8 +11,8 @@ from tests.cluster.testbed import until
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
-def test_nothing_before_the_first_grant_then_exactly_what_was_granted(node: Node) -> None:
-    """A process that started with no GPU opens what its pod was given, and nothing else."""
+def test_pod_opens_exactly_what_was_granted(node: Node) -> None:
+    """A process that started with no GPU opens what its pod was granted, and nothing else."""
     pod, child = node.running()
     assert pod.attached is None
     pod.allocate(node.uuids[1])
@@ -50,8 +50,8 @@ def _writes(node: Node) -> float:
     return float(line.split()[1])
 
 
-def test_a_gpu_that_is_held_drains_until_it_is_closed(node: Node) -> None:
-    """Revoked but open: nobody's. It is free as soon as the holder closes it, or ends."""
+def test_open_gpu_drains_until_it_is_closed(node: Node) -> None:
+    """Revoked but open, no pod has it. It is free as soon as the holder closes it, or ends."""
     pod, child = node.running()
     other, _ = node.running()
     pod.allocate(node.uuids[0], node.uuids[1])
@@ -94,7 +94,7 @@ def test_a_restarted_container_keeps_the_grant(node: Node) -> None:
     assert pod.spawn().probe(*node.nodes) == "+---"
 
 
-def test_of_two_pods_with_the_same_gpu_one_has_it(node: Node) -> None:
+def test_one_of_two_pods_gets_the_same_gpu(node: Node) -> None:
     """Whatever the annotations say, a whole GPU is never open to two pods; the second gets it when it is free."""
     first, child = node.running()
     second, twin = node.running()
@@ -128,8 +128,8 @@ def test_a_gpu_of_another_node_is_not_opened(node: Node) -> None:
     assert child.probe(*node.nodes) == "--+-"
 
 
-def test_an_allocated_that_cannot_be_read_changes_nothing(node: Node) -> None:
-    """Neither more nor less, until somebody can say what is meant."""
+def test_unreadable_decision_changes_nothing(node: Node) -> None:
+    """Neither more nor less, until it is written again."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])
@@ -149,8 +149,8 @@ def test_pods_without_a_slot_are_left_alone(node: Node) -> None:
     assert not any(name.startswith(plain.uid) for name in node.pins())
 
 
-def test_a_pod_that_is_gone_gives_back_when_its_last_process_ends(node: Node) -> None:
-    """Deleted from the API server while a process of it still runs: its GPU is nobody else's before that ends."""
+def test_deleted_pod_gives_back_when_its_last_process_ends(node: Node) -> None:
+    """Deleted from the API server while a process of it still runs: its GPU is granted to no other before that ends."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])
@@ -188,7 +188,7 @@ def test_the_api_server_is_away(node: Node) -> None:
     assert child.probe(*node.nodes) == "-+--"
 
 
-def test_a_pod_that_started_without_the_plugin_is_closed_and_told_of(node: Node) -> None:
+def test_pod_started_without_the_plugin_is_closed_and_reported(node: Node) -> None:
     """The kubelet can start a container without asking: it is closed at once, and then treated as all others."""
     node.stop()
     pod = node.pod()
@@ -207,8 +207,8 @@ def test_a_pod_that_started_without_the_plugin_is_closed_and_told_of(node: Node)
     assert child.probe(*node.nodes) == "+---"
 
 
-def test_many_steps_at_random_end_where_they_should(node: Node) -> None:
-    """Three pods, forty decisions without waiting: at the end each can open exactly what it was given last."""
+def test_random_decisions_converge(node: Node) -> None:
+    """Three pods, forty decisions without waiting: at the end each can open exactly what it was granted last."""
     import random
 
     rng = random.Random(7)
@@ -223,8 +223,8 @@ def test_many_steps_at_random_end_where_they_should(node: Node) -> None:
         assert child.probe(*node.nodes) == "".join("+" if uuid in mine else "-" for uuid in node.uuids)
 
 
-def test_what_a_pod_says_of_gpus_of_other_nodes_counts_for_nothing(node: Node) -> None:
-    """It is corrected at the next start. Of an own GPU that the driver does not tell of now it counts."""
+def test_record_of_another_nodes_gpus_is_ignored(node: Node) -> None:
+    """It is corrected at the next start. A record of an own GPU that the driver does not report now counts."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])

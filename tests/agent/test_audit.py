@@ -1,4 +1,4 @@
-"""Processes that got past the rules: reported, ended, and their GPU given to no pod meanwhile."""
+"""Processes that got past the rules: reported, ended, and their GPU granted to no pod meanwhile."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def given(node: Node, number: int) -> tuple[Pod, Child]:
     return pod, child
 
 
-def test_a_descriptor_that_was_passed_to_another_pod(node: Node, tmp_path: Path) -> None:
+def test_receiver_of_a_passed_descriptor_is_ended(node: Node, tmp_path: Path) -> None:
     """The process that got it is ended and reported; the pod that has the GPU keeps it, and its process runs on."""
     _, owner = given(node, 0)
     thief_pod, thief = node.running()
@@ -52,7 +52,7 @@ def test_a_descriptor_that_was_passed_to_another_pod(node: Node, tmp_path: Path)
     assert "jupyter_gpu_intruders_total 0.0" not in node.get("/metrics")
 
 
-def test_a_process_that_left_its_pod(node: Node) -> None:
+def test_process_that_left_its_pod_is_ended(node: Node) -> None:
     """Outside of every group, but with a namespace of its pod: it opened a GPU that its pod never got."""
     pod, _ = node.running()
     flags = "os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK"
@@ -77,8 +77,8 @@ def test_a_process_that_left_its_pod(node: Node) -> None:
         inside.wait()
 
 
-def test_a_program_of_the_machine_is_told_but_not_ended(node: Node) -> None:
-    """An administrator's tool may look at a GPU. While it does, a pod is not rid of that GPU."""
+def test_program_of_the_machine_is_reported_but_not_ended(node: Node) -> None:
+    """An administrator's tool may open a GPU. While it does, no pod has released that GPU."""
     pod, _ = given(node, 1)
     tool = Child()
     try:
@@ -95,7 +95,7 @@ def test_a_program_of_the_machine_is_told_but_not_ended(node: Node) -> None:
         tool.end()
 
 
-def test_a_program_that_was_there_before_the_pod_is_excused(node: Node) -> None:
+def test_program_older_than_the_pod_is_excused(node: Node) -> None:
     """A display server has the GPU open for ever; pods come and go all the same."""
     display = Child()
     try:
@@ -107,7 +107,7 @@ def test_a_program_that_was_there_before_the_pod_is_excused(node: Node) -> None:
         display.end()
 
 
-def test_a_pod_without_a_slot_is_not_given_anything(node: Node) -> None:
+def test_pod_without_a_slot_may_open_no_gpu(node: Node) -> None:
     """It is not in our care, and ends if it opens a GPU."""
     pod = node.pod(slot=False)
     child = pod.spawn()
@@ -117,8 +117,8 @@ def test_a_pod_without_a_slot_is_not_given_anything(node: Node) -> None:
     until(lambda: "GpuIntruder" in pod.events(), what="the event")
 
 
-def test_the_gpu_operators_own_pods_are_known(node: Node) -> None:
-    """By their namespace, where only administrators make pods, and by no name or label that any pod can take."""
+def test_pods_of_the_gpu_operator_are_trusted_by_namespace(node: Node) -> None:
+    """Only administrators make pods there; no name or label that any pod can take is enough."""
     with contextlib.suppress(KubeError):
         node.api.run(node.api.kube.create("/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}}))
     exporter = node.pod(slot=False, namespace="gpu-operator", app="nvidia-dcgm-exporter")
@@ -133,8 +133,8 @@ def test_the_gpu_operators_own_pods_are_known(node: Node) -> None:
     assert not dead(keeper)
 
 
-def test_the_gpu_operators_own_pods_are_known_in_any_namespace_by_a_label_that_alone_means_nothing(node: Node) -> None:
-    """Without the right to a privileged pod it gains nothing; and what is known keeps no GPU from being released."""
+def test_pods_of_the_gpu_operator_are_trusted_by_a_label_and_privilege(node: Node) -> None:
+    """Without the right to a privileged pod the label gains nothing; and a trusted pod delays no release."""
     mine, _ = node.running()
     mine.allocate(node.uuids[2])
     mine.until_has(node.uuids[2])
@@ -150,8 +150,8 @@ def test_the_gpu_operators_own_pods_are_known_in_any_namespace_by_a_label_that_a
     assert not dead(keeper)
 
 
-def test_a_daemon_of_the_machine_is_known_by_its_name(node: Node) -> None:
-    """Outside of every pod; it holds up no release although it opened the GPU after the pod began. Others do."""
+def test_daemon_of_the_machine_is_excused_by_its_name(node: Node) -> None:
+    """Outside of every pod; it delays no release although it opened the GPU after the pod began. Others do."""
     pod, child = node.running()
     daemon, other = Child(), Child()
     try:

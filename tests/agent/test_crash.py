@@ -15,8 +15,8 @@ DURING = [point for point in agent.POINTS if point != "agent:closed"]  # that on
 
 
 @pytest.mark.parametrize("point", [*DURING, "only then"])
-def test_killed_in_the_middle_of_a_change(node: Node, point: str) -> None:
-    """One GPU goes, one stays, one comes; never is one open that was not given, and all of it comes about."""
+def test_resize_survives_a_kill_at_every_point(node: Node, point: str) -> None:
+    """One GPU goes, one stays, one comes; never is one open that was not granted, and all of it comes about."""
     pod, child = node.running()
     pod.allocate(node.uuids[0], node.uuids[1])
     pod.until_has(node.uuids[0], node.uuids[1])
@@ -46,8 +46,8 @@ def frozen(pod: Pod) -> bool:
     return "frozen 1" in (pod.group / "cgroup.events").read_text()
 
 
-def test_a_gpu_opened_before_the_crash_is_not_given_to_another(node: Node) -> None:
-    """The rules were in force, `attached` did not tell of it, and the scheduler gave the GPU to somebody else."""
+def test_unrecorded_gpu_is_not_granted_to_another_pod(node: Node) -> None:
+    """The rules were in force, `attached` did not say so, and the scheduler granted the GPU to another pod."""
     pod, child = node.running()
     node.stop()
     pod.allocate(node.uuids[0])
@@ -68,7 +68,7 @@ def test_a_gpu_opened_before_the_crash_is_not_given_to_another(node: Node) -> No
     assert twin.probe(*node.nodes) == "+---"
 
 
-def test_a_plugin_that_is_dead_opens_nothing(node: Node) -> None:
+def test_dead_plugin_opens_nothing(node: Node) -> None:
     """Killed: what was granted stays, what was not stays closed, and the API server's word changes nothing."""
     pod, child = node.running()
     pod.allocate(node.uuids[3])
@@ -80,7 +80,7 @@ def test_a_plugin_that_is_dead_opens_nothing(node: Node) -> None:
     pod.until_has(*node.uuids)
 
 
-def test_pins_of_pods_that_are_gone_are_removed(node: Node) -> None:
+def test_pins_of_removed_pods_are_removed(node: Node) -> None:
     """Pods that ended while the plugin was dead leave nothing behind."""
     pod, _ = node.running()
     node.kill()
@@ -91,8 +91,8 @@ def test_pins_of_pods_that_are_gone_are_removed(node: Node) -> None:
     until(lambda: not any(name.startswith(pod.uid) for name in node.pins()), what="its pins to be removed")
 
 
-def test_a_pod_without_its_pin_is_found_and_guarded_anew(node: Node) -> None:
-    """Somebody emptied the bpffs: nothing opens, and another program is put beside the one that is lost."""
+def test_pod_without_its_pin_is_guarded_anew(node: Node) -> None:
+    """The bpffs was emptied: nothing opens, and another program is put beside the one that is lost."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])
@@ -107,8 +107,8 @@ def test_a_pod_without_its_pin_is_found_and_guarded_anew(node: Node) -> None:
     assert child.probe(*node.nodes) == "+---"  # the lost program has its say until the pod ends
 
 
-def test_a_child_sees_the_same(node: Node) -> None:
-    """A process that was started by one in the pod is in the pod."""
+def test_child_process_is_in_the_pod(node: Node) -> None:
+    """A process that was started by one in the pod can open the same GPUs."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])

@@ -44,7 +44,7 @@ def cannot(node: Node) -> bool:
     return "jupyter_gpu_can_guard 0.0" in node.get("/metrics")
 
 
-def test_a_node_that_can_guard_no_more_says_so_until_it_can(quiet: Node) -> None:
+def test_node_reports_that_it_cannot_guard_until_it_can(quiet: Node) -> None:
     """A pod that cannot be closed is what it notices first. What runs keeps its GPUs; then all is as before."""
     quiet.start()
     pod, child = quiet.running()
@@ -69,8 +69,8 @@ def test_a_node_that_can_guard_no_more_says_so_until_it_can(quiet: Node) -> None
     until(lambda: inside.probe(*quiet.nodes) == "----", PATIENCE, "the later pod to be closed", every=0.05)
 
 
-def test_a_plugin_without_the_right_offers_nothing_from_its_start(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing capability is told before the kubelet is offered any slot, with what to do."""
+def test_plugin_without_capabilities_offers_no_slots(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The missing capability is reported before the kubelet is offered any slot, with what to do."""
     rights = {number: name for number, name in stage.CAPABILITIES.items() if name != "BPF"}
     monkeypatch.setattr(stage, "CAPABILITIES", rights)
     quiet.start(wait=False)
@@ -94,7 +94,7 @@ def groups() -> list[Path]:
     return list(PodCgroups.of_this_machine().root.glob(f"{self_test.NAME}{os.getpid()}"))
 
 
-def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
+def test_self_test_leaves_nothing_behind(quiet: Node) -> None:
     """No pin and no group; and what one that was killed left goes with the next."""
     pins, places = Pins.at(quiet.bpffs / "pins"), PodCgroups.of_this_machine()
     gone = subprocess.Popen(["true"])
@@ -107,7 +107,7 @@ def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
     assert [path.name for path in (quiet.bpffs / "pins").iterdir()] == []
 
 
-def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> None:
+def test_self_test_works_on_a_read_only_hierarchy(tmp_path: Path) -> None:
     """Rules can be attached there all the same."""
     unified = cgroup.mounts().unified
     assert unified is not None
@@ -121,14 +121,14 @@ def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> Non
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_an_attempt_without_a_hierarchy(tmp_path: Path) -> None:
-    """Nothing there can hold rules: the words say what is missing."""
+def test_self_test_without_a_hierarchy_names_what_is_missing(tmp_path: Path) -> None:
+    """Nothing there can hold rules."""
     with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
         self_test.attempt(Pins(None), PodCgroups(tmp_path / "none"))
 
 
-def test_a_second_plugin_touches_nothing_while_the_first_lives(quiet: Node) -> None:
-    """It waits; with an older view of the world it could open what the first has closed. Then it takes over."""
+def test_second_plugin_waits_for_the_first(quiet: Node) -> None:
+    """With an older view of the world it could open what the first has closed. Then it takes over."""
     quiet.start()
     pod, child = quiet.running()
     pod.allocate(quiet.uuids[1])
@@ -163,7 +163,7 @@ def figure(node: Node, name: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_a_plugin_that_starts_slowly_ends_nobody(plane: ControlPlane, api: Api) -> None:
+def test_slow_start_ends_no_process(plane: ControlPlane, api: Api) -> None:
     """Beside a pod that has its GPU open, and one of the system: for as long as it does not know of them, and after."""
     made = Node(plane, api, auditSeconds=0.05, systemNamespaces=["default"])
     reach = json.loads(plane.kubeconfig.read_text())
@@ -236,7 +236,7 @@ def restarted_elsewhere(pod: Pod, wanted: str, *given: str) -> None:
     assert pod.group.exists()
 
 
-def test_a_group_that_was_left_behind_hides_none_with_processes(node: Node) -> None:
+def test_empty_group_does_not_hide_one_with_processes(node: Node) -> None:
     """The kubelet's cgroup driver was changed: from the start, and while the pod was guarded at its old place."""
     early, late = node.pod(), node.running()[0]
     late.allocate(node.uuids[1])
@@ -252,8 +252,8 @@ def test_a_group_that_was_left_behind_hides_none_with_processes(node: Node) -> N
                 remove(slice_of(pod))
 
 
-def test_a_pod_in_two_groups_cannot_be_guarded(node: Node) -> None:
-    """Rules on one would not hold for the other: it is told to be deleted."""
+def test_pod_in_two_groups_cannot_be_guarded(node: Node) -> None:
+    """Rules on one would not hold for the other: the message says to delete it."""
     pod, _ = node.running()
     new = slice_of(pod) / "cri-containerd-1.scope"
     new.mkdir(parents=True)
@@ -280,8 +280,8 @@ def legacy(quiet: Node) -> Iterator[Path]:
         directory.rmdir()
 
 
-def test_a_runtime_that_knows_v1_alone(quiet: Node, legacy: Path) -> None:
-    """Nothing would be guarded: the node offers nothing, and says why, until its runtime is another."""
+def test_runtime_of_v1_alone_offers_no_slots(quiet: Node, legacy: Path) -> None:
+    """Nothing would be guarded: the node says why, until its runtime is another."""
     quiet.start()
     pod = quiet.pod(group=False)
     group = legacy / "kubepods" / "besteffort" / f"pod{pod.uid}" / "1"

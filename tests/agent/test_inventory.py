@@ -16,7 +16,7 @@ def labels(node: Node) -> dict[str, str]:
     return {key: found[key] for key in (MODEL, COUNT, MEMORY) if key in found}
 
 
-def test_the_node_tells_of_its_gpus(node: Node) -> None:
+def test_node_publishes_its_gpus(node: Node) -> None:
     """Annotation and labels, by one patch of the node's status."""
     until(lambda: node.inventory, what="the inventory")
     assert [gpu.uuid for gpu in node.inventory] == list(node.uuids)
@@ -24,16 +24,16 @@ def test_the_node_tells_of_its_gpus(node: Node) -> None:
     assert labels(node) == {MODEL: "Simulated-GPU", COUNT: "4", MEMORY: str(simulated.MEMORY // 2**20)}
 
 
-def test_what_somebody_removed_is_written_again(node: Node) -> None:
-    """The annotation is what is so, not what was once written."""
+def test_removed_annotation_is_written_again(node: Node) -> None:
+    """The annotation is the present state, not what was once written."""
     until(lambda: node.inventory, what="the inventory")
     body = {"metadata": {"annotations": {INVENTORY: None}, "labels": {COUNT: "99"}}}
     node.api.run(node.api.kube.patch(f"/api/v1/nodes/{node.name}", body))
     until(lambda: node.inventory and labels(node)[COUNT] == "4", what="the inventory again")
 
 
-def test_a_gpu_breaks_and_recovers(node: Node) -> None:
-    """Told in the inventory and in `attached`; the pod keeps it until the scheduler decides."""
+def test_unhealthy_gpu_is_published_and_recovers(node: Node) -> None:
+    """In the inventory and in `attached`; the pod keeps it until the scheduler decides."""
     pod, child = node.running()
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])
@@ -49,7 +49,7 @@ def test_a_gpu_breaks_and_recovers(node: Node) -> None:
     until(lambda: pod.attached and pod.attached.reason is None, what="attached to tell")
 
 
-def test_a_gpu_is_unplugged(node: Node) -> None:
+def test_unplugged_gpu_stays_denied(node: Node) -> None:
     """It vanishes from the inventory, stays denied to pods without it, and comes back."""
     pod, child = node.running()
     state = node.folder / "state" / "simulated"

@@ -1,4 +1,4 @@
-"""The node tells which GPUs of a pod are open, and which its containers can never use."""
+"""The node publishes which GPUs of a pod are open, and which its containers can never use."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.cluster.testbed import ControlPlane, until
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
-def test_what_is_open_is_told_when_it_changes(node: Node) -> None:
+def test_open_gpus_are_published_on_change(node: Node) -> None:
     """Only the one of two attached GPUs that a process has open; nothing is written while nothing changes."""
     pod, child = node.running()
     pod.allocate(*node.uuids[:2])
@@ -39,8 +39,8 @@ def audits(node: Node) -> str:
     return next(line.split()[1] for line in lines if line.startswith("jupyter_gpu_audits_total "))
 
 
-def test_a_gpu_that_came_after_the_container_is_told_and_never_opened(plane: ControlPlane, api: Api) -> None:
-    """The container has no device of it, and can be given none."""
+def test_gpu_without_a_device_in_the_container_is_published_and_never_opened(plane: ControlPlane, api: Api) -> None:
+    """The container was created without its device, and can be given none."""
     node = Node(plane, api)
     try:
         pod = node.pod()

@@ -28,8 +28,8 @@ while time.process_time() < until: pass
 """
 
 
-def test_a_pod_that_went_while_the_plugin_was_away(quiet: Node) -> None:
-    """Its program went with its group; its pins are removed, its GPU is free, and the figure tells."""
+def test_pod_that_ended_without_the_plugin_is_cleaned_up(quiet: Node) -> None:
+    """Its program went with its group; its pins are removed, its GPU is free, and the metric counts it."""
     quiet.start()
     pod, _ = quiet.running()
     pod.allocate(quiet.uuids[0])
@@ -47,8 +47,8 @@ def test_a_pod_that_went_while_the_plugin_was_away(quiet: Node) -> None:
     assert child.probe(*quiet.nodes) == "+---"
 
 
-async def test_a_program_that_only_its_pin_tells_of(quiet: Node) -> None:
-    """Its pod is gone and its removal failed: it is looked after at the second look, not at the first."""
+async def test_program_known_by_its_pin_alone_is_managed(quiet: Node) -> None:
+    """Its pod is gone and its removal failed: it is managed at the second sweep, not at the first."""
     async with running(quiet) as plugin:
         pins = plugin.tools.guarding.pins
         uid = "0000-left-over"
@@ -66,8 +66,8 @@ async def test_a_program_that_only_its_pin_tells_of(quiet: Node) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_simulated_gpu_is_as_busy_as_its_users(quiet: Node) -> None:
-    """A pod sees what its own processes do with it; one that is not open does nothing."""
+async def test_simulated_load_is_that_of_the_pods_processes(quiet: Node) -> None:
+    """A pod sees what its own processes do with it; a GPU that is not open does nothing."""
     pod = quiet.pod()
     child = pod.spawn()
     async with running(quiet) as plugin:
@@ -98,10 +98,10 @@ async def test_a_simulated_gpu_is_as_busy_as_its_users(quiet: Node) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def test_the_node_tells_how_much_of_its_uplink_it_uses(
+async def test_node_publishes_the_load_of_its_uplink(
     quiet: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its inventory; a load that stays is written once, and one that cannot be measured any more is left out."""
+    """In its inventory; a steady load is written once, and one that cannot be measured any more is left out."""
     monkeypatch.setattr(uplink_rate, "SECONDS", 0.2)
     devices, speed = tmp_path / "net" / "dev", tmp_path / "root" / "sys" / "class" / "net" / "eth0" / "speed"
     for path in (devices, speed):

@@ -33,8 +33,8 @@ class Told:
         return self.given
 
 
-async def test_a_gpu_with_two_owners(quiet: Node) -> None:
-    """Unhealthy, said once, and granted when it has one owner again; while the kubelet is away nothing changes."""
+async def test_gpu_with_two_owners_is_unhealthy(quiet: Node) -> None:
+    """Reported once, and granted when it has one owner again; while the kubelet is away nothing changes."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners._given = told
@@ -68,8 +68,8 @@ async def test_a_gpu_with_two_owners(quiet: Node) -> None:
         assert not stranger.has
 
 
-async def test_who_uses_a_gpu_with_two_owners_is_not_ended(quiet: Node) -> None:
-    """Nobody knows whose it is; as soon as it is ours alone again the audit sees to it."""
+async def test_users_of_a_gpu_with_two_owners_are_not_ended(quiet: Node) -> None:
+    """Whose it is cannot be known; as soon as it is ours alone again the audit ends them."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners._given = told
@@ -87,8 +87,8 @@ async def test_who_uses_a_gpu_with_two_owners_is_not_ended(quiet: Node) -> None:
         await until(lambda: user.process.poll() is not None, "its end")
 
 
-async def test_gpus_of_others_are_not_known(quiet: Node) -> None:
-    """They are in no inventory, no pod is given one, and their users are left alone."""
+async def test_unmanaged_gpus_are_left_alone(quiet: Node) -> None:
+    """They are in no inventory, no pod is granted one, and their users are left alone."""
     before = quiet.file.read_text()
     quiet.file.write_text(json.dumps({**json.loads(before), "managed": {"indexes": [1, 2]}}))
     try:
@@ -114,8 +114,8 @@ def plain(number: int) -> str:
     return f"MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b{number:02d}"
 
 
-async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
-    """Its GPU is known as soon as the driver tells of it; until then each may be meant that is not whole."""
+async def test_instance_makes_its_gpu_a_second_owners(quiet: Node) -> None:
+    """Its GPU is known as soon as the driver reports it; until then each may be meant that is not whole."""
     told = Told()
     folder = quiet.folder / "state" / "simulated"
     async with running(quiet) as plugin:
@@ -156,8 +156,8 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
                 simulated_instances.write(folder, uuid, None)
 
 
-async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> None:
-    """Each GPU may be the one: none is granted, and its users are not ended."""
+async def test_unknown_instance_may_be_of_any_gpu(quiet: Node) -> None:
+    """While the driver is silent no GPU is granted, and no user of one is ended."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners._given = told
@@ -175,8 +175,8 @@ async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> N
         assert plugin.inventory.held_back == set()
 
 
-async def test_who_was_given_a_gpu_since_the_last_question_is_not_ended(quiet: Node) -> None:
-    """The kubelet is asked before anybody's process is ended; who was given nothing is."""
+async def test_kubelet_is_asked_before_a_process_is_ended(quiet: Node) -> None:
+    """A pod that another plugin gave a GPU since the last question keeps it; one that was given none does not."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners._given = told
@@ -199,7 +199,7 @@ async def test_who_was_given_a_gpu_since_the_last_question_is_not_ended(quiet: N
                 address.unlink()
 
 
-async def test_what_a_search_found_of_a_gpu_with_two_owners_is_nobodys_offence(quiet: Node) -> None:
+async def test_findings_about_a_gpu_with_two_owners_do_not_count(quiet: Node) -> None:
     """A search may have begun before the other owner was known; when only we have the GPU again it counts."""
     told = Told()
     async with running(quiet) as plugin:

@@ -36,10 +36,8 @@ def annotations(pod: Pod) -> dict[str, str | None]:
     return {key: found.get(key) for key in (ALLOCATED, ATTACHED)}
 
 
-def test_a_restart_takes_nothing_away_for_a_moment(
-    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
-) -> None:
-    """Devices open all the time: what the rules in force allow is read from the kernel, and stays."""
+def test_restart_keeps_open_devices_open(node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]) -> None:
+    """What the rules in force allow is read from the kernel, and stays."""
     for index, (pod, child) in enumerate(pair):
         pod.allocate(node.uuids[index])
         pod.until_has(node.uuids[index])
@@ -55,10 +53,10 @@ def test_a_restart_takes_nothing_away_for_a_moment(
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["old pod heard of first", "new pod heard of first"])
-def test_a_record_older_than_a_release_opens_nothing(
+def test_record_older_than_a_release_opens_nothing(
     node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]], step: int
 ) -> None:
-    """The API server tells what was before a GPU went on to another pod, whose processes have it until they end."""
+    """The API server reports what was before a GPU went on to another pod, whose processes have it until they end."""
     (old, out), (new, inside) = pair[::step]
     before = annotations(new)
     old.allocate(node.uuids[0])
@@ -84,10 +82,8 @@ def test_a_record_older_than_a_release_opens_nothing(
     old.until_has(node.uuids[0])
 
 
-def test_of_a_gpu_that_is_not_known_nothing_is_proven(
-    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
-) -> None:
-    """Gone when the plugin started, it cannot be looked for: it drains until it is back, or the pod has ended."""
+def test_unknown_gpu_drains_until_it_is_known(node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]) -> None:
+    """Gone when the plugin started, it cannot be scanned for: it drains until it is back, or the pod has ended."""
     (pod, child), (second, _) = pair
     for one, index in ((pod, 0), (second, 1)):
         one.allocate(node.uuids[index])
@@ -117,7 +113,7 @@ def test_of_a_gpu_that_is_not_known_nothing_is_proven(
     pod.until_has()
 
 
-def test_a_pod_that_has_not_begun_holds_up_nobody(node: Node) -> None:
+def test_pod_that_has_not_begun_delays_no_grant(node: Node) -> None:
     """Its image is still pulled, say: it has no group, so it has nothing open."""
     waiting = node.pod(group=False)
     waiting.allocate(node.uuids[0])
@@ -128,7 +124,7 @@ def test_a_pod_that_has_not_begun_holds_up_nobody(node: Node) -> None:
     assert waiting.has == []
 
 
-def test_a_stopped_process_is_looked_at_like_any_other(node: Node) -> None:
+def test_stopped_process_is_scanned_like_any_other(node: Node) -> None:
     """A process stopped on a shared GPU stays stopped: to be frozen for a scan is something else. Its GPUs count."""
     pod, child = node.running()
     pod.allocate(*node.uuids[:2])

@@ -51,9 +51,7 @@ async def offered(kubelet: Kubelet, health: str) -> Plugin:
 
 
 async def test_no_slots_until_a_gpu_was_seen(bare: Node) -> None:
-    """From the first list on, said in an Event; the node is ready all the same. A driver that comes up turns them on,
-    one that goes away off.
-    """
+    """The reason is an Event, and the node is ready all the same; slots come and go with the driver."""
     unplug(bare)
     async with running(bare.folder / "kubelet") as kubelet:
         await asyncio.to_thread(bare.start)

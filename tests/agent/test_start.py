@@ -62,7 +62,7 @@ def ref(pod: Pod) -> PodRef:
     return PodRef(pod.uid, "default", pod.name)
 
 
-async def test_a_container_that_would_be_astray_is_not_started(quiet: Node) -> None:
+async def test_container_in_the_v1_tree_alone_is_not_started(quiet: Node) -> None:
     """Its pod is guarded, and its first process is in the v1 tree alone: the rules would not hold for it."""
     devices = cgroup.mounts().devices
     if devices is None:
@@ -83,7 +83,7 @@ async def test_a_container_that_would_be_astray_is_not_started(quiet: Node) -> N
                 directory.rmdir()
 
 
-async def test_a_container_that_would_be_in_another_group_is_not_started(quiet: Node) -> None:
+async def test_container_in_another_group_is_not_started(quiet: Node) -> None:
     """The pod still runs in the group of another cgroup driver; once it does not, the new group is guarded."""
     pod = quiet.pod()
     old = pod.spawn()
@@ -115,7 +115,7 @@ async def ask(path: Path, *questions: Any) -> list[Any]:
     return answers
 
 
-async def test_a_pod_is_closed_before_its_first_container(quiet: Node) -> None:
+async def test_pod_is_closed_before_its_first_container(quiet: Node) -> None:
     """When the call returns, nothing can be opened; and a second call, after a grant, leaves the grant."""
     pod = quiet.pod()
     child = pod.spawn()  # stands for the sandbox
@@ -141,7 +141,7 @@ async def test_the_order_of_kubelet_and_api_server_does_not_matter(quiet: Node) 
         assert child.probe(*quiet.nodes) == "--+-"
 
 
-async def test_a_pod_whose_group_is_not_there_does_not_start(quiet: Node) -> None:
+async def test_pod_without_a_group_does_not_start(quiet: Node) -> None:
     """A pod that cannot be guarded is not started; the text is for the user."""
     pod = quiet.pod(group=False)
     async with running(quiet) as plugin:
@@ -164,7 +164,7 @@ async def test_a_group_that_was_made_anew_is_closed_anew(quiet: Node) -> None:
         assert child.probe(*quiet.nodes) == "-" * COUNT
 
 
-async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
+async def test_pod_can_ask_about_the_node_and_itself(quiet: Node) -> None:
     """All GPUs of the node, and load and users of its own ones; any user of the container may ask."""
     pod, other = quiet.pod(), quiet.pod()
     child = pod.spawn()
@@ -199,8 +199,8 @@ async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
         assert "at most" in long["error"]
 
 
-async def test_the_pod_hears_how_it_stands(quiet: Node) -> None:
-    """Without asking the API server: what is requested, decided and so; the last when its write is answered."""
+async def test_pod_hears_its_state(quiet: Node) -> None:
+    """Without asking the API server: what is requested, decided and attached; the last when its write is answered."""
     pod, other = quiet.pod(), quiet.pod()
     pod.spawn()
     async with running(quiet) as plugin:
@@ -244,7 +244,7 @@ async def first_told(states: AsyncGenerator[Any, None], condition: Callable[[Any
     raise AssertionError("the connection ended")
 
 
-async def test_a_slot_that_goes_to_the_next_pod(quiet: Node) -> None:
+async def test_reused_slot_answers_for_the_next_pod(quiet: Node) -> None:
     """The same directory then speaks for the new pod, and is silent when that is gone."""
     first, second = quiet.pod(), quiet.pod()
     async with running(quiet) as plugin:
@@ -262,7 +262,7 @@ async def test_a_slot_that_goes_to_the_next_pod(quiet: Node) -> None:
                 await asyncio.sleep(0.05)
 
 
-def test_killed_right_after_the_pod_was_closed(quiet: Node) -> None:
+def test_pod_stays_closed_when_the_plugin_dies_before_its_answer(quiet: Node) -> None:
     """The kubelet got no answer and asks the next process: the pod has been closed all the time."""
     pod = quiet.pod()
     child = pod.spawn()
@@ -286,7 +286,7 @@ def test_killed_right_after_the_pod_was_closed(quiet: Node) -> None:
     assert "GpusNotGuarded" not in pod.events()
 
 
-async def test_one_pod_s_trouble_is_its_own(quiet: Node) -> None:
+async def test_unusable_slot_affects_its_own_pod_alone(quiet: Node) -> None:
     """A slot whose directory cannot be used keeps its own pod from a GPU, and no other; it is tried again."""
     sick, well = quiet.pod(), quiet.pod()
     children = [pod.spawn() for pod in (sick, well)]
@@ -310,8 +310,8 @@ async def test_one_pod_s_trouble_is_its_own(quiet: Node) -> None:
         task.cancel()
 
 
-async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
-    """Why they are only counted, in words; the container's first process is its server, whoever connected before."""
+async def test_pod_hears_why_its_shares_are_only_counted(quiet: Node) -> None:
+    """In words; the container's first process is its server, whichever connected before."""
     pod = quiet.pod()
     first = pod.spawn()
     async with running(quiet) as plugin:
@@ -334,7 +334,7 @@ async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
 
 
 def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
-    """Nobody else would."""
+    """No other process would."""
     quiet.start()
     pod, child = quiet.running()
     quiet.stop()

@@ -55,8 +55,8 @@ def pass_on(giver: Child, taker: Child, path: Path) -> None:
     taker.run("wire, _ = server.accept(); got = socket.recv_fds(wire, 1, 1)[1][0]")
 
 
-async def test_looks_do_not_take_longer_because_of_a_neighbour(quiet: Node) -> None:
-    """A pod with very many open files is left out, and said to be; side by side with the same look without it."""
+async def test_scans_do_not_take_longer_because_of_a_neighbour(quiet: Node) -> None:
+    """A pod with very many open files is left out, and reported; side by side with the same scan without it."""
     async with running(quiet) as plugin:
 
         async def spent() -> tuple[float, HolderScan]:
@@ -98,8 +98,8 @@ async def test_the_releases_of_neighbours_and_its_own_are_proven(quiet: Node) ->
         await asyncio.to_thread(hoard.until_has)
 
 
-async def test_what_is_hidden_among_very_many_files_is_found(quiet: Node, tmp_path: Path) -> None:
-    """It was passed on: the GPU is given to nobody until the search has found it, and its process is ended."""
+async def test_descriptor_among_very_many_files_is_found(quiet: Node, tmp_path: Path) -> None:
+    """It was passed on: no pod is granted the GPU until the search has found it, and its process is ended."""
     async with running(quiet) as plugin:
         pod, child = await given(plugin, quiet, 0)
         hoard, children = await hoarder(quiet)
@@ -119,7 +119,7 @@ async def test_what_is_hidden_among_very_many_files_is_found(quiet: Node, tmp_pa
         await until(lambda: "GpuIntruder" in hoard.events(), "the event")
 
 
-async def test_what_is_too_much_even_for_a_search_is_ended(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_beyond_the_budget_of_a_search_is_ended(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then it counts as one that has every GPU; so no pod keeps what its neighbours gave back for ever."""
     monkeypatch.setattr(scanner, "MOST", 2.5 * MANY)
     async with running(quiet) as plugin:
@@ -139,7 +139,7 @@ async def test_what_is_too_much_even_for_a_search_is_ended(quiet: Node, monkeypa
         await until(lambda: "GpuIntruder" in hoard.events(), "the event")
 
 
-async def test_a_pod_that_was_too_much_before_anything_was_known_of_it(
+async def test_unknown_pod_beyond_the_budget_delays_only_its_own_gpus(
     quiet: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the plugin starts: it is not taken for one that has nothing, nor does it keep all GPUs of the node."""
@@ -161,7 +161,7 @@ async def test_a_pod_that_was_too_much_before_anything_was_known_of_it(
         assert child.probe(quiet.nodes[0]) == "+"
 
 
-async def test_a_gpu_that_is_kept_open_is_looked_for_rarely(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gpu_that_is_kept_open_is_scanned_rarely(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the same descriptor is there; its end is noticed at once, whether its process ends or not."""
     async with running(quiet) as plugin:
         pod, child = await given(plugin, quiet, 0)

@@ -1,4 +1,4 @@
-"""On one machine, too, nobody is passed over for longer than was set: each server decides for itself alone."""
+"""On one machine, too, no pod is passed over for longer than was set: each server decides for itself alone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Machine:
 
 
 @given(count=st.integers(3, 4), coming=st.lists(jobs, max_size=10), seed=st.integers(0, 2**16))
-def test_nobody_is_passed_over_for_longer_than_the_patience(count: int, coming: list[Job], seed: int) -> None:
+def test_no_server_is_passed_over_for_longer_than_the_patience(count: int, coming: list[Job], seed: int) -> None:
     """A server that waited so long gets nothing later than one that asked after it; in the end all are served."""
     machine, named = Machine(count, seed), {f"p{number:02}": job for number, job in enumerate(coming)}
     while machine.now <= 40 or len(machine.served) < len(named):
@@ -92,8 +92,8 @@ def test_nobody_is_passed_over_for_longer_than_the_patience(count: int, coming: 
     assert machine.passed_over == []
 
 
-def test_newcomers_of_the_highest_priority_go_before_it_no_longer_than_the_patience() -> None:
-    """One GPU, and each minute somebody comes who is more important and stays for a minute."""
+def test_higher_priorities_go_first_no_longer_than_the_patience() -> None:
+    """One GPU, and each minute a server comes that is more important and stays for a minute."""
     coming = {f"p{number:02}": Job(number, 1, 9, 1, starts=False) for number in range(60)}
     machine = Machine(1, 0)
     for _ in range(70):
@@ -103,8 +103,8 @@ def test_newcomers_of_the_highest_priority_go_before_it_no_longer_than_the_patie
 
 
 @pytest.mark.root
-def test_a_server_that_waited_long_gets_what_is_kept_back_for_a_more_important_one_by_itself(stage: Stage) -> None:
-    """Nothing happens on the machine meanwhile; and the time is the machine's since its start, which nobody sets."""
+def test_overdue_server_gets_a_withheld_gpu_by_itself(stage: Stage) -> None:
+    """Nothing happens on the machine meanwhile; and the time is the machine's since its start, which no user sets."""
     stage.gpus = 1
     owner, patient, important = (stage.server(patience=5.0) for _ in range(3))
     owner.ask("request", milli=1000)
@@ -118,7 +118,7 @@ def test_a_server_that_waited_long_gets_what_is_kept_back_for_a_more_important_o
     assert important.ask("view")["amounts"]["allocated"] == 0
 
 
-def test_who_asked_at_a_time_that_has_not_come_is_not_overdue() -> None:
+def test_wish_from_the_future_is_not_overdue() -> None:
     """A record may name any time; one of this boot names none that is still to come."""
     asked = stamped(allocated(ticket=1), 1000)
     assert waits_since(asked) == 1000

@@ -1,4 +1,4 @@
-"""A state directory that other servers of the machine do not see: said, wherever it can be known from inside."""
+"""A state directory that other servers of the machine do not see: reported wherever it can be known from inside."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def around(mounts: str, path: str, **more: Any) -> Surroundings:
         pytest.param(around(HOST, "/run/lock/jupyter-gpu", first=""), Apart.MOUNTS, id="the first process has nothing"),
     ],
 )
-def test_what_is_known_from_inside(here: Surroundings, expected: Apart | None) -> None:
+def test_separate_directory_is_recognised_from_inside(here: Surroundings, expected: Apart | None) -> None:
     """A server that shares the machine's directory shows nothing; one with a directory of its own says why."""
     assert apart(here) is expected
 
 
-def test_the_table_of_mounts() -> None:
+def test_table_of_mounts() -> None:
     """Names with blanks are read; of two mounts on one point the later hides the earlier."""
     text = (
         "1 0 8:1 / / rw - x x x\n"
@@ -92,21 +92,21 @@ def test_the_table_of_mounts() -> None:
 
 
 @given(st.text(), st.text(), st.booleans(), st.booleans())
-def test_any_table(mounts: str, first: str, chosen: bool, contained: bool) -> None:
-    """Whatever stands in it, there is an answer; and who sees what the first process sees is not apart."""
+def test_any_table_of_mounts_gives_an_answer(mounts: str, first: str, chosen: bool, contained: bool) -> None:
+    """Whatever stands in it; and a server that sees what the first process sees is not apart."""
     assert apart(Surroundings("/run/lock/jupyter-gpu", chosen, mounts, first, contained)) in {None, *Apart}
     assert apart(Surroundings("/run/lock/jupyter-gpu", chosen, mounts + HOST, mounts + HOST, contained=False)) is None
 
 
-def test_what_a_process_says_of_its_pod(stage: Stage) -> None:
-    """Its innermost group, else its mark; most say nothing."""
+def test_pod_of_a_process(stage: Stage) -> None:
+    """Its innermost group, else its mark; most have neither."""
     server = stage.server(enforcement="soft")
     assert surroundings.pod_of(stage.kernel(server).pid) == server.uid
     assert surroundings.pod_of(server.pid) is None, "the environment with which it was started"
     assert surroundings.pod_of(1) is None
 
 
-def test_the_default_is_one_that_services_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory_is_one_that_services_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that each user may write, and that a private /tmp leaves alone, comes first."""
     places = [tmp_path / "lock", tmp_path / "shm"]
     monkeypatch.setattr(store, "_PLACES", tuple(places))
@@ -137,7 +137,7 @@ def machine(stage: Stage) -> Stage:
 
 
 @pytest.mark.root
-def test_mounts_of_its_own(machine: Stage) -> None:
+def test_server_with_a_private_mount_says_so(machine: Stage) -> None:
     """A server whose directory is another one than that of the same name outside says so; the others need not."""
     hidden = machine.actor()
     machine.paths  # noqa: B018 - the devices must be there before
@@ -150,8 +150,8 @@ def test_mounts_of_its_own(machine: Stage) -> None:
 
 
 @pytest.mark.root
-def test_the_machines_directory_mounted_elsewhere(machine: Stage, tmp_path: Path) -> None:
-    """That is what an administrator is told to do: nothing is said then, and GPUs are shared out together."""
+def test_shared_directory_mounted_elsewhere_is_not_apart(machine: Stage, tmp_path: Path) -> None:
+    """That is what the message asks an administrator to do: no condition then, and GPUs are shared out together."""
     outside = machine.server()
     outside.ask("request", milli=1000 * machine.gpus)
     inside = machine.actor()
@@ -166,8 +166,8 @@ def test_the_machines_directory_mounted_elsewhere(machine: Stage, tmp_path: Path
 
 @pytest.mark.root
 @pytest.mark.parametrize("enforcement", ["soft", "auto"])
-def test_two_directories_and_one_machine(machine: Stage, tmp_path: Path, enforcement: str) -> None:
-    """Each sees the other's kernel use its GPU, which no record here tells of: both say it, and where to look."""
+def test_servers_with_two_directories_report_each_other(machine: Stage, tmp_path: Path, enforcement: str) -> None:
+    """Each sees the other's kernel use its GPU, which no record here names: both say it, and where to look."""
     one = machine.server(enforcement=enforcement)
     other = machine.actor()
     view = other.ask("start", state_dir=str(tmp_path / "state"), simulated_gpus=machine.gpus, enforcement=enforcement)
@@ -200,8 +200,8 @@ def contained(stage: Stage) -> Iterator[Remote]:
 
 
 @pytest.mark.root
-def test_another_pid_namespace(machine: Stage, contained: Remote) -> None:
-    """With real GPUs it is said that nobody outside is seen; that records are shared is the administrator's word."""
+def test_other_pid_namespace_is_reported(machine: Stage, contained: Remote) -> None:
+    """With real GPUs the view says that no process outside is seen; sharing the records is the administrator's task."""
     contained.ask("real_gpus", count=machine.gpus)
     view = contained.ask("start", state_dir=str(machine.state), simulated_gpus=0, enforcement="soft")
     (text,) = said(view)
@@ -210,8 +210,8 @@ def test_another_pid_namespace(machine: Stage, contained: Remote) -> None:
 
 
 @pytest.mark.root
-def test_a_container_with_a_place_of_its_own(machine: Stage, contained: Remote) -> None:
-    """Nobody named the directory, and it is not one of the machine: others would hand out the same GPUs."""
+def test_container_with_a_private_directory_is_apart(machine: Stage, contained: Remote) -> None:
+    """The directory is the default, and not one of the machine: others would hand out the same GPUs."""
     lock = "/run/lock"
     contained.ask("own_mounts", commands=[["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", lock]])
     contained.ask("real_gpus", count=machine.gpus)
@@ -222,7 +222,7 @@ def test_a_container_with_a_place_of_its_own(machine: Stage, contained: Remote) 
     assert ALONE in text
 
 
-def test_plain_files_are_nobody_elses() -> None:
+def test_plain_files_are_never_apart() -> None:
     """Simulated GPUs without devices lie beside the records: no other server can hand them out."""
     visibility = views.Visibility(around=around(DOCKER, "/run/lock/jupyter-gpu"))
     for simulated, device, count in ((True, None, 0), (True, gpu(0).device, 1), (False, None, 1)):
@@ -231,7 +231,7 @@ def test_plain_files_are_nobody_elses() -> None:
         assert len(list(views.visibility_conditions(registry, visibility))) == count
 
 
-def test_groups_and_marks_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_uids_are_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a whole uid counts, and the innermost group counts more than a mark."""
     one, two = "1" * 32, "2" * 32
     texts: dict[str, str] = {}

@@ -83,8 +83,8 @@ def test_no_gpu_is_ever_owned_twice_and_in_the_end_all_are_free(stage: Stage) ->
     assert servers[0].ask("request", milli=3000)["phase"] == "Ready"
 
 
-def test_a_line_is_served_in_order_however_the_gpus_come_free(stage: Stage) -> None:
-    """Five servers wait for one GPU each time it comes free; nobody overtakes and nobody is forgotten."""
+def test_queue_is_served_in_order(stage: Stage) -> None:
+    """Five servers wait for one GPU each time it comes free; none overtakes and none is forgotten."""
     holder = stage.server()
     holder.ask("request", milli=3000)
     waiting = [stage.server() for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Kill -9 between each two steps: whoever comes next finds every GPU once, and opens none that is not granted."""
+"""Kill -9 between each two steps: the next server finds every GPU once, and opens none that is not granted."""
 
 import contextlib
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def _crashed(stage: Stage, what: str, point: str) -> Iterator[Remote | None]:
 
 
 @pytest.mark.parametrize(("what", "point"), CASES, ids=lambda word: word.replace(" ", "-"))
-def test_killed_there_nothing_is_owned_twice_and_nothing_is_lost(stage: Stage, what: str, point: str) -> None:
+def test_kill_at_any_point_loses_no_gpu_and_shares_none(stage: Stage, what: str, point: str) -> None:
     """While the old kernel lives it and the new server's never can open the same GPU; after it all can be had again."""
     with _crashed(stage, what, point) as kernel:
         server = stage.server()

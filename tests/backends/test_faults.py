@@ -55,8 +55,8 @@ def claim(stage: Stage, uid: str, pid: int, owner: int, change: tuple[bytes, byt
 
 
 @pytest.mark.parametrize("text", [b"", b"{", os.urandom(100), b"[1,2,3]"], ids=["empty", "cut", "noise", "list"])
-def test_a_damaged_record_is_written_again_by_its_owner(stage: Stage, text: bytes) -> None:
-    """The other server grants nothing of it meanwhile, the owner repairs it when it is told, and both go on."""
+def test_damaged_record_is_written_again_by_its_owner(stage: Stage, text: bytes) -> None:
+    """The other server grants nothing of it meanwhile, the owner repairs it when it is notified, and both go on."""
     first, second = stage.server(), stage.server()
     first.ask("request", milli=2000)
     record = record_of(stage, first)
@@ -69,7 +69,7 @@ def test_a_damaged_record_is_written_again_by_its_owner(stage: Stage, text: byte
     assert [a + b for a, b in zip(*opened, strict=True)] == [1, 1, 1]
 
 
-def test_nothing_is_handed_out_while_a_live_record_cannot_be_read(stage: Stage) -> None:
+def test_nothing_is_granted_while_a_live_record_is_unreadable(stage: Stage) -> None:
     """A frozen server cannot repair its record: what it holds is not known, so it may be everything."""
     first, second = stage.server(), stage.server()
     first.ask("request", milli=1000)
@@ -86,7 +86,7 @@ def test_nothing_is_handed_out_while_a_live_record_cannot_be_read(stage: Stage) 
     assert "StateDamaged" not in conditions(second.ask("view"))
 
 
-def test_a_damaged_record_of_a_dead_server_is_moved_aside_when_nothing_of_it_is_left(stage: Stage) -> None:
+def test_damaged_record_of_a_dead_server_is_moved_aside(stage: Stage) -> None:
     """A kernel that may still have a GPU keeps all of them back; without it the GPUs can be had."""
     first, second = stage.server(), stage.server()
     kernel = stage.kernel(first)
@@ -101,8 +101,8 @@ def test_a_damaged_record_of_a_dead_server_is_moved_aside_when_nothing_of_it_is_
     assert record.with_suffix(".bad").exists()
 
 
-def test_a_wiped_directory_is_made_again_and_a_gpu_that_was_granted_meanwhile_is_given_up(stage: Stage) -> None:
-    """Somebody deleted everything: nobody keeps a GPU that another one got in good faith."""
+def test_wiped_directory_is_made_again(stage: Stage) -> None:
+    """All records were deleted: no server keeps a GPU that another one got in good faith."""
     first, second = stage.server(), stage.server()
     first.ask("request", milli=3000)
     (stage.state / "pods").rename(stage.state / "gone")
@@ -170,7 +170,7 @@ def test_two_users_never_get_the_same_gpu(stage: Stage) -> None:
     servers[0].ask("until", phase="Ready")
 
 
-def test_another_users_dead_pod_is_free_for_all_once_nothing_of_it_is_left(stage: Stage) -> None:
+def test_dead_pod_of_another_user_is_freed_once_nothing_is_left(stage: Stage) -> None:
     """A user who may neither look into its processes nor delete its record gets its GPUs all the same, not earlier."""
     first, second = stage.actor(), stage.actor()
     for actor, user in ((first, NOBODY), (second, OTHER)):
@@ -186,7 +186,7 @@ def test_another_users_dead_pod_is_free_for_all_once_nothing_of_it_is_left(stage
     second.answer()
 
 
-def test_a_record_that_names_somebody_elses_server_is_not_believed(stage: Stage) -> None:
+def test_record_that_names_another_users_server_is_ignored(stage: Stage) -> None:
     """A user who writes that a process of root holds every GPU does not keep a single one."""
     server = stage.server()
     claim(stage, "e" * 32, os.getpid(), NOBODY)
@@ -202,8 +202,8 @@ def test_a_record_of_an_earlier_boot_holds_nothing(stage: Stage) -> None:
     assert not path.exists()
 
 
-def test_a_record_of_another_pid_namespace_is_believed(stage: Stage) -> None:
-    """Its pids mean nothing here, so nobody can say that it is dead: it keeps what it has."""
+def test_record_of_another_pid_namespace_counts_as_alive(stage: Stage) -> None:
+    """Its pids mean nothing here, so it cannot be known to be dead: it keeps what it has."""
     server = stage.server()
     number = str(namespace()).encode()
     path = claim(stage, "e" * 32, os.getpid(), 0, (b'"namespace":' + number, b'"namespace":1'))
@@ -222,8 +222,8 @@ def test_a_false_record_takes_no_gpu_from_a_pod_that_has_it(stage: Stage) -> Non
     assert server.ask("request", milli=2000)["phase"] == "Ready"
 
 
-def test_what_another_server_was_promised_is_its_own_until_it_says_otherwise(stage: Stage) -> None:
-    """A decision may take GPUs from a pod, but only that pod's server carries it out: nobody else gets them earlier."""
+def test_promised_gpus_stay_with_a_server_until_it_releases_them(stage: Stage) -> None:
+    """A decision may take GPUs from a pod, but only that pod's server carries it out: no other gets them earlier."""
     server = stage.server()
     path = claim(stage, "e" * 32, os.getpid(), 0)
     record = Record.decode(path.read_bytes())
@@ -233,8 +233,8 @@ def test_what_another_server_was_promised_is_its_own_until_it_says_otherwise(sta
     path.unlink()
 
 
-def test_only_root_is_believed_about_control_groups(stage: Stage) -> None:
-    """A dead record of a user with root's group in it makes nobody remove that group or take it for its own."""
+def test_control_groups_count_only_in_records_of_root(stage: Stage) -> None:
+    """A dead record of a user with root's group in it makes no server remove that group or take it for its own."""
     server = stage.server()
     record = record_of(stage, server)
     place = json.loads(record.read_bytes())["place"]
@@ -247,8 +247,8 @@ def test_only_root_is_believed_about_control_groups(stage: Stage) -> None:
     assert Path(place.partition(":")[2]).is_dir()
 
 
-def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> None:
-    """Attached it degrades the pod; given back it is not given out again; healed it is."""
+def test_unhealthy_gpu_is_shown_and_never_granted(stage: Stage) -> None:
+    """Attached it degrades the pod; given back it is not granted again; healed it is."""
     server = stage.server()
     gpu = server.ask("request", milli=1000)["gpus"][0]
     simulated.set_health(stage.state / "simulated", gpu["uuid"], "It overheats.")
@@ -270,7 +270,7 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
     assert "GpusOutOfOrder" not in {one["type"] for one in server.ask("view")["conditions"]}
 
 
-def test_a_gpu_that_disappears_while_it_is_open_drains_and_another_takes_its_place(stage: Stage) -> None:
+def test_vanished_gpu_drains_and_is_replaced(stage: Stage) -> None:
     """The pod is owed nothing it cannot have, and the lost GPU is shown until the kernel has closed it."""
     server = stage.server()
     kernel = stage.kernel(server)
@@ -332,7 +332,7 @@ def test_an_idle_server_sleeps(stage: Stage) -> None:
     wait_for(sleeps, "a while in which it does nothing")
 
 
-def test_programs_that_are_listed_may_have_gpus_open_for_ever(stage: Stage) -> None:
+def test_listed_programs_may_have_gpus_open_for_ever(stage: Stage) -> None:
     """A display server outside every pod is no reason to drain when its name is listed."""
     server = stage.server(system_holders=["python", "python3", "sleep"])
     gpu = server.ask("request", milli=1000)["gpus"][0]
@@ -347,8 +347,8 @@ def test_programs_that_are_listed_may_have_gpus_open_for_ever(stage: Stage) -> N
 
 
 @pytest.mark.root
-def test_what_a_dead_server_left_is_removed_by_the_next_that_ends(stage: Stage) -> None:
-    """Its kernel outlived it when the other one came, and nobody waits for its GPUs: it must not lie there for ever."""
+def test_server_that_ends_removes_remains_of_dead_ones(stage: Stage) -> None:
+    """A kernel outlived its server, and no pod waits for its GPUs: the record must not lie there for ever."""
     dead = stage.server()
     kernel = stage.kernel(dead)
     dead.kill()

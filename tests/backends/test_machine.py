@@ -1,4 +1,4 @@
-"""All GPUs of a machine, as its servers tell them: real processes of several users, one state directory."""
+"""All GPUs of a machine, as its servers report them: real processes of several users, one state directory."""
 
 import json
 import os
@@ -28,8 +28,8 @@ def who(machine: dict[str, Any], index: int) -> list[tuple[str, int, bool]]:
     ]
 
 
-def test_who_has_what_and_who_waits(stage: Stage) -> None:
-    """Three users see the same GPUs; others by their user's name, without a folder; who waits, and its place."""
+def test_machine_lists_owners_and_waiting_servers(stage: Stage) -> None:
+    """Three users see the same GPUs; others by their user's name, without a folder; waiting ones with their place."""
     root = stage.server()
     nobody, other = stage.actor(), stage.actor()
     for actor, user in ((nobody, NOBODY), (other, OTHER)):
@@ -57,7 +57,7 @@ def test_who_has_what_and_who_waits(stage: Stage) -> None:
     assert all("folder" not in one for one in seen["servers"][1:])
 
 
-def test_only_the_own_ones(stage: Stage) -> None:
+def test_other_users_are_summed_up(stage: Stage) -> None:
     """A second server of the same user with its folder; all others in sum and without a name."""
     first, second, other = stage.server(), stage.server(), stage.actor()
     other.ask("become", user=NOBODY)
@@ -74,8 +74,8 @@ def test_only_the_own_ones(stage: Stage) -> None:
     assert _name(NOBODY) not in json.dumps(machine)
 
 
-def test_what_the_dead_keep_open(stage: Stage) -> None:
-    """A server that was killed is told as ended as long as a program of it has the GPU; then the GPU is free."""
+def test_ended_server_is_listed_while_its_program_has_the_gpu(stage: Stage) -> None:
+    """A server that was killed is listed as ended as long as a program of it has the GPU; then the GPU is free."""
     server, witness = stage.server(), stage.server()
     (gpu,) = server.ask("request", milli=1000)["gpus"]
     kernel = stage.kernel(server)
@@ -94,8 +94,8 @@ def _ended(machine: dict[str, Any]) -> dict[str, Any] | None:
     return machine if any("ended" in one for one in machine["servers"]) else None
 
 
-def test_it_changes_nothing(stage: Stage) -> None:
-    """To look on is no reason to write, to decide, or to wake anybody."""
+def test_machine_view_changes_nothing(stage: Stage) -> None:
+    """To look on is no reason to write, to decide, or to notify any server."""
     server, other = stage.server(), stage.server()
     other.ask("request", milli=1000)
     before = {path.name: path.stat().st_mtime_ns for path in (stage.state / "pods").iterdir()}
@@ -106,7 +106,7 @@ def test_it_changes_nothing(stage: Stage) -> None:
     assert server.ask("view")["version"] == version
 
 
-def test_the_folder_is_what_jupyter_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_read_from_jupyters_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the port; in the home directory it is short. Another user's file, a link or garbage is not read."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("HOME", "/home/ann")

@@ -29,7 +29,7 @@ own = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
 
 
 @given(other_pods, own)
-def test_nobody_is_believed_beyond_the_whole_of_a_gpu(others: list[OtherPod], mine: dict[str, int]) -> None:
+def test_claims_count_up_to_a_whole_gpu(others: list[OtherPod], mine: dict[str, int]) -> None:
     """With what we hold all claims together are at most one GPU, and true claims are believed wholly."""
     believed = states(others, mine, lambda allocated: False)
     for uuid in "abc":

@@ -51,9 +51,7 @@ def outside(nursery: Nursery) -> Iterator[Remote]:
     made.end()
 
 
-def test_who_had_a_gpu_open_before_it_was_granted_is_no_reason_to_drain(
-    pod: Pod, source: LooksReal, outside: Remote
-) -> None:
+def test_process_that_had_the_gpu_before_the_grant_does_not_block(pod: Pod, source: LooksReal, outside: Remote) -> None:
     """A display server keeps its GPU open for ever; the GPU can be given back all the same."""
     for gpu in source.inventory():
         assert outside.ask("open", path=gpu.path) == ""
@@ -62,7 +60,7 @@ def test_who_had_a_gpu_open_before_it_was_granted_is_no_reason_to_drain(
     assert pod.outcome().view.status.phase is Phase.IDLE
 
 
-def test_who_opens_it_later_is_one(pod: Pod, outside: Remote) -> None:
+def test_process_that_opened_the_gpu_later_blocks(pod: Pod, outside: Remote) -> None:
     """A program outside that has the GPU only since it was granted may have it from the pod."""
     pod.request(Wish(1000), None)
     card = pod.outcome().view.gpus[0]
@@ -112,10 +110,8 @@ def test_the_driver_is_not_asked_for_every_wish(pod: Pod, source: LooksReal, mon
     assert asked == 0
 
 
-def test_nothing_is_released_without_a_look_however_often_the_look_fails(
-    pod: Pod, outside: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error while /proc is searched is no proof: the GPU drains until a search succeeds and finds nobody."""
+def test_failed_scan_releases_nothing(pod: Pod, outside: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while /proc is searched is no proof: the GPU drains until a scan succeeds and finds no holder."""
     pod.request(Wish(1000), None)
     assert outside.ask("open", path=pod.outcome().view.gpus[0].gpu.path) == ""
 

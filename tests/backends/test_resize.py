@@ -48,8 +48,8 @@ def test_a_share_that_cannot_be_had_now_is_completed_when_another_server_shrinks
     wait_for(lambda: completed() < 0.5, "it to be sooner than by a timer")
 
 
-def test_what_is_open_is_nobodys_until_it_is_closed(stage: Stage) -> None:
-    """A GPU that was taken while a kernel has it open drains: no new open succeeds, and nobody else gets it."""
+def test_open_gpu_is_granted_to_no_other_until_it_is_closed(stage: Stage) -> None:
+    """A GPU that was taken while a kernel has it open drains: no new open succeeds, and no other server gets it."""
     holding, waiting = stage.server(), stage.server()
     kernel = stage.kernel(holding)
     holding.ask("request", milli=3000)
@@ -141,8 +141,8 @@ def test_a_process_that_never_closes_keeps_only_its_own_gpu(stage: Stage) -> Non
     assert view["gpus"][0]["users"][0]["pid"] == kernel.pid
 
 
-def test_the_busy_gpu_is_kept_and_the_idle_one_goes(stage: Stage) -> None:
-    """Shrinking takes what nobody has open, though it is older."""
+def test_shrink_takes_the_idle_gpu(stage: Stage) -> None:
+    """Shrinking takes what no process has open, though it is older."""
     server = stage.server()
     kernel = stage.kernel(server)
     server.ask("request", milli=2000)
@@ -210,7 +210,7 @@ def test_a_killed_server_keeps_its_gpus_until_its_last_process_is_gone(stage: St
     assert second.ask("tries", paths=stage.paths) == [True] * 3
 
 
-def test_the_end_of_a_killed_server_is_heard_of(stage: Stage) -> None:
+def test_end_of_a_killed_server_is_noticed(stage: Stage) -> None:
     """A server that waits gets the GPUs of one that is killed, without a notification, within a moment."""
     second = stage.server()
 
@@ -230,7 +230,7 @@ def test_the_end_of_a_killed_server_is_heard_of(stage: Stage) -> None:
     wait_for(lambda: heard() < 0.9, "it to be sooner than by a timer")
 
 
-def test_a_frozen_server_harms_nobody_but_itself(stage: Stage) -> None:
+def test_frozen_server_affects_only_itself(stage: Stage) -> None:
     """Others go on with what it does not hold; when it goes on, so does its wish."""
     first, second = stage.server(), stage.server()
     first.ask("request", milli=1000)

@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "shares"
 
 
-def test_what_the_node_writes(folder: Path) -> None:
+def test_files_of_the_node_are_read(folder: Path) -> None:
     """Only shares that are asked for are read; one that has no file yet, or can have none, is left out."""
     assert share_files.read(folder, [GPU], WRITTEN) == {GPU: SHARE}
     found = share_files.read(folder, [GPU, OTHER, "GPU-3", "../state", "a/b", "", "ä" * 99], WRITTEN)
@@ -93,7 +93,7 @@ def large(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [pipe, link, directory, another, unstamped, large, lambda path: path.write_text("{")])
-def test_a_bad_file_costs_nothing_but_itself(
+def test_invalid_file_affects_only_itself(
     folder: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
 ) -> None:
     """One line in the log for as long as it is bad; then it counts again."""
@@ -128,7 +128,7 @@ def test_garbage_is_no_share(text: bytes) -> None:
         share_files.decode(text, GPU, 0)
 
 
-def test_half_a_file_is_none() -> None:
+def test_partial_file_is_ignored() -> None:
     """Wherever it ends: the node never leaves one, but a disk may."""
     text = json.dumps(SHARE.to_json() | {"written": WRITTEN}).encode()
     for cut in range(len(text)):

@@ -1,4 +1,4 @@
-"""The `CUDA_VISIBLE_DEVICES` that a server was started with: which GPUs it leaves, and that it is said."""
+"""The `CUDA_VISIBLE_DEVICES` that a server was started with: which GPUs it leaves, and the condition that says so."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ ENTRIES = st.sampled_from(
         ("GPU-1a2b,MIG-GPU-2d4e/1/0", [0], "MIG-GPU-2d4e/1/0"),
     ],
 )
-def test_what_cuda_shows(value: str, indices: list[int], stopped: str | None) -> None:
+def test_visible_gpus_are_those_of_cuda(value: str, indices: list[int], stopped: str | None) -> None:
     """In the order of the list, up to what names no GPU."""
     assert visible(value, FOUR) == Visible(tuple(FOUR[index].uuid for index in indices), stopped)
 
 
 @pytest.mark.parametrize("value", ["1,1", "0,1,0,-1", "GPU-1a2b,GPU-1a2b", "GPU-2,GPU-2d"])
-def test_a_gpu_that_is_named_twice_hides_all(value: str) -> None:
+def test_gpu_named_twice_hides_all(value: str) -> None:
     """Also by two names."""
     assert visible(value, FOUR) == Visible((), twice=True)
 
 
 @given(st.lists(st.integers(0, 3), unique=True, min_size=1))
-def test_a_list_of_what_is_there(indices: list[int]) -> None:
+def test_list_of_existing_gpus(indices: list[int]) -> None:
     """By index or by uuid: just these, in this order."""
     uuids = tuple(FOUR[index].uuid for index in indices)
     assert visible(",".join(map(str, indices)), FOUR) == visible(",".join(uuids), FOUR) == Visible(uuids)
@@ -88,7 +88,7 @@ def test_nothing_after_a_wrong_entry_counts(entries: list[str], more: list[str])
 
 
 @given(st.text(), st.integers(0, 4))
-def test_any_text(value: str, count: int) -> None:
+def test_any_text_shows_at_most_all_gpus(value: str, count: int) -> None:
     """Whatever stands there, it means something, and never more than there is."""
     limit = SiteLimit(value)
     assert set(limit.choose(FOUR[:count])) <= set(FOUR)
@@ -96,7 +96,7 @@ def test_any_text(value: str, count: int) -> None:
 
 
 @given(st.lists(ENTRIES, max_size=4), st.lists(st.sets(st.sampled_from(FOUR)), max_size=4))
-def test_what_is_visible_once_stays_so(entries: list[str], looks: list[set[Gpu]]) -> None:
+def test_visible_gpu_stays_visible(entries: list[str], looks: list[set[Gpu]]) -> None:
     """GPUs vanish and come back; that hides none of the others, as it would if the list were read anew."""
     limit = SiteLimit(",".join(entries))
     shown: set[str] = set()
@@ -107,8 +107,8 @@ def test_what_is_visible_once_stays_so(entries: list[str], looks: list[set[Gpu]]
         shown |= chosen
 
 
-def test_one_that_answers_late_is_visible_then() -> None:
-    """A driver that has not told of GPU 0 yet hides GPU 1 of "0,1" only until it does."""
+def test_gpu_that_answers_late_becomes_visible() -> None:
+    """A driver that has not reported GPU 0 yet hides GPU 1 of "0,1" only until it does."""
     limit = SiteLimit("0,1")
     assert limit.choose(()) == ()
     assert limit.choose(FOUR[1:]) == ()
@@ -133,7 +133,7 @@ def test_one_that_answers_late_is_visible_then() -> None:
         ("MIG-1", 4, "'MIG-1' is a part of a GPU (MIG), which is not supported."),
     ],
 )
-def test_what_is_told(value: str | None, count: int, words: str) -> None:
+def test_limit_is_explained(value: str | None, count: int, words: str) -> None:
     """Which GPUs are used, and why not more; nothing where nothing is hidden."""
     limit = SiteLimit(value)
     limit.choose(FOUR[:count])
@@ -142,8 +142,8 @@ def test_what_is_told(value: str | None, count: int, words: str) -> None:
     assert bool(told) is bool(words)
 
 
-def test_what_is_hidden_stays_known() -> None:
-    """Device rules cover it, and a look for who has it open finds it; nothing is decided about it."""
+def test_hidden_gpus_stay_covered() -> None:
+    """Device rules cover them, and a scan for holders finds them; nothing is decided about them."""
 
     class Source:
         simulated, note = False, ""

@@ -1,4 +1,4 @@
-"""The state directory: what is written is read again, and whatever else lies there harms nobody."""
+"""The state directory: what is written is read again, and whatever else lies there does no harm."""
 
 import fcntl
 import os
@@ -84,7 +84,7 @@ def test_a_record_that_is_written_is_read_again(given_record: Record) -> None:
         st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)
     ).map(lambda value: repr(value).encode())
 )
-def test_no_bytes_whatever_are_more_than_a_field_error(text: bytes) -> None:
+def test_any_bytes_raise_only_field_errors(text: bytes) -> None:
     """Bytes that are no record raise FieldError and nothing else."""
     with pytest.raises(FieldError):
         Record.decode(text)
@@ -169,7 +169,7 @@ BAD = [_truncated, _garbage, _empty, _huge, _link, _fifo, _folder, _of_another_p
 
 
 @pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__.strip("_"))
-def test_a_bad_file_is_told_of_and_moved_aside(tmp_path: Path, spoil: object) -> None:
+def test_invalid_file_is_reported_and_moved_aside(tmp_path: Path, spoil: object) -> None:
     """Nothing that can lie under a record's name stops a server, hangs it, or hides the other records."""
     assert callable(spoil)
     store = StateStore(tmp_path / "state")
@@ -209,7 +209,7 @@ def test_a_directory_that_was_wiped_is_made_again(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "pods" / f"{UID}.json").exists()
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_lock_is_exclusive(tmp_path: Path) -> None:
     """Increments under the lock by several threads with their own stores lose none."""
     rounds, writers = 50, 4
 
@@ -284,8 +284,8 @@ def test_names_that_are_no_records_are_left_alone(tmp_path: Path, name: str) -> 
     (store.pods / name).unlink()
 
 
-def test_the_default_place_is_the_same_for_every_user() -> None:
-    """It depends on the machine alone, never on who asks."""
+def test_default_directory_is_the_same_for_every_user() -> None:
+    """It depends on the machine alone, never on the user."""
     assert default_path() == default_path()
     assert default_path().name == "jupyter-gpu"
     assert "HOME" not in str(default_path())

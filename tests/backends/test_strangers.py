@@ -53,8 +53,8 @@ def used(view: dict[str, Any]) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("enforcement", MODES)
-def test_they_are_taken_last_and_never_without_a_word(stage: Stage, enforcement: str) -> None:
-    """The GPU that a program outside uses is given when there is no other one, and its user is told who uses it."""
+def test_gpus_of_strangers_are_granted_last_and_reported(stage: Stage, enforcement: str) -> None:
+    """A GPU that a program outside uses is granted only if there is no other, and the view names the program."""
     other = stranger(stage, 0)
     mine = server(stage, enforcement)
     view = mine.ask("request", milli=2000)
@@ -73,8 +73,8 @@ def test_they_are_taken_last_and_never_without_a_word(stage: Stage, enforcement:
     assert used(view) == {1: []}, "it goes first, then the newest"
 
 
-def test_who_leaves_is_told_at_once_and_who_comes_soon(stage: Stage) -> None:
-    """Nobody looks at a panel: the end of a process is heard, and the look while something is attached finds others."""
+def test_strangers_are_noticed_without_a_viewer(stage: Stage) -> None:
+    """The end of a process is noticed at once, and the survey while something is attached finds others."""
     actor = stage.actor()
     actor.ask("real_gpus", count=3, every=0.2)
     mine = server(stage, actor=actor)
@@ -88,8 +88,8 @@ def test_who_leaves_is_told_at_once_and_who_comes_soon(stage: Stage) -> None:
     wait_for(lambda: used(mine.ask("view")) == {0: [], 1: [], 2: []}, "the end of both")
 
 
-def test_the_end_of_one_is_heard_long_before_the_next_look(stage: Stage) -> None:
-    """Between two looks lie seconds, but a process that ended uses nothing."""
+def test_end_of_a_stranger_is_noticed_before_the_next_survey(stage: Stage) -> None:
+    """Between two surveys lie seconds, but a process that ended uses nothing."""
     other = stranger(stage, 0, 1, 2)
     actor = stage.actor()
     actor.ask("real_gpus", count=3, every=3600)
@@ -99,8 +99,8 @@ def test_the_end_of_one_is_heard_long_before_the_next_look(stage: Stage) -> None
     wait_for(lambda: used(mine.ask("view")) == {2: []}, "its end")
 
 
-def test_simulated_gpus_are_looked_at_after_the_grant(stage: Stage) -> None:
-    """Their grant waits for no look. A moment later the view says who uses them, and the next grant avoids it."""
+def test_simulated_gpus_are_surveyed_after_the_grant(stage: Stage) -> None:
+    """Their grant waits for no survey. A moment later the view shows their users, and the next grant avoids them."""
     other = stranger(stage, 2)
     mine = stage.server()
     mine.ask("request", milli=1000)
@@ -112,7 +112,7 @@ def test_simulated_gpus_are_looked_at_after_the_grant(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("enforcement", MODES)
-def test_programs_of_pods_are_none(stage: Stage, enforcement: str) -> None:
+def test_programs_of_pods_are_no_strangers(stage: Stage, enforcement: str) -> None:
     """Kernels of this server and of others that share the GPU; one that has no share of it is."""
     mine = stage.server(enforcement=enforcement)
     kernel = stage.kernel(mine)
@@ -132,8 +132,8 @@ def test_programs_of_pods_are_none(stage: Stage, enforcement: str) -> None:
         assert used(mine.ask("view")) == {0: [trespasser.pid]}
 
 
-def test_what_has_lost_its_mark_is_still_of_its_server(stage: Stage) -> None:
-    """A kernel's child may empty its environment; its parents still tell whose it is."""
+def test_process_without_its_mark_belongs_to_its_server(stage: Stage) -> None:
+    """A kernel's child may empty its environment; its parents still show whose it is."""
     mine = stage.server(enforcement="soft")
     (gpu,) = mine.ask("request", milli=1000)["gpus"]
     command = ["env", "-i", "/bin/sh", "-c", f"exec 7<>{gpu['path']}; exec sleep 60"]
@@ -149,7 +149,7 @@ def test_what_has_lost_its_mark_is_still_of_its_server(stage: Stage) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_programs_that_were_listed_are_none(stage: Stage) -> None:
+def test_listed_programs_are_no_strangers(stage: Stage) -> None:
     """Their names are cut off by the kernel after 15 characters, and may be longer in the setting."""
     long_name = stage.state.parent / "a-name-of-more-than-fifteen"
     long_name.symlink_to("/bin/sleep")
@@ -167,8 +167,8 @@ def test_programs_that_were_listed_are_none(stage: Stage) -> None:
 
 
 @pytest.mark.root
-def test_other_users_programs_are_told_by_the_driver(stage: Stage) -> None:
-    """A server that is not root sees nobody else's open files; the driver tells the pid, and that tells the rest."""
+def test_driver_reports_programs_of_other_users(stage: Stage) -> None:
+    """A server that is not root can't see other users' open files; the driver reports the pid, which gives the rest."""
     make_for_all(stage)
     other = stranger(stage, 0)
     using = stage.state.parent / "using"
@@ -185,7 +185,7 @@ def test_other_users_programs_are_told_by_the_driver(stage: Stage) -> None:
 
 
 @pytest.mark.root
-def test_another_users_pod_is_no_stranger_where_it_shares(stage: Stage) -> None:
+def test_pod_of_another_user_is_no_stranger_where_it_shares(stage: Stage) -> None:
     """Its kernels may not be looked into: what its user, or its server, has on a GPU that it shares is the pod's."""
     using = stage.state.parent / "using"
     actor = stage.actor()
@@ -202,7 +202,7 @@ def test_another_users_pod_is_no_stranger_where_it_shares(stage: Stage) -> None:
     assert used(actor.ask("view")) == {0: [kernel.pid]}
 
 
-def test_who_got_a_gpu_from_the_pod_is_no_excuse_when_it_comes_back(stage: Stage) -> None:
+def test_process_with_a_gpu_from_the_pod_blocks_after_a_cancelled_shrink(stage: Stage) -> None:
     """A shrink is cancelled while a program outside has the GPU from the pod: the next shrink waits for it again."""
     mine = server(stage)
     kernel, outside = stage.kernel(mine), stage.actor()
@@ -219,8 +219,8 @@ def test_who_got_a_gpu_from_the_pod_is_no_excuse_when_it_comes_back(stage: Stage
     mine.ask("until", phase="Idle")
 
 
-def test_programs_that_only_watch() -> None:
-    """The driver's daemons, if they run as a system user, and the usual monitors; nobody else."""
+def test_monitors_are_no_strangers() -> None:
+    """The driver's daemons, if they run as a system user, and the usual monitors; no others."""
     assert quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 113))
     assert not quiet(proc.ProcessInfo(1, 1, "nvidia-persiste", 1000))
     assert quiet(proc.ProcessInfo(1, 1, "nvtop", 1000))
@@ -229,12 +229,12 @@ def test_programs_that_only_watch() -> None:
 
 
 def test_names_of_accounts() -> None:
-    """Root is root everywhere; an id without a name is told as a number, one that is not known not at all."""
+    """Root is root everywhere; an id without a name is shown as a number, one that is not known not at all."""
     assert (account_of(0), account_of(3_999_999), account_of(-1)) == ("root", "3999999", None)
 
 
-def test_when_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soon after a grant, if nobody looked before it; then seldom; and at once when one of them has ended."""
+def test_time_of_the_next_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon after a grant, if none came before it; then seldom; and at once when a stranger has ended."""
     known = Strangers()
     assert known.due((), 0)
     known.survey({}, 100)

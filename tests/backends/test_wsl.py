@@ -56,8 +56,8 @@ def kinds(view: dict[str, Any]) -> dict[str, str]:
     return {one["type"]: one["message"] for one in view["conditions"]}
 
 
-def test_soft_mode_works_and_says_what_it_cannot_know(machine: Machine) -> None:
-    """GPUs are counted, given and taken; root or not, nothing is guarded, and nobody knows who uses them."""
+def test_soft_mode_says_what_it_cannot_know(machine: Machine) -> None:
+    """GPUs are counted, given and taken; root or not, nothing is guarded, and their users are unknown."""
     server = machine.server()
     view = server.ask("request", milli=2000)
     assert (view["mode"], view["phase"], view["total"]) == ("soft", "Ready", 2000)
@@ -70,13 +70,13 @@ def test_soft_mode_works_and_says_what_it_cannot_know(machine: Machine) -> None:
     other.ask("until", phase="Ready", attached=1000)
 
 
-def test_required_says_why_not(machine: Machine) -> None:
-    """A server that must guard its GPUs does not start."""
+def test_required_enforcement_is_refused(machine: Machine) -> None:
+    """A server that must guard its GPUs does not start, and says why."""
     with pytest.raises(RuntimeError, match=f"cannot guard the GPUs.*{machine.dxg}"):
         machine.server("required")
 
 
-def test_the_driver_tells_who_uses_them(machine: Machine) -> None:
+def test_driver_reports_users(machine: Machine) -> None:
     """Then a GPU drains until its program ends, one that a stranger uses is taken last, and nothing is unknown."""
     stranger = machine.stage.actor()
     machine.says([], [])
@@ -94,7 +94,7 @@ def test_the_driver_tells_who_uses_them(machine: Machine) -> None:
     server.ask("until", phase="Idle")
 
 
-def test_one_that_cannot_be_guarded_is_refused_where_others_can(machine: Machine) -> None:
+def test_unguardable_gpu_is_refused_where_others_are_guarded(machine: Machine) -> None:
     """Where there is no such device, an enforced server uses no GPU that has none, and says why."""
     machine.dxg.unlink()
     server = machine.actor()
@@ -105,7 +105,7 @@ def test_one_that_cannot_be_guarded_is_refused_where_others_can(machine: Machine
     assert "no device of its own" in kinds(server.ask("view"))["NoGpu"]
 
 
-def test_what_one_device_for_all_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_device_for_all_gpus_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a device for each beside it, each can be guarded."""
     monkeypatch.setattr(surroundings, "DXG", tmp_path / "dxg")
     assert not surroundings.one_for_all()

@@ -63,7 +63,7 @@ def test_simulated_gpus_differ_from_node_to_node(tmp_path: Path) -> None:
         ([], "object"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_sentence(tmp_path: Path, text: Any, words: str) -> None:
+def test_invalid_settings_are_refused_with_a_sentence(tmp_path: Path, text: Any, words: str) -> None:
     """On every node, also where it would do no harm."""
     with pytest.raises(SettingsError, match=words):
         read(tmp_path, text)

@@ -73,7 +73,7 @@ FATAL = {
 
 
 @pytest.mark.parametrize("body", FATAL.values(), ids=FATAL)
-def test_what_fails_anywhere_ends_the_process_at_once(body: tuple[str, str]) -> None:
+def test_any_failure_ends_the_process_at_once(body: tuple[str, str]) -> None:
     """With a sentence and a status of its own; nothing else gets a chance to go on."""
     code, words = body
     child = begin(code)

@@ -1,4 +1,4 @@
-"""One pod's next step after a look: what is attached, what still drains, and what is written of it."""
+"""A pod's next step after a scan: what is attached, what still drains, and what is written."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -56,8 +56,8 @@ def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspe
     return HolderScan({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
 
 
-def test_a_grant_that_was_taken_back_before_it_was_known_is_answered() -> None:
-    """The scheduler keeps it from others until the node says that it follows that decision; once is enough."""
+def test_grant_taken_back_before_it_was_known_is_answered() -> None:
+    """The scheduler keeps the GPU from others until the node follows that decision; it is answered once."""
     one = member(())
     assert one.view
     one.view = PodView(REF, allocated=Allocated(2, revision=1, revoked=shares(A)))
@@ -71,21 +71,21 @@ def test_a_grant_that_was_taken_back_before_it_was_known_is_answered() -> None:
     assert step(one) == said
 
 
-def test_what_is_given_is_attached() -> None:
-    """As soon as the rules say so, with the generation of the decision."""
+def test_grant_is_attached() -> None:
+    """A granted GPU is attached as soon as the rules allow it, with the generation of the decision."""
     assert step(member((A,)), A) == Attached(2, shares(A))
     assert step(member((A, B), has=(A,)), A, B) == Attached(2, shares(A, B))
 
 
-def test_of_a_pod_that_never_had_anything_nothing_is_said() -> None:
-    """Neither without a decision nor with an empty one; of one that had something its end is told."""
+def test_pod_that_never_had_anything_has_no_record() -> None:
+    """Neither without a decision nor with an empty one; a pod that had something gets a record of its end."""
     assert step(member()) is None
     assert step(member(())) is None
     assert step(member((), has=())) == Attached(2)
     assert step(member(None, has=(A,)), scan=looked(A)) == Attached(1)
 
 
-def test_what_is_taken_is_gone_only_after_a_look() -> None:
+def test_revoked_gpu_is_free_only_after_a_scan() -> None:
     """Not scanned for: not proven. Scanned for and no holder found: free."""
     assert step(member((), has=(A,))) == Attached(2, (), drains(A), Reason.DRAINING)
     assert step(member((), has=(A,)), scan=looked(B)) == Attached(2, (), drains(A), Reason.DRAINING)
@@ -93,8 +93,8 @@ def test_what_is_taken_is_gone_only_after_a_look() -> None:
     assert step(member((), has=(), draining=(A,)), scan=looked(A)) == Attached(2)
 
 
-def test_whoever_has_it_open_keeps_it_draining() -> None:
-    """One of the pod's own, a stranger, or one that could not be looked into; not one that was there before the pod."""
+def test_any_holder_keeps_the_gpu_draining() -> None:
+    """One of the pod's own, a stranger, or one that could not be inspected; not one that was there before the pod."""
     own = step(member((B,), has=(A, B)), B, scan=looked(A, a=(ME,)))
     assert own == Attached(2, shares(B), drains(A, holders=(HOLDER,)), Reason.DRAINING)
     stranger = Suspect(2**30, 500, "python", "other")
@@ -107,23 +107,23 @@ def test_whoever_has_it_open_keeps_it_draining() -> None:
         assert found.draining == left
 
 
-def test_what_waits_for_others_is_not_done() -> None:
+def test_partly_permitted_decision_keeps_the_old_generation() -> None:
     """Only what may be open is attached, and the old generation says that there is more to come."""
     assert step(member((A, B), has=(A,)), A) == Attached(1, shares(A))
     assert step(member((A, B)), A) == Attached(0, shares(A))
     assert step(member((A, B), has=(A, B)), A, B) == Attached(2, shares(A, B))
 
 
-def test_rules_that_no_record_tells_of_count_as_had() -> None:
-    """The process that made them died before it wrote: taken back, it drains until a look."""
+def test_unrecorded_rules_count_as_held() -> None:
+    """The process that made them died before it wrote: taken back, the GPU drains until a scan."""
     cut_off: dict[str, Any] = {"granted": {A: 500}}
     assert step(member((), has=(), **cut_off)) == Attached(2, (), drains(A), Reason.DRAINING)
     assert step(member((), has=(), **cut_off), scan=looked(A)) == Attached(2)
     assert step(member((A,), has=(), **cut_off), A) == Attached(2, shares(A))
 
 
-def test_what_a_pod_of_an_earlier_process_has_open_is_found() -> None:
-    """Though it was not recorded; not what it rightly has, others have, or a stranger has open."""
+def test_unrecorded_open_gpu_drains() -> None:
+    """An open GPU without a record drains; not one that the pod rightly has, or another pod or a stranger."""
     scan = looked(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
     new: dict[str, Any] = {"settled": False}
     assert step(member(**new), scan=scan) == Attached(
@@ -138,14 +138,14 @@ def test_what_a_pod_of_an_earlier_process_has_open_is_found() -> None:
     assert step(member(), scan=scan) is None
 
 
-def test_what_is_broken_stays_attached_and_is_told() -> None:
+def test_unhealthy_gpu_stays_attached_with_a_reason() -> None:
     """Programs that run on it end in their own way."""
     found = step(member((A,), has=(A,)), A, unhealthy=frozenset({A}))
     assert found == Attached(2, shares(A), reason=Reason.UNHEALTHY)
 
 
-def test_what_must_be_looked_for() -> None:
-    """All that it had and has no more; of a pod that is not known yet all that it may have."""
+def test_scan_covers_all_that_the_pod_may_have_had() -> None:
+    """All that it had and has no more; for a pod that is not known yet all that it may have."""
     one = member((), has=(A,), draining=(B,), granted={C: 1000})
     assert to_look_for(one, {C}, {A, B, C}) == {A, B}
     assert to_look_for(member((B,)), {B}, {A, B, C}) == frozenset()
@@ -162,18 +162,18 @@ def test_what_must_be_looked_for() -> None:
         (PodView(REF, problem="nonsense"), False, Allocated(1, shares(C))),
     ],
 )
-def test_what_a_pod_should_have(view: PodView | None, settled: bool, found: Allocated | None) -> None:
+def test_wanted_state_of_a_pod(view: PodView | None, settled: bool, found: Allocated | None) -> None:
     """The decision; nothing when it ended; its present state where the decision cannot be read."""
     assert wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, settled=settled)) == found
 
 
-def test_holders_are_those_of_what_was_looked_at() -> None:
-    """Each pod's own view of it: a pod with the right to a GPU is no holder of what others drain."""
+def test_holders_are_limited_to_scanned_gpus() -> None:
+    """A pod with the right to a GPU is no holder of what others drain."""
     scan = looked(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
     assert found_holders(member(), scan, RIGHTS) == {A: (HOLDER,), B: ()}
 
 
-def test_when_the_api_server_hears_of_it() -> None:
+def test_holder_names_alone_are_written_later() -> None:
     """A change is written at once; other names of holders alone after a while."""
     said = Attached(1, (), drains(A, holders=(HOLDER,)))
     renamed = Attached(1, (), drains(A, holders=(Holder(7, "other"),)))
@@ -189,7 +189,7 @@ def test_when_the_api_server_hears_of_it() -> None:
     assert worth_writing(one, 50 + NEWS)
 
 
-def test_whose_word_about_a_pod_counts() -> None:
+def test_only_records_newer_than_our_write_count() -> None:
     """At first what is recorded; after a write of ours only what is newer than that."""
     first, second = Attached(1, shares(A)), Attached(2, shares(B))
     one = ManagedPod("me")
@@ -204,7 +204,7 @@ def test_whose_word_about_a_pod_counts() -> None:
     assert (one.attached, one.recorded) == (second, first)
 
 
-def test_what_it_keeps_from_others() -> None:
+def test_holding_follows_the_rules_in_force() -> None:
     """Others may rely on its rules, else its record, and what drains; anything may be open while it is not settled."""
     one = member((A,), has=(A, B), draining=(C,), granted={A: 250})
     held = one.holding
@@ -215,16 +215,16 @@ def test_what_it_keeps_from_others() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_an_older_record_claims_nothing(known: bool) -> None:
-    """The rules in force say what is the pod's; its record does while it has none, or they can't be read."""
+def test_stale_record_is_no_claim(known: bool) -> None:
+    """The rules in force decide what the pod has; its record does while there are none, or they can't be read."""
     one = member(has=(A,), granted={})
     assert set(one.claims) == {A}
     one.guard = cast("GuardedPod", SimpleNamespace(known=known, allowed=frozenset({B})))
     assert set(one.claims) == ({B} if known else {A})
 
 
-def test_what_is_open_is_told_with_what_is_attached() -> None:
-    """As an earlier process told it until it was seen; of what is not attached any more nothing."""
+def test_open_gpus_are_recorded_with_what_is_attached() -> None:
+    """As an earlier process recorded it until it was observed; never for a GPU that is not attached any more."""
     one = member((A, B), has=(A, B))
     assert one.attached
     one.attached = replace(one.attached, open=(B, C))
@@ -237,7 +237,7 @@ def test_what_is_open_is_told_with_what_is_attached() -> None:
     assert step(member((B,), has=(A, B), open=frozenset({A})), B, scan=looked(A)) == Attached(2, shares(B))
 
 
-def test_what_its_containers_lack_is_told_of_a_pod_that_has_nothing() -> None:
+def test_missing_devices_are_recorded_for_a_pod_that_has_nothing() -> None:
     """So that nothing is decided for it which it could never open."""
     lacks = frozenset({C})
     assert step(member(lacks=lacks)) == Attached(0, lacks=(C,))

@@ -1,4 +1,4 @@
-"""Which grants may be carried out: never one GPU to two, whatever the annotations say."""
+"""Which grants may be carried out: never one GPU to two pods, whatever the annotations say."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +21,13 @@ def holding(name: str, *, settled: bool = True, drains: dict[str, int] | None = 
 ME = holding("me")
 
 
-def test_what_nobody_has_is_given() -> None:
+def test_free_gpus_are_granted() -> None:
     """Only this node's GPUs count."""
     assert permitted(whole(A, B, "GPU-elsewhere"), ME, [], {A, B}) == whole(A, B)
 
 
-def test_what_another_has_or_drains_waits() -> None:
-    """Also what it only may have still open."""
+def test_grant_waits_for_a_gpu_that_another_pod_has_or_drains() -> None:
+    """Also for one that the other only may have open still."""
     others = [holding("x", a=1000), holding("y", drains={B: 1000})]
     assert permitted(whole(A, B, C), ME, others, {A, B, C}) == whole(C)
 
@@ -39,20 +39,20 @@ def test_shares_fit_up_to_a_whole() -> None:
     assert permitted(half, ME, [holding("x", a=500), holding("y", a=250)], {A}) == ()
 
 
-def test_nothing_new_while_somebody_is_not_known() -> None:
-    """An earlier process guarded it: what it may open is not known yet. What one has already stays."""
+def test_nothing_new_is_granted_beside_an_unsettled_pod() -> None:
+    """An earlier process guarded it: what it may open is not known yet. What a pod has already stays."""
     others = [holding("x", settled=False)]
     assert permitted(whole(A, B), holding("me", b=1000), others, {A, B}) == whole(B)
 
 
-def test_of_two_that_both_had_it_the_first_keeps_it() -> None:
+def test_older_of_two_pods_with_the_same_gpu_keeps_it() -> None:
     """By age, then by uid: one keeps it, and only one."""
     old, new = (Holding((year, year[-1]), {A: 1000}, open=frozenset({A})) for year in ("2025", "2026"))
     assert permitted(whole(A), old, [new], {A}) == whole(A)
     assert permitted(whole(A), new, [old], {A}) == ()
 
 
-def test_what_is_held_back_is_not_given_but_kept() -> None:
+def test_withheld_gpu_is_kept_but_not_granted() -> None:
     """An intruder has it open: no pod gets it, and the rightful holder stays."""
     assert permitted(whole(A), ME, [], {A}, {A}) == ()
     assert permitted(whole(A), holding("me", a=1000), [], {A}, {A}) == whole(A)
@@ -66,7 +66,7 @@ holdings = st.builds(
 
 
 @given(st.lists(holdings, max_size=4), claims)
-def test_never_more_than_a_whole_gpu_is_given_anew(others: list[Holding], wanted: dict[str, int]) -> None:
+def test_new_grants_never_exceed_a_whole_gpu(others: list[Holding], wanted: dict[str, int]) -> None:
     """For a grant that is new, the sum with all that others hold is at most one GPU."""
     shares = tuple(GpuShare(uuid, milli) for uuid, milli in wanted.items())
     for share in permitted(shares, ME, others, {A, B}):

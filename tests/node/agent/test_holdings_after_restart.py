@@ -19,12 +19,12 @@ def adopted(name: str, *, has: bool, allowed: bool = False) -> Holding:
     return Holding(("2026", name), {A: 1000} if has else {}, {}, False, frozenset({A} if allowed else ()))
 
 
-def test_what_is_in_force_stays_at_once() -> None:
+def test_rules_in_force_stay_at_once() -> None:
     """A restart takes nothing away, and waits for no pod."""
     assert permitted(WHOLE, adopted("a", has=True, allowed=True), [adopted("b", has=False)], {A}) == WHOLE
 
 
-def test_what_is_only_recorded_waits_until_all_are_known() -> None:
+def test_recorded_gpu_waits_until_all_pods_are_known() -> None:
     """The record may be older than a release that was proven, and the GPU be in another pod's hands."""
     stale = adopted("a", has=True)
     assert permitted(WHOLE, stale, [adopted("b", has=False, allowed=True)], {A}) == ()
@@ -33,7 +33,7 @@ def test_what_is_only_recorded_waits_until_all_are_known() -> None:
     assert permitted(WHOLE, stale, [Holding(("2026", "b"), {}, {A: 1000})], {A}) == ()
 
 
-def test_an_older_record_does_not_open_what_went_on() -> None:
+def test_stale_record_opens_no_gpu_that_another_pod_has() -> None:
     """The record of the first pod is in force for the second: only one of them gets it, and none by its record."""
     first = adopted("a", has=True)
     second = adopted("b", has=False, allowed=True)
@@ -55,7 +55,7 @@ pods = st.lists(
 
 
 @given(st.sampled_from([{}, {A: 500}, {A: 1000}]), st.sampled_from([500, 1000]), pods)
-def test_nothing_is_opened_beside_a_pod_that_is_not_known(
+def test_nothing_new_is_opened_beside_an_unknown_pod(
     recorded: dict[str, int], milli: int, others: list[Holding]
 ) -> None:
     """Whatever is recorded: what the rules do not allow now is opened only if all others are known, and have room."""
@@ -65,13 +65,13 @@ def test_nothing_is_opened_beside_a_pod_that_is_not_known(
         assert share.milli + sum(other.claim(A) for other in others) <= 1000
 
 
-def test_a_pod_that_was_not_looked_at_yet_may_have_anything() -> None:
-    """Also one that was only just heard of: nothing new is given until it was enclosed."""
+def test_unscanned_pod_may_have_anything() -> None:
+    """Also one that was only just heard of: nothing new is granted until it is guarded."""
     assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new").holding], {A}) == ()
     assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new", settled=True).holding], {A}) == WHOLE
 
 
-def test_an_unreadable_decision_leaves_what_was_attached() -> None:
+def test_unreadable_decision_changes_nothing() -> None:
     """A process that just started has granted nothing yet; later what it granted counts."""
     view = PodView(PodRef("u", "n", "p"), problem="It is no JSON.")
     pod = ManagedPod("u", view, attached=Attached(3, WHOLE))

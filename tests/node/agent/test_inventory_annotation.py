@@ -45,7 +45,7 @@ def test_any_model_becomes_a_label(text: str) -> None:
     assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", rules.label_value(text))
 
 
-def test_nothing_is_written_twice() -> None:
+def test_unchanged_inventory_is_not_written() -> None:
     """After the patch there is nothing to write; a change of health is one."""
     gpus = (gpu(0), gpu(1))
     body = rules.patch({"metadata": {"uid": "u"}}, gpus)
@@ -57,7 +57,7 @@ def test_nothing_is_written_twice() -> None:
     assert rules.patch(written(node, rules.removal()), gpus) is not None
 
 
-def test_sick_gpus_say_everything_that_is_wrong() -> None:
+def test_unhealthy_gpus_report_every_problem() -> None:
     """The text of the driver stays."""
     first = rules.sick((gpu(0),), {"GPU-0": "One thing."})
     (both,) = rules.sick(first, {"GPU-0": "Another."})

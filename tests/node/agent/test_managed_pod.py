@@ -8,7 +8,7 @@ from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judg
 from tests.builders import gpu
 
 
-def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
+def test_rights_of_an_unguarded_pod_are_unknown() -> None:
     """The grants of an earlier process may be unrecorded: no process of the pod is ended for them."""
     pod = ManagedPod("uid", attached=Attached(1, (GpuShare("GPU-0", 1000),)))
     assert pod.guard is None
@@ -17,8 +17,8 @@ def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
     assert judge(Suspect(10, 1, "python", "uid"), "GPU-3", rights) is Verdict.FINE
 
 
-def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
-    """It may open anything; as soon as it is closed, the others get what they were given."""
+def test_nothing_is_granted_while_a_pod_cannot_be_closed() -> None:
+    """It may open anything; as soon as it is closed, the others get what they were granted."""
     other, unclosed = ManagedPod("a"), ManagedPod("b", settled=True, unclosed=True)
     shares = (GpuShare("GPU-0", 1000),)
     assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == ()
@@ -26,7 +26,7 @@ def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
     assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == shares
 
 
-def test_only_what_two_looks_in_a_row_find_is_news() -> None:
+def test_open_gpus_change_only_after_two_equal_scans() -> None:
     """A program that opens and closes a GPU again and again causes no writes."""
     pod, a, b = ManagedPod("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
     assert [pod.observe_open(found) for found in (a, b, a, a, a, b, a, b, b)] == [
@@ -36,8 +36,8 @@ def test_only_what_two_looks_in_a_row_find_is_news() -> None:
     assert pod.open == b
 
 
-def test_a_container_lacks_what_it_has_no_device_of() -> None:
-    """Nothing is said of one whose devices are not known."""
+def test_container_lacks_gpus_without_a_device() -> None:
+    """Nothing is said of a container whose devices are not known."""
     gpus = [gpu(0, path="/dev/nvidia0"), gpu(1, path="/dev/nvidia1")]
     assert lacking({"/dev/nvidia0"}, gpus) == {"GPU-1"}
     assert lacking(frozenset(), gpus) == {"GPU-0", "GPU-1"}

@@ -19,13 +19,13 @@ def member(uid: str, *shares: GpuShare, draining: str = "", waits: bool = False,
     return ManagedPod(uid, view, attached=Attached(1, shares, drains))
 
 
-def test_nothing_is_used() -> None:
-    """By nobody."""
+def test_unused_node() -> None:
+    """Without pods nothing is used."""
     assert totals(GPUS, ()) == Totals(4, 4000, 0, 0)
 
 
-def test_sums() -> None:
-    """What somebody has or has not closed is used; who is finished waits for nothing, nor who is not known yet."""
+def test_totals_of_used_and_waiting() -> None:
+    """What a pod has or has not closed is used; a pod that has finished, or is not known yet, does not wait."""
     managed = [
         member("a", GpuShare("GPU-0", 1000)),
         member("b", GpuShare("GPU-1", 250), draining="GPU-2", waits=True),

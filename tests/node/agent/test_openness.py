@@ -1,4 +1,4 @@
-"""Looks at the open GPUs of many pods: what one pod has costs the others nothing."""
+"""Scans for the open GPUs of many pods: what one pod has costs the others nothing."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def group(folder: Path, name: str, child: Child) -> Path:
     return made
 
 
-def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_of_a_pod_ends_at_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptors left unread count as not open; its neighbour is scanned as ever."""
     monkeypatch.setattr(device_scan, "EACH", scan_budget.PROCESS + scan_budget.THREAD + 100)
     path = tmp_path / "gpu0"
@@ -40,7 +40,7 @@ def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: p
         small.end()
 
 
-def test_a_pod_without_gpus_is_not_looked_at(tmp_path: Path) -> None:
+def test_pod_without_gpus_is_not_scanned(tmp_path: Path) -> None:
     """Its group is not even read."""
     (tmp_path / "cgroup.procs").write_text(f"{os.getpid()} what no kernel writes\n")
     assert openness.open_of_each({"idle": (tmp_path, [])}) == {}

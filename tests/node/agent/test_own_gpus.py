@@ -11,7 +11,7 @@ from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 HERE, GONE, OTHER = "GPU-here", "GPU-gone", "GPU-other"
 
 
-def test_what_the_node_never_had_is_foreign_from_the_second_start_on(tmp_path: Path) -> None:
+def test_unknown_gpu_is_foreign_from_the_second_start_on(tmp_path: Path) -> None:
     """One that is gone stays its own. At the first start the earlier GPUs are unknown."""
     path = tmp_path / "state" / "gpus.json"
     first = OwnGpus(path)
@@ -25,7 +25,7 @@ def test_what_the_node_never_had_is_foreign_from_the_second_start_on(tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"uuids": 7}', '{"uuids": [7]}', "\0" * 2**21])
-def test_a_file_that_cannot_be_used_makes_nothing_foreign(tmp_path: Path, text: str) -> None:
+def test_unusable_file_makes_no_gpu_foreign(tmp_path: Path, text: str) -> None:
     """It is written anew."""
     path = tmp_path / "gpus.json"
     path.write_text(text)
@@ -35,7 +35,7 @@ def test_a_file_that_cannot_be_used_makes_nothing_foreign(tmp_path: Path, text: 
     assert OwnGpus(path).foreign([HERE, OTHER]) == frozenset({OTHER})
 
 
-def test_what_cannot_be_written_leaves_no_file_that_misses_a_gpu(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_incomplete_file(tmp_path: Path) -> None:
     """The next start would take that GPU for foreign, and release it without a proof."""
     path = tmp_path / "gpus.json"
     OwnGpus(path).learn([HERE])

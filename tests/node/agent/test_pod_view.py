@@ -15,7 +15,7 @@ A = "GPU-a"
 @pytest.mark.parametrize(
     "state", [None, "running", ["running"], 7, {"terminated": {}}, {}], ids=lambda value: str(value)
 )
-def test_an_odd_state_is_not_running(state: Any) -> None:
+def test_malformed_state_is_not_running(state: Any) -> None:
     """Only a mapping with `running` in it is."""
     assert not pod_view.read(_pod(state)).runs
     assert pod_view.read(_pod({"running": {}})).runs
@@ -30,15 +30,15 @@ def _pod(state: Any) -> dict[str, Any]:
     }
 
 
-def test_what_drains_is_held_too() -> None:
-    """A pod of which nothing was ever told holds nothing."""
+def test_draining_gpu_is_held() -> None:
+    """A pod without a record holds nothing."""
     assert not pod_view.holds(None)
     assert not pod_view.holds(Attached(1))
     assert pod_view.holds(Attached(1, (GpuShare(A, 1000),)))
     assert pod_view.holds(Attached(1, draining=(DrainingShare(A, 1000),)))
 
 
-def test_odd_pods_are_read_without_an_exception() -> None:
+def test_malformed_pods_are_read_without_an_exception() -> None:
     """Whatever stands in a Pod's JSON, it is a view; an unreadable decision says why."""
     bad: list[Any] = [{}, {"metadata": 7}, {"status": {"containerStatuses": [1, {"name": "x", "state": 3}]}}]
     for pod in bad:
@@ -48,8 +48,8 @@ def test_odd_pods_are_read_without_an_exception() -> None:
     assert "jupyter-gpu.io/allocated" in view.problem
 
 
-def test_a_running_slot_is_seen() -> None:
-    """Only a container that has a slot counts as running."""
+def test_only_a_container_with_a_slot_counts_as_running() -> None:
+    """A container beside it does not."""
 
     def pod(name: str) -> dict[str, Any]:
         containers = [
@@ -67,7 +67,7 @@ def test_a_running_slot_is_seen() -> None:
     assert pod_view.read(json.loads(json.dumps(pod("lab")))).slots == {"lab"}
 
 
-def test_what_counts_of_a_record_on_a_node() -> None:
+def test_record_of_foreign_gpus_is_ignored() -> None:
     """Not what it says of GPUs that the node never had."""
     told = Attached(1, (GpuShare("a", 1000), GpuShare("b", 500)), (DrainingShare("c", 1000), DrainingShare("d", 1)))
     assert pod_view.uuids(told) == frozenset("abcd")

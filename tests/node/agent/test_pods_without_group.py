@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_node.agent.pod import ManagedPod
-from jupyter_gpu_node.agent.steps import Steps, Tools
+from jupyter_gpu_node.agent.steps import Steps
+from jupyter_gpu_node.agent.tools import Tools
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.processes.proc import process_start_time
@@ -40,7 +41,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "groups"
 
 
-def test_a_pod_without_a_pin_has_not_run_since_the_machine_started(tmp_path: Path, root: Path) -> None:
+def test_pod_without_a_pin_has_not_run_since_boot(tmp_path: Path, root: Path) -> None:
     """As after a restart of the node: programs that run already have nothing of it, whatever they have open."""
     (tmp_path / "pins").mkdir()
     for directory in (tmp_path / "pins", tmp_path / "none"):
@@ -50,16 +51,16 @@ def test_a_pod_without_a_pin_has_not_run_since_the_machine_started(tmp_path: Pat
         assert began == pytest.approx(ticks, abs=200)
 
 
-def test_a_pod_with_a_pin_may_have_run(tmp_path: Path, root: Path) -> None:
-    """It ended while no node plugin looked: any program may have what it had. Pins of others say nothing of it."""
+def test_pod_with_a_pin_may_have_run(tmp_path: Path, root: Path) -> None:
+    """It ended while no node plugin ran: any program may have what it had. Pins of others say nothing of it."""
     (tmp_path / f"{UID}_3").touch()
     assert enclosed(Pins(tmp_path), root).began == 0
     (tmp_path / f"{UID}_3").rename(tmp_path / f"{UID[:-1]}2_3")
     assert enclosed(Pins(tmp_path), root).began > 0
 
 
-def test_without_pins_nobody_knows(root: Path) -> None:
-    """Then the worst is believed."""
+def test_without_pins_the_start_is_unknown(root: Path) -> None:
+    """Then the worst is assumed."""
     assert enclosed(Pins(None), root).began == 0
 
 
@@ -103,8 +104,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.root
-def test_a_machine_that_has_just_started_and_one_whose_plugin_starts_again(machine: Machine, root: Path) -> None:
-    """No pin can have been lost: a pod without one has not run."""
+def test_pod_without_a_pin_has_not_run_after_a_boot_or_a_restart(machine: Machine, root: Path) -> None:
+    """No pin can have been lost."""
     for _ in range(2):
         assert enclosed(machine.pins(), root).began > 0
     machine.reboot()
@@ -113,8 +114,8 @@ def test_a_machine_that_has_just_started_and_one_whose_plugin_starts_again(machi
 
 @pytest.mark.root
 @pytest.mark.parametrize("how", ["unmounted", "mounted over", "made again", "another directory", "without pins"])
-def test_where_pins_were_lost_a_pod_without_one_may_have_run(machine: Machine, root: Path, how: str) -> None:
-    """Its program can be outside every pod, with its GPU open: it is not free. Until the machine starts anew."""
+def test_lost_pins_mean_that_any_pod_may_have_run(machine: Machine, root: Path, how: str) -> None:
+    """Its program can be outside every pod, with its GPU open: it is not free, until the machine starts anew."""
     first = machine.pins()
     pin = machine.directory / f"{UID}_1"
     pin.mkdir()
@@ -145,7 +146,7 @@ def test_where_pins_were_lost_a_pod_without_one_may_have_run(machine: Machine, r
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"directory":[],"whole":true}', '{"directory":["/a","b",1],"whole":true}']
 )
-def test_a_note_that_cannot_be_used_proves_nothing(machine: Machine, root: Path, text: str) -> None:
+def test_unusable_note_proves_nothing(machine: Machine, root: Path, text: str) -> None:
     """Nor does one that cannot be written, or that was removed from beside its pins."""
     machine.note.parent.mkdir()
     machine.note.write_text(text)

@@ -1,4 +1,4 @@
-"""Whom the arbiter of a node serves, whatever pods have in their hands."""
+"""The shares that the arbiter of a node serves, whatever pods have in their hands."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ holdings = st.builds(
 @given(
     st.dictionaries(st.sampled_from(PODS), holdings), st.sets(st.tuples(st.sampled_from(GPUS), st.sampled_from(PODS)))
 )
-def test_no_gpu_is_given_away_more_than_once(pods: dict[str, Holding], taken: set[tuple[str, str]]) -> None:
-    """Whatever is recorded; nobody gets more than he has, and nobody what was taken from him."""
+def test_served_shares_never_exceed_a_gpu(pods: dict[str, Holding], taken: set[tuple[str, str]]) -> None:
+    """Whatever is recorded; no pod gets more than it has, or a share that was taken from it."""
     for gpu, shares in served(pods, taken).items():
         assert sum(shares.values()) <= 1000
         for pod, milli in shares.items():
@@ -51,8 +51,8 @@ def test_no_gpu_is_given_away_more_than_once(pods: dict[str, Holding], taken: se
 
 
 @given(st.dictionaries(st.sampled_from(PODS), holdings))
-def test_where_claims_fit_everybody_is_served_with_all_of_his(pods: dict[str, Holding]) -> None:
-    """Rules see to it that they fit: nobody waits without need."""
+def test_claims_that_fit_are_served_wholly(pods: dict[str, Holding]) -> None:
+    """Rules see to it that they fit: no pod waits without need."""
     found = served(pods)
     for gpu in GPUS:
         claims = {
@@ -62,8 +62,8 @@ def test_where_claims_fit_everybody_is_served_with_all_of_his(pods: dict[str, Ho
             assert found.get(gpu, {}) == claims
 
 
-def test_what_drains_keeps_its_turns() -> None:
-    """Beside who has the rest; of one whose size nobody knows, what is left."""
+def test_draining_share_keeps_its_turns() -> None:
+    """Beside the pod that has the rest; a share whose size is unknown gets what is left."""
     pods = {"a": holding({"GPU-0": 500}, opened=("GPU-0",)), "b": holding(drains={"GPU-0": 250})}
     assert served(pods) == {"GPU-0": {"a": 500, "b": 250}}
     pods["b"] = holding(drains={"GPU-0": 1000})
@@ -93,7 +93,7 @@ def test_rules_in_force_come_before_records() -> None:
         (None, None, Allocated(9, (GpuShare("GPU-0", 500),)), True),
     ],
 )
-def test_what_was_taken_away_comes_back_by_a_new_decision(
+def test_revoked_share_comes_back_by_a_new_decision(
     generation: int | None, milli: int | None, allocated: Allocated | None, stands: bool
 ) -> None:
     """Another wish, another amount, or none of that GPU any more."""
@@ -112,7 +112,7 @@ def test_what_was_taken_away_comes_back_by_a_new_decision(
         (1000, 4 * GIB, 80 * GIB, True, None),
     ],
 )
-def test_how_much_memory_a_share_may_have(
+def test_memory_limit_of_a_share(
     milli: int, asked: int | None, memory: int | None, parted: bool, expected: int | None
 ) -> None:
     """What its user asked for, and no more than its part where the administrator says so; a whole GPU is whole."""

@@ -1,4 +1,4 @@
-"""What the node plugin keeps of the shares that it served."""
+"""The record of the shares that the node plugin served."""
 
 import contextlib
 import json
@@ -20,13 +20,13 @@ served = st.dictionaries(names, st.dictionaries(names, terms, max_size=4), max_s
 
 
 @given(served)
-def test_what_was_kept_is_found(shares: Served) -> None:
-    """All of it."""
+def test_written_shares_are_read_again(shares: Served) -> None:
+    """All of them."""
     assert served_shares.parse(served_shares.serialize(shares, BOOT), BOOT) == shares
 
 
 @given(served, st.binary(max_size=3), st.integers(0), st.integers(0, 200))
-def test_whatever_is_in_the_file(shares: Served, noise: bytes, at: int, cut: int) -> None:
+def test_any_file_gives_shares_or_an_expected_error(shares: Served, noise: bytes, at: int, cut: int) -> None:
     """Shares that a GPU can have, or an error that is expected."""
     text = served_shares.serialize(shares, BOOT)
     at %= len(text)
@@ -49,16 +49,16 @@ def test_whatever_is_in_the_file(shares: Served, noise: bytes, at: int, cut: int
         [],
     ],
 )
-def test_what_cannot_have_been_served(tmp_path: Path, gpus: Any) -> None:
-    """Nothing of it is believed, and the file is put aside."""
+def test_impossible_shares_are_refused(tmp_path: Path, gpus: Any) -> None:
+    """None of them is believed, and the file is put aside."""
     path = tmp_path / "served.json"
     path.write_text(json.dumps({"version": 1, "boot": BOOT, "gpus": gpus}))
     assert served_shares.load(path, BOOT) == {}
     assert [file.name for file in tmp_path.iterdir()] == ["served.broken"]
 
 
-def test_a_file_for_the_next_start_of_the_plugin_only(tmp_path: Path) -> None:
-    """Not for that of the machine: no program of then is there."""
+def test_file_is_ignored_after_a_boot(tmp_path: Path) -> None:
+    """It is for the next start of the plugin, not of the machine: no program of then is there."""
     path = tmp_path / "state" / "served.json"
     shares = {"GPU-0": {"one": Terms(250), "other": Terms(500, 2**30)}}
     assert served_shares.load(path, BOOT) == {}

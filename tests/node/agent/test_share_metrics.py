@@ -33,7 +33,7 @@ class Shown(ShareMetrics, Collector):
 
 
 def test_every_share_has_its_figures() -> None:
-    """In seconds and bytes; a limit that there is not is not told."""
+    """In seconds and bytes; a limit that does not exist is left out."""
     shown = Shown()
     shown.source = lambda: [ShareSample(POD, SHARE, 3)]
     assert [shown.value(name) for name in ("milli", "effective_milli", "programs")] == [250, 400, 3]
@@ -49,7 +49,7 @@ def test_every_share_has_its_figures() -> None:
 
 
 def test_totals_never_fall() -> None:
-    """What an account gives back is no beginning anew; a share that comes again is."""
+    """What an account gives back is no new beginning; a share that comes again is."""
     shown = Shown()
     labels = LABELS.replace("namespace", 'kind="guaranteed",namespace')
     for guaranteed, seconds in ((9_000_000, 9), (8_900_000, 9), (9_500_000, 9.5)):

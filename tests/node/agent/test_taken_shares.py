@@ -29,8 +29,8 @@ class World:
         self.taken = TakenShares(lambda: {"u": self.member}, lambda *what: self.told.append(what), Metrics())
 
 
-def test_the_user_is_told_once_and_asks_anew() -> None:
-    """An Event, and the pod is looked at; another decision ends it, one that cannot be read does not."""
+def test_revocation_is_reported_once_and_ends_with_a_new_decision() -> None:
+    """An Event, and the pod takes a step; another decision ends it, one that cannot be read does not."""
     world = World()
     world.member.view = view(3)
     for _ in range(2):
@@ -49,8 +49,8 @@ def test_the_user_is_told_once_and_asks_anew() -> None:
     assert world.taken.of("u") == {}
 
 
-def test_what_an_earlier_process_took_away() -> None:
-    """Told nobody again; it is of the decision that was in force then, whatever is recorded afterwards."""
+def test_revocation_of_an_earlier_process_stays() -> None:
+    """It is not reported again; it holds for the decision that was in force then, whatever is recorded afterwards."""
     world = World()
     world.taken.restoring = True
     world.taken.add(GPU, "u", "It was late.")
@@ -63,8 +63,8 @@ def test_what_an_earlier_process_took_away() -> None:
     assert world.told == []
 
 
-def test_who_is_stopped_for_a_while_is_told_so() -> None:
-    """And counted; of a pod that is gone nobody is told, and nothing stays."""
+def test_stopped_share_is_reported_and_counted() -> None:
+    """Nothing is reported for a pod that is gone, and nothing of it stays."""
     world = World()
     world.member.view = view(3)
     world.taken.stopped(GPU, "u", "Stopped until its next turn.")

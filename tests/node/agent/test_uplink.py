@@ -26,13 +26,13 @@ def route(name: str, metric: int, destination: str = "00000000") -> str:
     return f"{name}\t{destination}\t0100000A\t0003\t0\t0\t{metric}\t{mask}\t0\t0\t0\n"
 
 
-def test_the_uplink_is_where_the_default_route_goes() -> None:
+def test_uplink_is_the_interface_of_the_default_route() -> None:
     """The kernel's preferred route of several; without a route there is none."""
     assert uplink_rate.uplink(HEAD + route("eth1", 200) + route("eth0", 100) + route("lan", 0, "0000000A")) == "eth0"
     assert uplink_rate.uplink(HEAD + route("lan", 0, "0000000A") + "short\n") == ""
 
 
-def test_what_the_kernel_counted() -> None:
+def test_counters_are_read() -> None:
     """Bytes both ways, also where the number stands right behind the name."""
     text = DEVICES.format(received=500, sent=70)
     assert uplink_rate.counted(text, "eth0") == (500, 70)
@@ -41,8 +41,8 @@ def test_what_the_kernel_counted() -> None:
 
 
 @pytest.mark.parametrize(("text", "speed"), [("1000\n", 125e6), ("-1\n", None), ("0", None), ("", None), ("x", None)])
-def test_the_speed_of_an_interface(text: str, speed: float | None) -> None:
-    """Virtual ones tell none."""
+def test_speed_of_an_interface(text: str, speed: float | None) -> None:
+    """Virtual interfaces have none."""
     assert uplink_rate.bytes_a_second(text) == speed
 
 
@@ -50,14 +50,14 @@ def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> Up
     return UplinkCounters(name, received, sent, 100.0, time)
 
 
-def test_the_busier_direction_counts() -> None:
+def test_busier_direction_counts() -> None:
     """A share of what the interface can carry, never above all of it."""
     first = reading(0, 0)
     assert uplink_rate.use(first, reading(10, 300, 500)) == 0.5
     assert uplink_rate.use(first, reading(10, 10**9)) == 1.0
 
 
-def test_what_cannot_be_compared_is_not_known() -> None:
+def test_rate_is_unknown_without_comparable_counters() -> None:
     """Another interface, one that came up anew, no time, nothing read."""
     first = reading(5, 100, 100)
     for other in (None, reading(9, 200, name="eth1"), reading(9, 50, 100), reading(9, 200, 50), reading(5, 200, 200)):
@@ -66,23 +66,23 @@ def test_what_cannot_be_compared_is_not_known() -> None:
 
 
 @given(st.floats(0, 1), st.lists(st.floats(-0.05, 0.05)))
-def test_a_load_that_hardly_moves_is_told_once(middle: float, moves: list[float]) -> None:
-    """However it trembles; and what is told is never far from what is so."""
+def test_steady_load_is_published_once(middle: float, moves: list[float]) -> None:
+    """However it fluctuates; and the published value is never far from the real one."""
     told = middle
     for move in moves:
         told = uplink_rate.told(told, middle + move) or 0.0
         assert told == middle
 
 
-def test_a_change_is_told_and_what_is_not_known_is_left_out() -> None:
+def test_change_is_published_and_unknown_load_left_out() -> None:
     """The first number of a node that published none is published."""
     assert uplink_rate.told(0.2, 0.4) == 0.4
     assert uplink_rate.told(None, 0.0) == 0.0
     assert uplink_rate.told(0.2, None) is None
 
 
-def test_the_inventory_carries_it() -> None:
-    """In steps; the same number is no reason to write, nor is one that a next process finds there."""
+def test_inventory_carries_the_load_in_steps() -> None:
+    """The same number is no reason to write, nor is one that a next process finds there."""
     gpus = (Gpu("GPU-0", 0, "L4", 2**30),)
     body = annotation.patch({"metadata": {"uid": "u"}}, gpus, 0.33)
     assert body is not None
@@ -96,7 +96,7 @@ def test_the_inventory_carries_it() -> None:
         assert annotation.network_told(odd) is None
 
 
-def test_a_node_is_measured(tmp_path: Path) -> None:
+def test_node_is_measured_from_files(tmp_path: Path) -> None:
     """From the files of one process; where one is missing, nothing is known until it is there again."""
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "route").write_text(HEAD + route("eth0", 0))

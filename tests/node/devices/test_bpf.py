@@ -53,7 +53,7 @@ def test_each_way_to_open_is_denied(child: tuple[Path, Child], nodes: tuple[Path
         process.run(f"open_device({str(nodes[0])!r}, {flags})")
 
 
-def test_mknod_is_not_policed(child: tuple[Path, Child], nodes: tuple[Path, ...]) -> None:
+def test_mknod_is_allowed(child: tuple[Path, Child], nodes: tuple[Path, ...]) -> None:
     """A runtime makes its nodes inside the group; the node made there opens no more than any other."""
     group, process = child
     bpf.attach(group, load())
@@ -90,7 +90,8 @@ def test_program_outlives_the_process_that_attached_it(
     group, process = child
     other = spawn()
     other.run(
-        "from jupyter_gpu_node.devices import bpf; from tests.node.devices.test_bpf import load; from pathlib import Path"
+        "from jupyter_gpu_node.devices import bpf; from tests.node.devices.test_bpf import load; "
+        "from pathlib import Path"
     )
     other.run(f"bpf.attach(Path({str(group)!r}), load())")
     other.end()
@@ -101,7 +102,7 @@ def test_program_outlives_the_process_that_attached_it(
     assert process.probe(*nodes) == "---+"
 
 
-def test_find_tells_programs_apart(child: tuple[Path, Child]) -> None:
+def test_find_distinguishes_programs(child: tuple[Path, Child]) -> None:
     """Only the program of that name, and only on that very group."""
     group, _ = child
     assert bpf.find(group, NAME) is None
@@ -123,15 +124,15 @@ def test_descriptors_are_not_inherited() -> None:
     program.close()  # twice is harmless
 
 
-def test_refused_program_tells_why() -> None:
+def test_refused_program_names_the_reason() -> None:
     """The verifier's words are in the error."""
     with pytest.raises(bpf.BpfError, match="Loading the device rules") as caught:
         bpf.load((Instruction(LOAD_U32, R0, R1, 400), Instruction(EXIT)), NAME)
     assert "invalid bpf_context access" in caught.value.log
 
 
-def test_replacing_what_is_not_attached(child: tuple[Path, Child]) -> None:
-    """Fails, and attaches nothing: two programs of ours never stand side by side by mistake."""
+def test_replacing_a_detached_program_fails(child: tuple[Path, Child]) -> None:
+    """Nothing is attached: two programs of ours never stand side by side by mistake."""
     group, _ = child
     with pytest.raises(bpf.BpfError) as caught:
         bpf.attach(group, load(), replaces=load())
@@ -140,7 +141,7 @@ def test_replacing_what_is_not_attached(child: tuple[Path, Child]) -> None:
     assert bpf.find(group, NAME) is None
 
 
-def test_without_rights(spawn: Spawn) -> None:
+def test_missing_capabilities_are_named(spawn: Spawn) -> None:
     """A process without capabilities gets an error that names them."""
     process = spawn()
     process.run("from jupyter_gpu_node.devices import bpf; from tests.node.devices.test_bpf import load")

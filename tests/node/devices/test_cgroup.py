@@ -55,8 +55,8 @@ def test_mounts(text: str, layout: Layout, unified: Hierarchy | None, devices: H
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
-    """Whatever the kernel of the future writes there, reading it does not fail."""
+def test_any_text_is_parsed(text: str) -> None:
+    """Whatever a future kernel writes there, reading it does not fail."""
     parse_mounts(text)
     parse_membership(text)
 
@@ -90,7 +90,7 @@ def test_directory_outside(group: str) -> None:
 
 
 @pytest.mark.parametrize("uid", ["", ".", "..", "a/b", "../x", "-a", "a b", "a\n", "ä", "x" * 101, "\0"])
-def test_names(uid: str) -> None:
+def test_group_names_are_checked(uid: str) -> None:
     """A uid that is no plain name never becomes a path."""
     with pytest.raises(ValueError, match="pod uid"):
         cgroup.group_name(uid)

@@ -42,7 +42,7 @@ class Silent:
 
 
 def test_every_gpu_is_covered_while_the_driver_is_silent() -> None:
-    """After a restart nothing was ever seen: what exists could be any of them."""
+    """After a restart no GPU was ever seen: what exists could be any of them."""
     registry = Registry(Silent, managed(Settings()))
     registry.take()
     assert registry.devices >= NVIDIA
@@ -50,8 +50,8 @@ def test_every_gpu_is_covered_while_the_driver_is_silent() -> None:
     assert Device(195, 255) not in NVIDIA, "the driver's own node is everybody's"
 
 
-def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None:
-    """One that is unplugged is in no inventory."""
+def test_unplugged_simulated_gpu_is_covered(tmp_path: Path) -> None:
+    """It is in no inventory."""
     settings = Settings(simulated=Simulated(3, 40), node="n")
     source = simulated_gpus.SimulatedGpus(tmp_path, 3, first=40, node="n")
     simulated_gpus.unplug(tmp_path, simulated_gpus.uuid_of(2, "n"), node="n")
@@ -62,7 +62,7 @@ def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None
     assert Device(4, 63) in registry.devices, "there may have been more of them when a pod that runs began"
 
 
-def test_a_pod_that_has_all_gpus_is_denied_something() -> None:
+def test_rules_always_deny_a_device() -> None:
     """Rules that deny nothing are a mistake elsewhere, so they must never be needed."""
     for settings in (Settings(), Settings(simulated=Simulated(0, 40)), Settings(simulated=Simulated(24, 40))):
         registry = Registry(Silent, managed(settings))
@@ -71,7 +71,7 @@ def test_a_pod_that_has_all_gpus_is_denied_something() -> None:
 
 
 @pytest.mark.root
-def test_a_pod_that_is_taken_over_stays_closed_while_the_driver_is_silent(
+def test_adopted_pod_stays_closed_while_the_driver_is_silent(
     unified: Path, uid: str, nodes: tuple[Path, ...], spawn: Callable[..., Child]
 ) -> None:
     """The rules of the next process are made of what is always covered, not of what is seen."""

@@ -38,8 +38,8 @@ HEAD = """\
 """
 
 
-def test_rules_that_deny_nothing_cannot_be_made() -> None:
-    """A program that only says yes would open every GPU: unknown GPUs must not count as none to guard."""
+def test_rules_that_cover_no_device_are_refused() -> None:
+    """A program that only allows would open every GPU: unknown GPUs must not count as none to guard."""
     with pytest.raises(ValueError, match="would open every GPU"):
         DeviceRules.closed(())
     with pytest.raises(ValueError, match="deny nothing"):
@@ -77,8 +77,8 @@ def test_ranges_and_majors() -> None:
     assert text(rules("195:7", "195:2", "4:40", "195:0", "195:1")) == expected
 
 
-def test_the_order_of_devices_makes_no_difference() -> None:
-    """Equal rules give equal programs, however they were put together."""
+def test_equal_rules_give_equal_programs() -> None:
+    """In whatever order the devices are listed."""
     names = ["195:3", "4:40", "195:0", "195:9", "4:63"]
     assert compile(rules(*names)) == compile(rules(*reversed(names)))
 
@@ -92,8 +92,8 @@ def test_bytes() -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(8, 18), (64, 18), (256, 18)])
-def test_many_gpus_stay_small(count: int, most: int) -> None:
-    """A machine's GPUs have minors in a row: the size of the program does not grow with them."""
+def test_program_size_does_not_grow_with_the_gpus(count: int, most: int) -> None:
+    """A machine's GPUs have minors in a row."""
     assert len(compile(rules(*(f"195:{minor}" for minor in range(count))))) <= most
 
 
@@ -113,7 +113,7 @@ devices = st.builds(
     access=st.integers(0, 7),
 )
 @example(frozenset({Device(4, 1)}), frozenset(), Device(4, 1), CHARACTER, READ | MKNOD)
-def test_means_what_the_rules_say(
+def test_program_denies_exactly_the_denied_devices(
     managed: frozenset[Device], allowed: frozenset[Device], asked: Device, kind: int, access: int
 ) -> None:
     """Only reading or writing of a managed character device that is not allowed is denied."""

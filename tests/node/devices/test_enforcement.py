@@ -55,7 +55,7 @@ def test_grant_and_revoke(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> Non
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", [BpfEnforcement, DevicesV1Enforcement])
-def test_closed_before_anybody_enters(
+def test_group_is_closed_before_the_first_process_enters(
     kind: type[BpfEnforcement] | type[DevicesV1Enforcement],
     uid: str,
     spawn: Spawn,
@@ -85,7 +85,7 @@ def test_every_thread_is_moved(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -
 
 @pytest.mark.root
 def test_managed_devices_can_change(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> None:
-    """A GPU that appears later is guarded from the next rules on; one that is given up is nobody's business."""
+    """A GPU that appears later is guarded from the next rules on; one that is given up is guarded no longer."""
     child = spawn()
     guard = put(uid, child.pid)
     guard.apply(DeviceRules(frozenset(DEVICES[:2]), frozenset(DEVICES[:1])))
@@ -179,7 +179,7 @@ def test_same_uid_again(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> None:
 
 
 @pytest.mark.root
-def test_a_pod_inside_a_pod(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> None:
+def test_pod_inside_a_pod(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> None:
     """A server started in another's terminal can never open more than the outer one, and says so."""
     child = spawn()
     outer = put(uid, child.pid)
@@ -256,7 +256,7 @@ def test_choose_on_every_layout(hide: str, place: str, uid: str, spawn: Spawn, n
 
 
 @pytest.mark.root
-def test_choose_where_nothing_can_be_done(uid: str, spawn: Spawn) -> None:
+def test_choose_without_writable_groups(uid: str, spawn: Spawn) -> None:
     """Root without control groups that can be written: soft, with the reasons; or refused if rules are required."""
     child = spawn()
     child.run(PRIVATE_MOUNTS)
@@ -275,7 +275,7 @@ def test_choose_where_nothing_can_be_done(uid: str, spawn: Spawn) -> None:
 
 @pytest.mark.root
 def test_choose_without_root(uid: str, spawn: Spawn) -> None:
-    """An ordinary user gets soft mode and is told why; nothing is left in the control groups."""
+    """An ordinary user gets soft mode and the reason; nothing is left in the control groups."""
     child = spawn()
     child.run(IMPORT)
     child.run("os.setgid(65534) or os.setuid(65534)")
@@ -339,7 +339,7 @@ def test_choose_checks_the_uid(preference: enforcement.Preference) -> None:
         "other:{mount}/jupyter-gpu-abc",
     ],
 )
-def test_reopen_believes_no_record(place: str) -> None:
+def test_reopen_touches_only_the_pods_own_group(place: str) -> None:
     """Only a group of that very pod, below the control groups, is ever touched."""
     mount = cgroup.mounts().unified
     with pytest.raises(ValueError, match="is not where"):
@@ -351,7 +351,7 @@ def _open_descriptors() -> int:
 
 
 @pytest.mark.root
-def test_apply_to_a_group_that_is_gone(uid: str, unified: Path) -> None:
+def test_apply_to_a_removed_group_fails(uid: str, unified: Path) -> None:
     """An error that names the group, and no descriptor lost."""
     guard = BpfEnforcement.create(MANAGED, uid, unified)
     guard.group.rmdir()

@@ -32,19 +32,19 @@ SLICE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.re
         ("", None),
     ],
 )
-def test_who_is_astray(text: str, uid: str | None) -> None:
+def test_process_in_v1_alone_is_astray(text: str, uid: str | None) -> None:
     """A process that a v1 controller has in a pod, and v2 not in the same."""
     assert astray(parse_membership(text)) == uid
 
 
-def test_where_there_is_no_v1_nothing_is_astray(tmp_path: Path) -> None:
+def test_nothing_is_astray_without_v1(tmp_path: Path) -> None:
     """On a node with v2 alone, or where v1 has no group of that pod."""
     HierarchyCheck(None).check([UID])
     HierarchyCheck(tmp_path).check_pod(UID)
 
 
-def test_the_v1_tree_is_found_where_the_host_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process in it that is in no pod of v2 is told in words."""
+def test_v1_tree_is_found_where_the_host_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in it that is in no pod of v2 is reported in words."""
     group = tmp_path / "devices" / POD[1:]
     group.mkdir(parents=True)
     for directory in (tmp_path / "devices", group.parent, group):

@@ -37,10 +37,10 @@ def names(bpffs: Path) -> list[str]:
     return sorted(path.name for path in (bpffs / "pins").iterdir())
 
 
-def test_a_program_is_replaced_and_pinned_anew(
+def test_replaced_program_has_exactly_one_pin(
     bpffs: Path, group: Path, uid: str, nodes: tuple[Path, ...], spawn: Callable[..., Child]
 ) -> None:
-    """Each change is in force at once, with exactly one pin."""
+    """Each change is in force at once."""
     child = spawn()
     cgroup.enter(group, child.pid)
     pins = Pins.at(bpffs / "pins")
@@ -54,7 +54,7 @@ def test_a_program_is_replaced_and_pinned_anew(
     assert child.probe(*nodes) == "+---"  # a program stays whatever happens to its pin
 
 
-def test_another_process_takes_over_what_is_in_force(bpffs: Path, group: Path, uid: str) -> None:
+def test_next_process_adopts_the_program_in_force(bpffs: Path, group: Path, uid: str) -> None:
     """The pin whose program is on the group counts; the others were left by a step that was cut off."""
     first = Pins.at(bpffs / "pins")
     hold = first.create(uid, group, SHUT)
@@ -70,8 +70,8 @@ def test_another_process_takes_over_what_is_in_force(bpffs: Path, group: Path, u
     taken.close()
 
 
-def test_nothing_is_taken_over_where_nothing_is_in_force(bpffs: Path, group: Path, uid: str) -> None:
-    """A pin without a program on the group is removed: the group was made anew, or nothing was attached yet."""
+def test_pin_without_a_program_in_force_is_removed(bpffs: Path, group: Path, uid: str) -> None:
+    """The group was made anew, or nothing was attached yet."""
     pins = Pins.at(bpffs / "pins")
     (bpffs / "pins").mkdir()
     pins.put(uid, 1, bpf.load(SHUT, "jupyter_gpu"))
@@ -80,7 +80,7 @@ def test_nothing_is_taken_over_where_nothing_is_in_force(bpffs: Path, group: Pat
     assert names(bpffs) == []
 
 
-def test_without_a_bpffs_a_program_is_found_by_its_name(tmp_path: Path, group: Path, uid: str) -> None:
+def test_program_is_found_by_name_without_a_bpffs(tmp_path: Path, group: Path, uid: str) -> None:
     """It needs more rights, and works."""
     pins = Pins.at(tmp_path / "no-bpffs")
     assert pins.directory is None
@@ -93,8 +93,8 @@ def test_without_a_bpffs_a_program_is_found_by_its_name(tmp_path: Path, group: P
     taken.close()
 
 
-def test_a_group_that_is_gone_is_not_in_force(bpffs: Path, group: Path, uid: str) -> None:
-    """Nor is one of the same name that was made anew."""
+def test_program_of_a_removed_group_is_not_in_force(bpffs: Path, group: Path, uid: str) -> None:
+    """Nor is one of a group of the same name that was made anew."""
     pins = Pins.at(bpffs / "pins")
     hold = pins.create(uid, group, SHUT)
     cgroup.remove(group)
@@ -107,8 +107,8 @@ def test_a_group_that_is_gone_is_not_in_force(bpffs: Path, group: Path, uid: str
     hold.close()
 
 
-def test_processes_stand_still_while_they_are_looked_at(group: Path, spawn: Callable[..., Child]) -> None:
-    """And run on afterwards, whatever happened in between."""
+def test_processes_are_frozen_during_a_scan(group: Path, spawn: Callable[..., Child]) -> None:
+    """They run on afterwards, whatever happened in between."""
     child = spawn()
     cgroup.enter(group, child.pid)
     with pytest.raises(RuntimeError, match="meanwhile"), freeze.frozen(group) as still:  # noqa: PT012

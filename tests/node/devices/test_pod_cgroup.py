@@ -25,7 +25,7 @@ CONTAINERS = ["", "/0123abcd", "/crio-0123abcd", "/cri-containerd-0123abcd.scope
 
 
 @pytest.mark.parametrize(("top", "path"), TABLE)
-def test_each_way_of_naming_is_looked_for(top: str, path: str) -> None:
+def test_every_naming_scheme_is_found(top: str, path: str) -> None:
     """Driver, class of service and cgroup root of the kubelet's table."""
     assert pod_cgroup.is_top(top)
     assert path in [str(candidate) for candidate in pod_cgroup.candidates(top, UID)]
@@ -34,7 +34,7 @@ def test_each_way_of_naming_is_looked_for(top: str, path: str) -> None:
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("prefix", ["", "/node1", "/a/b"])
 @pytest.mark.parametrize(("top", "path"), TABLE)
-def test_a_process_is_told_by_its_path(top: str, path: str, prefix: str, container: str) -> None:
+def test_pod_of_a_process_is_read_from_its_path(top: str, path: str, prefix: str, container: str) -> None:
     """Whatever runtime named the container, and wherever the kubelet's top is."""
     assert pod_cgroup.uid_of(f"{prefix}/{top}/{path}{container}") == UID
 
@@ -53,14 +53,14 @@ def test_a_process_is_told_by_its_path(top: str, path: str, prefix: str, contain
         ("/kubepods/pod4f2a9cfd0d6ac8f1f0e1b8a4e1b1d6a3/x", "4f2a9cfd0d6ac8f1f0e1b8a4e1b1d6a3"),  # a static pod
     ],
 )
-def test_only_pods_are_told(path: str, uid: str | None) -> None:
+def test_only_names_of_pods_count(path: str, uid: str | None) -> None:
     """The outermost name of a pod counts; everything else is outside."""
     assert pod_cgroup.uid_of(path) == uid
 
 
 @given(st.text(max_size=60))
-def test_no_name_leads_out_of_the_top(text: str) -> None:
-    """A text that is no uid is refused, so that no path can be made with it."""
+def test_name_that_is_no_uid_is_refused(text: str) -> None:
+    """So that no path can be made with it."""
     try:
         found = pod_cgroup.candidates("kubepods", text)
     except ValueError:
@@ -72,7 +72,7 @@ def test_no_name_leads_out_of_the_top(text: str) -> None:
 
 @pytest.mark.parametrize(("top", "path"), TABLE)
 @pytest.mark.parametrize("prefix", ["", "machine", "a/b"])
-def test_a_group_is_found_wherever_the_top_is(tmp_path: Path, prefix: str, top: str, path: str) -> None:
+def test_group_is_found_wherever_the_top_is(tmp_path: Path, prefix: str, top: str, path: str) -> None:
     """Nodes that share a machine have different tops; a new one is found as soon as a pod is there."""
     places = PodCgroups(tmp_path)
     assert places.find(UID) is None

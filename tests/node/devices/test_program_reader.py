@@ -21,7 +21,9 @@ devices = st.builds(Device, st.sampled_from([4, 195]), st.integers(0, 9) | st.in
 
 
 @given(st.frozensets(devices, min_size=1), st.frozensets(devices), devices)
-def test_a_program_is_read_as_it_was_meant(managed: frozenset[Device], allowed: frozenset[Device], one: Device) -> None:
+def test_parsed_program_allows_what_the_rules_allow(
+    managed: frozenset[Device], allowed: frozenset[Device], one: Device
+) -> None:
     """There and back through the kernel's notation."""
     rules = DeviceRules(managed | {Device(4, 63)}, allowed - {Device(4, 63)})
     program = program_reader.parse(assemble(compile_rules(rules)))
@@ -41,13 +43,13 @@ def test_a_program_is_read_as_it_was_meant(managed: frozenset[Device], allowed: 
         (Instruction(0xBF, R0, 3), Instruction(EXIT)),
     ],
 )
-def test_a_program_that_is_none_of_ours_is_not_guessed_at(program: tuple[Instruction, ...]) -> None:
-    """Calls, ways back, reading what was never written: nothing is known then."""
+def test_foreign_program_is_refused(program: tuple[Instruction, ...]) -> None:
+    """Calls, backward jumps, reads of unwritten registers: nothing is known then."""
     with pytest.raises(ValueError, match="not one of ours"):
         program_reader.allows(program, Device(195, 0))
 
 
-def test_a_program_that_is_cut_off() -> None:
+def test_truncated_program_is_refused() -> None:
     """Instructions have eight bytes."""
     with pytest.raises(ValueError, match="cut off"):
         program_reader.parse(b"1234567")
@@ -60,8 +62,10 @@ GPUS = tuple(
 
 @pytest.mark.root
 @pytest.mark.parametrize("count", range(len(DEVICES)))
-def test_the_kernel_tells_what_is_in_force(unified: Path, spawn: Callable[..., Child], count: int) -> None:
-    """A pod's rules by an earlier process are known to the next one, to the device; those of a stranger are not."""
+def test_rules_of_an_earlier_process_are_read_from_the_kernel(
+    unified: Path, spawn: Callable[..., Child], count: int
+) -> None:
+    """They are known to the next process, to the device."""
     uid = f"00000000-0000-4000-8000-{count:012}"
     top = unified / "jga-roster"
     group = top / "kubepods" / "besteffort" / f"pod{uid}"

@@ -1,4 +1,4 @@
-"""A pod runs on although the process that held it still has died."""
+"""A frozen pod runs on although the process that froze it has died."""
 
 import signal
 import subprocess
@@ -37,7 +37,7 @@ def stands(group: Path) -> bool:
     return "frozen 1" in (group / "cgroup.events").read_text()
 
 
-def test_whoever_dies_while_it_holds_a_pod_still_lets_it_go(group: Path) -> None:
+def test_pod_is_unfrozen_when_its_freezer_is_killed(group: Path) -> None:
     """By SIGKILL: no handler runs."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(group)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -52,8 +52,8 @@ def test_whoever_dies_while_it_holds_a_pod_still_lets_it_go(group: Path) -> None
     until(lambda: not stands(group), what="the pod to run")
 
 
-def test_what_was_released_is_left_alone(group: Path) -> None:
-    """Somebody else may hold it by then; and a process that ended is started again."""
+def test_released_group_is_left_alone(group: Path) -> None:
+    """Another process may have frozen it by then; and a clean-up process that ended is started again."""
     thawer = unfreezer.Unfreezer()
     thawer.hold(group)
     assert thawer._cleanup._process is not None
@@ -71,8 +71,8 @@ def test_what_was_released_is_left_alone(group: Path) -> None:
         (group / "cgroup.freeze").write_text("0")
 
 
-def test_what_cannot_be_promised_is_refused() -> None:
-    """Without the process nothing is held still; a name that would be two lines is none."""
+def test_freezing_without_a_cleanup_process_is_refused() -> None:
+    """Without the process nothing is frozen; a name that would be two lines is refused."""
     thawer = unfreezer.Unfreezer()
     with pytest.raises(OSError, match="cannot be told of"):
         thawer.hold(Path("a\nb"))

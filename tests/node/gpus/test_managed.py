@@ -1,4 +1,4 @@
-"""Which GPUs are ours: rules, and what the kubelet's answer says of what others have given."""
+"""Which GPUs are managed here: rules, and what the kubelet's answer says of GPUs that others have allocated."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -36,7 +36,7 @@ def ours(choice: Choice) -> set[int]:
 
 
 @given(choices)
-def test_what_is_named_by_any_is_ours(choice: Choice) -> None:
+def test_named_gpus_are_managed(choice: Choice) -> None:
     """And nothing else; all where nothing is set, none where it is set and empty."""
     by_model = {"NVIDIA-A100-SXM4-80GB": {0, 1}, "nvidia t4": {2, 3}, "NVIDIA H100": set[int]()}
     wanted = {int(uuid[-1]) for uuid in choice.uuids or ()} | set(choice.indexes or ())
@@ -45,7 +45,7 @@ def test_what_is_named_by_any_is_ours(choice: Choice) -> None:
     assert ours(choice) == ({0, 1, 2, 3} if nothing_set else wanted)
 
 
-def test_a_node_can_have_its_own_choice(tmp_path: Path) -> None:
+def test_node_can_have_its_own_choice(tmp_path: Path) -> None:
     """It takes the place of the one for all; the default is all GPUs."""
     managed = read(tmp_path, {"managed": {"models": ["NVIDIA T4"], "nodes": {"node2": {"indexes": [0]}}}}).managed
     assert [ours(managed.on(node)) for node in ("node1", "node2")] == [{2, 3}, {0}]
@@ -64,13 +64,13 @@ def test_a_node_can_have_its_own_choice(tmp_path: Path) -> None:
         {"nodes": {"a": {"nodes": {}}}},
     ],
 )
-def test_a_choice_that_cannot_be_meant_is_refused(tmp_path: Path, value: dict[str, Any]) -> None:
+def test_invalid_choice_is_refused(tmp_path: Path, value: dict[str, Any]) -> None:
     """Before anything is done by it."""
     with pytest.raises(SettingsError, match=r"managed|indexes|uuid"):
         read(tmp_path, {"managed": value})
 
 
-def test_what_the_kubelet_tells_of_others() -> None:
+def test_allocations_of_others_are_read() -> None:
     """Devices of device plugins and of DRA drivers, without our slots."""
     container = api.ContainerResources(
         name="main",
@@ -116,8 +116,8 @@ class Source:
         self.closed = True
 
 
-def test_a_source_without_the_gpus_of_others() -> None:
-    """All else is as the source says it."""
+def test_source_leaves_out_the_gpus_of_others() -> None:
+    """All else is as the source reports it."""
     source = Source()
     seen = OurGpus(source, Choice(indexes=(1, 3)))
     assert seen.inventory() == (GPUS[1], GPUS[3])
@@ -137,6 +137,6 @@ class Divided(Source):
         return {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}
 
 
-def test_instances_of_gpus_that_are_not_ours_are_told() -> None:
+def test_instances_of_unmanaged_gpus_are_reported() -> None:
     """A pod that has one of them has nothing of ours."""
     assert OurGpus(Divided(), Choice(indexes=(1,))).instances() == {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}

@@ -1,4 +1,4 @@
-"""NVML in a helper process: the pipe, its deadlines and its death, with a fake driver; and what is said without one."""
+"""NVML in a helper process: the pipe, its deadlines and its death, with a fake driver; and the note without one."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_driver_hangs(driver: Driver, place: str) -> None:
 
 
 @pytest.mark.root
-def test_helper_killed_by_somebody(driver: Driver) -> None:
+def test_killed_helper_is_replaced(driver: Driver) -> None:
     """Out of memory, say: the next question starts another one, and nothing else is to be seen."""
     source = driver.source()
     source.inventory()
@@ -176,8 +176,8 @@ def test_helper_killed_by_somebody(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_gpu_that_fails_in_words(driver: Driver) -> None:
-    """A lost GPU says so: unhealthy, as it was before, with the driver's word."""
+def test_lost_gpu_is_unhealthy_with_the_drivers_word(driver: Driver) -> None:
+    """It keeps its other facts."""
     source = driver.source()
     source.inventory()
     driver.set(gpu("a"), gpu("b", fails="HandleByIndex"))
@@ -188,8 +188,8 @@ def test_gpu_that_fails_in_words(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_gpu_that_fails_from_the_start(driver: Driver) -> None:
-    """Nobody knows which it is: it is missing, and the note tells."""
+def test_gpu_that_fails_from_the_start_is_missing(driver: Driver) -> None:
+    """It is not known which GPU it is: it is missing, and the note says so."""
     driver.set(gpu("a"), gpu("b", fails="UUID"))
     source = driver.source()
     assert health(source) == [("a", True)]
@@ -197,7 +197,7 @@ def test_gpu_that_fails_from_the_start(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_gpu_that_was_taken_out(driver: Driver) -> None:
+def test_removed_gpu_disappears(driver: Driver) -> None:
     """Gone from the driver's list, gone from ours."""
     source = driver.source()
     source.inventory()
@@ -215,8 +215,8 @@ def test_gpu_that_was_taken_out(driver: Driver) -> None:
         ({"minor": "0/x"}, "Not a directory"),
     ],
 )
-def test_sick_gpus(driver: Driver, trouble: dict[str, Any], words: str) -> None:
-    """Worn memory, MIG mode, a device node that is not there: never granted, and said why."""
+def test_unusable_gpus_are_unhealthy_with_a_reason(driver: Driver, trouble: dict[str, Any], words: str) -> None:
+    """Worn memory, MIG mode, a device node that does not exist: never granted."""
     source = driver.source()
     source.inventory()
     driver.set(gpu("a", **trouble), gpu("b", mig=0))
@@ -247,8 +247,8 @@ def test_instances(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_a_gpu_that_does_not_tell_whether_it_is_in_mig_mode(driver: Driver) -> None:
-    """It may be: it is not used, and not known to be whole."""
+def test_gpu_with_unknown_mig_mode_is_not_used(driver: Driver) -> None:
+    """It may be in MIG mode, so it is not known to be whole."""
     source = driver.source()
     source.inventory()
     driver.set(gpu("a", fails="MigMode"), gpu("b", fails="MaxMigDeviceCount", mig=1))
@@ -260,8 +260,8 @@ def test_a_gpu_that_does_not_tell_whether_it_is_in_mig_mode(driver: Driver) -> N
 
 
 @pytest.mark.root
-def test_a_driver_that_hangs_tells_of_no_instances(driver: Driver) -> None:
-    """Nor of a GPU that is not asked any more: what it said before may be so no more."""
+def test_hanging_driver_reports_no_instances(driver: Driver) -> None:
+    """Nor for a GPU that is not asked any more: its earlier answer may be out of date."""
     source = driver.source(deadline=0.5)
     source.inventory()
     assert source.instances() == {"GPU-a": None, "GPU-b": None}
@@ -284,7 +284,7 @@ def test_xid_errors(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_a_gpu_is_fit_again_when_the_driver_says_so(driver: Driver) -> None:
+def test_gpu_recovers_when_the_driver_says_so(driver: Driver) -> None:
     """Not at once; the same source and the same helper go on all the time."""
     source = driver.source()
     source.inventory()
@@ -299,7 +299,7 @@ def test_a_gpu_is_fit_again_when_the_driver_says_so(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_a_gpu_is_fit_again_after_it_was_reset_under_a_driver_that_tells_nothing(driver: Driver) -> None:
+def test_gpu_recovers_after_a_reset_that_the_driver_does_not_report(driver: Driver) -> None:
     """It was lost and answers again. One that only goes on answering stays out of use."""
     source = driver.source()
     source.inventory()
@@ -312,8 +312,8 @@ def test_a_gpu_is_fit_again_after_it_was_reset_under_a_driver_that_tells_nothing
 
 
 @pytest.mark.root
-def test_silence_is_no_reset(driver: Driver) -> None:
-    """A GPU that had an error and then hung for a while is not thought to have been reset."""
+def test_hang_is_no_reset(driver: Driver) -> None:
+    """A GPU that had an error and then hung for a while does not count as reset."""
     source = driver.source(deadline=2)
     source.inventory()
     driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
@@ -326,8 +326,8 @@ def test_silence_is_no_reset(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_an_error_is_not_lost_when_another_gpu_hangs(driver: Driver) -> None:
-    """It is told before the question that hangs, and the next helper does not hear of it any more."""
+def test_error_is_kept_when_another_gpu_hangs(driver: Driver) -> None:
+    """It is reported before the question that hangs; the next helper does not hear of it any more."""
     source = driver.source(deadline=2)
     source.inventory()
     driver.set(gpu("a"), gpu("b", hangs="UUID"), xids=[[0, 79]])
@@ -336,7 +336,7 @@ def test_an_error_is_not_lost_when_another_gpu_hangs(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_errors_are_heard_of_each_gpu_that_can_tell(driver: Driver) -> None:
+def test_errors_are_read_from_every_gpu_that_reports_them(driver: Driver) -> None:
     """One that cannot does not keep the others from it; nor does one that is lost together with its name."""
     driver.set(gpu("a", fails="RegisterEvents"), gpu("b"))
     source = driver.source()
@@ -348,8 +348,8 @@ def test_errors_are_heard_of_each_gpu_that_can_tell(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_a_broken_event_set_is_made_anew(driver: Driver) -> None:
-    """Errors that come after it are heard of again."""
+def test_broken_event_set_is_made_anew(driver: Driver) -> None:
+    """Errors that come after it are reported again."""
     source = driver.source()
     source.inventory()
     driver.set(gpu("a"), gpu("b"), broken=True)
@@ -361,7 +361,7 @@ def test_a_broken_event_set_is_made_anew(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_what_the_driver_asks_for_counts_without_an_error(driver: Driver) -> None:
+def test_requested_reset_counts_without_an_error(driver: Driver) -> None:
     """The error came before this process began; it is over when the driver asks for nothing any more."""
     driver.set(gpu("a", recovery=1), gpu("b", recovery=0))
     source = driver.source()
@@ -371,7 +371,7 @@ def test_what_the_driver_asks_for_counts_without_an_error(driver: Driver) -> Non
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="not run: this machine has an NVIDIA driver")
-def test_no_driver() -> None:
+def test_without_a_driver_the_inventory_is_empty() -> None:
     """With the real NVML binding and no GPU: an empty inventory that says why, and no helper left behind."""
     source = NvmlSource()
     try:
@@ -383,7 +383,7 @@ def test_no_driver() -> None:
         source.close()
 
 
-def test_binding_missing(tmp_path: Path) -> None:
+def test_missing_binding_is_reported_in_a_sentence(tmp_path: Path) -> None:
     """A broken installation is a sentence, no traceback."""
     (tmp_path / "pynvml.py").write_text("raise ImportError('no pynvml')")
     source = NvmlSource(environment={"PYTHONPATH": f"{tmp_path}:{os.pathsep.join(sys.path)}"})
@@ -392,8 +392,8 @@ def test_binding_missing(tmp_path: Path) -> None:
     source.close()
 
 
-def test_helper_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process to be had: empty, and said why."""
+def test_helper_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process to be had: the inventory is empty, and says why."""
     monkeypatch.setattr(nvml, "COMMAND", ("/nowhere/python",))
     source = NvmlSource()
     assert source.inventory() == ()
@@ -406,7 +406,7 @@ def test_helper_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     ["", "garbage", "[]", '{"gpus": 5}', '{"at": "x"}', "x" * 2**21, '{"gpus": [{"index": 0}]}'],
     ids=lambda a: a[:9],
 )
-def test_answers_are_not_trusted(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+def test_invalid_answers_count_as_none(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     """A helper that answers nonsense is as good as none."""
     code = f"import sys; sys.stdin.readline(); print({answer!r}, flush=True); sys.stdin.readline()"
     monkeypatch.setattr(nvml, "COMMAND", (sys.executable, "-c", code))
@@ -417,7 +417,7 @@ def test_answers_are_not_trusted(monkeypatch: pytest.MonkeyPatch, answer: str) -
 
 
 @pytest.mark.parametrize("names", [5, "MIG-1", [1], [""], ["x" * 97], ["MIG-1"] * 65])
-def test_instances_that_cannot_be_read_are_not_known(names: Any) -> None:
+def test_unreadable_instances_are_unknown(names: Any) -> None:
     """Neither which they are, nor that there are none; what is said of others counts."""
     answer = nvml._read_answer({"gpus": [], "instances": {"GPU-a": names, "GPU-b": None, "GPU-c": ["MIG-2"]}})
     assert answer.instances == {"GPU-b": None, "GPU-c": frozenset({"MIG-2"})}
@@ -486,14 +486,14 @@ def test_real_gpus() -> None:
         source.close()
 
 
-def test_marks_agree() -> None:
+def test_helper_marks_agree() -> None:
     """Helpers are known by a mark that no pod's process carries by accident."""
     assert nvml.MARK != enforcement.MARK
     assert MANAGED
 
 
-def test_who_uses_a_gpu(driver: Driver) -> None:
-    """The driver tells pids of all users' programs; of a GPU of which it tells none, nothing is known."""
+def test_users_of_a_gpu(driver: Driver) -> None:
+    """The driver reports pids of all users' programs; a GPU for which it reports none is missing."""
     driver.set(gpu("a", computing=[[7, None], [7, None], [9, None]]), gpu("b", computing=[]), gpu("c"))
     source = driver.source()
     assert source.users(["GPU-a", "GPU-b", "GPU-c", "GPU-gone"]) == {"GPU-a": {7, 9}, "GPU-b": frozenset()}
@@ -502,8 +502,8 @@ def test_who_uses_a_gpu(driver: Driver) -> None:
     assert source.users([]) == {}
 
 
-def test_a_gpu_that_hangs_when_asked_who_uses_it(driver: Driver) -> None:
-    """It costs one deadline; the others are asked by a fresh helper."""
+def test_gpu_that_hangs_when_asked_for_users_costs_one_deadline(driver: Driver) -> None:
+    """The others are asked by a fresh helper."""
     driver.set(gpu("a", hangs="ComputeRunningProcesses"), gpu("b", computing=[[8, None]]))
     source = driver.source(deadline=2)
     source.inventory()
@@ -511,7 +511,7 @@ def test_a_gpu_that_hangs_when_asked_who_uses_it(driver: Driver) -> None:
     assert health(source) == [("a", False), ("b", True)]
 
 
-def test_a_gpu_without_a_device(driver: Driver) -> None:
+def test_gpu_without_a_device_is_used_only_unguarded(driver: Driver) -> None:
     """In WSL 2 the driver knows no number: where GPUs must be guarded it can't be used, which is said; else it can."""
     driver.set(gpu("a", unnumbered=True), gpu("b", fails="MinorNumber"), gpu("c"))
     guarded = driver.source()

@@ -41,7 +41,7 @@ def until(source: NvmlSource, good: Callable[[dict[str, Reading]], bool], *uuids
 
 
 @pytest.mark.root
-def test_all_that_a_gpu_tells(driver: Driver) -> None:
+def test_all_details_of_a_gpu(driver: Driver) -> None:
     """In °C, watts, bytes and bytes a second; NVLink as soon as there are two counts."""
     driver.set(gpu("a", busy=37, used=5, **FULL))
     source = driver.source()
@@ -58,8 +58,8 @@ def test_all_that_a_gpu_tells(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_what_is_not_told_is_left_out(driver: Driver) -> None:
-    """Never 0; a threshold of 0 is none. The GPUs beside it tell all the same."""
+def test_missing_details_are_left_out(driver: Driver) -> None:
+    """Never 0; a threshold of 0 is none. The GPUs beside it are read all the same."""
     driver.set(gpu("a", slowdown=0, computing=[]), gpu("b", **FULL), gpu("c", fails="PcieThroughput", **FULL))
     source = driver.source()
     assert source.loads(["GPU-a"]) == {"GPU-a": GpuLoad(0, 2**30)}
@@ -71,7 +71,7 @@ def test_what_is_not_told_is_left_out(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_measuring_pcie_holds_nobody_up(driver: Driver) -> None:
+def test_measuring_pcie_delays_no_answer(driver: Driver) -> None:
     """Loads are answered at once while a driver takes seconds to measure, and so are further questions for details."""
     driver.set(gpu("a", slow=3, **FULL), gpu("b"))
     source = driver.source()
@@ -90,7 +90,7 @@ def test_measuring_pcie_holds_nobody_up(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_a_gpu_that_hangs_there_is_not_sick_for_it(driver: Driver) -> None:
+def test_gpu_that_hangs_while_measured_stays_healthy(driver: Driver) -> None:
     """A reading that is only shown takes no GPU away from a pod, nor the helper down."""
     driver.set(gpu("a", hangs="PcieThroughput", **FULL), gpu("b"))
     source = driver.source(deadline=5)
@@ -104,7 +104,7 @@ def test_a_gpu_that_hangs_there_is_not_sick_for_it(driver: Driver) -> None:
 
 
 @pytest.mark.root
-def test_nothing_is_measured_while_nobody_asks(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_without_a_question(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for those who only want loads, nor some seconds after the last question."""
     driver.set(gpu("a", **FULL))
     source = driver.source()
@@ -121,7 +121,7 @@ def test_nothing_is_measured_while_nobody_asks(driver: Driver, monkeypatch: pyte
     until(source, bool, "GPU-a")
 
 
-def test_what_is_no_reading_is_nobodys(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_readings_are_left_out(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of the helper is checked like all that comes from outside; a broken sensor spoils no load."""
     source = driver.source()
     answer = [{"uuid": "GPU-a", "slowdown": "hot"}, {"uuid": 7}, {"uuid": "GPU-b", "slowdown": 90}]
@@ -135,7 +135,7 @@ COUNTS = st.none() | st.builds(Traffic, st.floats(0, 1e6), st.integers(0, 2**63)
 
 
 @given(COUNTS, COUNTS)
-def test_a_rate_is_of_two_counts_that_grew(before: Traffic | None, now: Traffic | None) -> None:
+def test_rate_needs_two_growing_counts(before: Traffic | None, now: Traffic | None) -> None:
     """Else there is none: a driver that began anew did not send backwards."""
     found = rates(before, now)
     if found is None:
@@ -156,7 +156,7 @@ def test_rates() -> None:
     assert rates(Traffic(1, 100, 0), Traffic(3, 300, 50)) == LinkRates(100, 25)
 
 
-def test_the_fake_driver_is_no_other(tmp_path: Path) -> None:
+def test_fake_driver_matches_the_real_module(tmp_path: Path) -> None:
     """The names that the helper asks for exist in the real module."""
     import pynvml
 

@@ -1,4 +1,4 @@
-"""GPUs of ours that another plugin gives away, too: by their names, and by those of their instances (MIG)."""
+"""Managed GPUs that another plugin allocates, too: by their names, and by those of their instances (MIG)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def test_every_second_owner_is_found(some: list[Given], told: instances_module.I
 
 
 @given(claims, told)
-def test_no_gpu_is_held_for_what_cannot_be_its_own(some: list[Given], told: instances_module.InstancesByGpu) -> None:
+def test_whole_gpu_has_a_second_owner_only_by_its_own_name(
+    some: list[Given], told: instances_module.InstancesByGpu
+) -> None:
     """One that the driver says is whole is another owner's only by its own name."""
     known = Instances().learn(told)
     for uuid, one in second_owners(GPUS, some, known).items():
@@ -97,12 +99,12 @@ def test_no_gpu_is_held_for_what_cannot_be_its_own(some: list[Given], told: inst
         ("nvidia0/gi7", True),
     ],
 )
-def test_what_is_an_instance(device: str, instance: bool) -> None:
+def test_whole_gpu_is_no_instance(device: str, instance: bool) -> None:
     """A GPU that was given as a whole is not said to have been given in part."""
     assert SecondOwner(Given("a/b", "nvidia.com/gpu", (device,)), device).instance is instance
 
 
-def test_a_simulated_gpu_is_not_meant_by_the_number_of_its_node() -> None:
+def test_number_never_means_a_simulated_gpu() -> None:
     """Its node is no GPU's of NVIDIA."""
     gpu = replace(GPUS[0], device=Device(4, 3))
     nodes = Given("a/b", "nvidia.com/gpu", ("nvidia3", "gpu-3"))
@@ -110,7 +112,7 @@ def test_a_simulated_gpu_is_not_meant_by_the_number_of_its_node() -> None:
     assert second_owners([replace(gpu, device=None)], [nodes], Instances()) == {}
 
 
-def test_what_was_told_once_is_remembered() -> None:
+def test_reported_instances_are_remembered() -> None:
     """An instance stays its GPU's while the driver is silent, and so does MIG mode; that a GPU is whole does not."""
     known = Instances().learn({"GPU-0": frozenset({"MIG-a"}), "GPU-1": None})
     assert known == Instances({"MIG-a": "GPU-0"}, frozenset({"GPU-1"}), frozenset({"GPU-0"}))

@@ -119,15 +119,15 @@ def test_impossible_counts(home: Path, count: int) -> None:
     assert not home.exists()
 
 
-def test_none_wanted(home: Path) -> None:
-    """No GPU is a valid number of them, and says so."""
+def test_zero_gpus_is_a_valid_count(home: Path) -> None:
+    """The note says that there are none."""
     source = SimulatedGpus(home, 0)
     assert source.inventory() == ()
     assert "set to 0" in source.note
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_directory_is_no_trap(home: Path, tmp_path: Path, kind: str) -> None:
+def test_link_in_place_of_the_directory_is_refused(home: Path, tmp_path: Path, kind: str) -> None:
     """A link or file in the place of the directory is refused, and what it points to is left alone."""
     target = tmp_path / "target"
     target.mkdir(mode=0o700)
@@ -139,8 +139,8 @@ def test_directory_is_no_trap(home: Path, tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.root
-def test_link_in_the_place_of_a_gpu(home: Path, tmp_path: Path, spawn: Spawn) -> None:
-    """Root replaces it by a device; for others that GPU is out of order. Nobody writes through it."""
+def test_link_in_place_of_a_gpu_is_not_followed(home: Path, tmp_path: Path, spawn: Spawn) -> None:
+    """Root replaces it by a device; for others that GPU is out of order. No process writes through it."""
     SimulatedGpus(home, 0)
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -168,7 +168,7 @@ def test_health(home: Path) -> None:
 
 
 def test_instances(home: Path) -> None:
-    """A GPU in MIG mode is given to nobody as a whole, and tells of its parts; for tests of everything above."""
+    """A GPU in MIG mode is not granted as a whole, and reports its parts; for tests of everything above."""
     source = SimulatedGpus(home, 3)
     assert source.instances() == {}, "nobody asked yet"
     source.inventory()
@@ -184,8 +184,8 @@ def test_instances(home: Path) -> None:
 
 
 @pytest.mark.root
-def test_others_cannot_divide_a_gpu(home: Path, spawn: Spawn) -> None:
-    """Nor is a user's word about instances believed."""
+def test_only_root_can_divide_a_gpu(home: Path, spawn: Spawn) -> None:
+    """Another user's file about instances is not believed."""
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
     child.run("from jupyter_gpu_node.gpus import simulated_instances")
@@ -197,8 +197,8 @@ def test_others_cannot_divide_a_gpu(home: Path, spawn: Spawn) -> None:
 
 
 @pytest.mark.root
-def test_others_cannot_make_a_gpu_sick(home: Path, spawn: Spawn) -> None:
-    """A user's word about the health of everybody's GPU is not believed."""
+def test_only_root_can_make_a_gpu_unhealthy(home: Path, spawn: Spawn) -> None:
+    """Another user's file about the health of a shared GPU is not believed."""
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
     child.run(f"simulated.set_health({str(home)!r}, simulated.uuid_of(0), 'mine now')")
@@ -312,8 +312,8 @@ def test_impossible_loads(home: Path, busy: float, memory: int) -> None:
         simulated.write_load(home, "../x", 0.5, 0)
 
 
-def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
-    """A program killed while it wrote leaves a draft, which nobody reads and the next reader removes."""
+def test_drafts_of_dead_programs_are_removed(home: Path, spawn: Spawn) -> None:
+    """A program killed while it wrote leaves a draft, which is never read; the next reader removes it."""
     source = SimulatedGpus(home, 1)
     child = spawn()
     mine = home / "load" / f".{os.getpid()}.{uuid_of(0)}.{os.getpid()}"
@@ -327,7 +327,7 @@ def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
     assert simulated_programs.read(home / "nowhere") == ()
 
 
-def test_gpus_of_a_node_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine id that a container sees is another one with each pod."""
     before = uuid_of(0), uuid_of(0, "node1")
     monkeypatch.setattr(simulated, "_machine", lambda: "another-pod")

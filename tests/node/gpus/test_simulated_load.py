@@ -28,7 +28,7 @@ def reading(time: float, **uses: tuple[float, int]) -> LoadReading:
     return LoadReading(time, {{"one": ONE, "two": TWO}[name]: ProcessCost(*use) for name, use in uses.items()})
 
 
-def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
+def test_load_of_a_gpu_is_that_of_its_users() -> None:
     """Half a processor is 50 %; several add up, to 100 % at most; memory is theirs."""
     before = reading(10, one=(1, 5), two=(0, 5))
     assert simulated_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": simulated_sensors.load(0.5, 7)}
@@ -36,7 +36,7 @@ def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
     assert both == {"a": simulated_sensors.load(1, 9)}
 
 
-def test_who_has_several_open_uses_each_a_little() -> None:
+def test_load_is_divided_among_open_gpus() -> None:
     """Nothing is counted twice."""
     now = reading(12, one=(3, 8))
     found = simulated_load.loads({"a": [ONE], "b": [ONE], "c": []}, reading(10, one=(1, 8)), now)
@@ -47,15 +47,15 @@ def test_who_has_several_open_uses_each_a_little() -> None:
     }
 
 
-def test_what_was_not_there_before_has_done_nothing_yet() -> None:
-    """Neither at the first look nor for a process that just came; one that ended does nothing any more."""
+def test_new_process_has_no_load_yet() -> None:
+    """Neither at the first reading nor for a process that just came; one that ended does nothing any more."""
     now = reading(12, one=(3, 8))
     assert simulated_load.loads({"a": [ONE]}, None, now) == {"a": simulated_sensors.load(0, 8)}
     assert simulated_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": simulated_sensors.load(0, 8)}
     assert simulated_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": simulated_sensors.load(0, 8)}
 
 
-def test_the_memory_of_each_process() -> None:
+def test_memory_of_a_process_is_divided_among_open_gpus() -> None:
     """A process with several open counts in equal parts; one that ended has no load."""
     now = reading(12, one=(3, 8))
     found = {uuid: simulated_sensors.load(0.5, 4) for uuid in "ab"}
@@ -64,7 +64,7 @@ def test_the_memory_of_each_process() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**60), st.floats(0, 1e6))
-def test_a_load_is_always_possible(first: float, second: float, memory: int, passed: float) -> None:
+def test_load_is_always_valid(first: float, second: float, memory: int, passed: float) -> None:
     """Whatever the clocks say."""
     now = reading(passed, one=(second, memory))
     (load,) = simulated_load.loads({"a": [ONE]}, reading(0, one=(first, 0)), now).values()
@@ -75,12 +75,12 @@ def test_a_load_is_always_possible(first: float, second: float, memory: int, pas
 
 
 @pytest.mark.parametrize("text", ["", "1 (a) S", "1 (odd) name) S " + "x " * 30])
-def test_what_is_no_such_text_is_nothing(text: str) -> None:
-    """A process that just ended."""
+def test_malformed_text_is_no_reading(text: str) -> None:
+    """As of a process that just ended."""
     assert simulated_load.use_of(text) is None
 
 
-def test_a_real_process(spawn: Callable[..., Child]) -> None:
+def test_real_process_is_read(spawn: Callable[..., Child]) -> None:
     """One that works uses processor time and memory; one that is gone is left out."""
     child = spawn()
     found = proc.describe(child.pid)

@@ -15,8 +15,8 @@ numbers = st.integers(0, 200)
 looks = st.dictionaries(st.sampled_from(GPUS), st.one_of(st.none(), st.just(0)))
 
 
-def test_the_list_knows_what_programs_do() -> None:
-    """And no error is on both lists."""
+def test_lists_of_errors_are_disjoint() -> None:
+    """Errors that programs cause are listed, and no error is on both lists."""
     assert set(APPLICATION) <= xids.HARMLESS.keys()
     assert not xids.HARMLESS.keys() & xids.FATAL.keys()
 
@@ -24,13 +24,13 @@ def test_the_list_knows_what_programs_do() -> None:
 @pytest.mark.parametrize(
     ("xid", "fatal"), [(13, False), (31, False), (48, True), (79, True), (94, False), (4711, True)]
 )
-def test_errors_of_the_driver(xid: int, fatal: bool) -> None:
+def test_unlisted_error_is_a_fault(xid: int, fatal: bool) -> None:
     """A fault of a program is harmless; an error that is not listed is not."""
     assert bool(xids.problem_of(xid)) is fatal
 
 
 @given(st.lists(st.one_of(st.tuples(st.sampled_from(GPUS), st.sampled_from(APPLICATION)), looks)))
-def test_what_a_program_does_never_makes_a_gpu_unhealthy(steps: list[tuple[str, int] | dict[str, int | None]]) -> None:
+def test_program_faults_never_make_a_gpu_unhealthy(steps: list[tuple[str, int] | dict[str, int | None]]) -> None:
     """However often, in whatever order, and whatever a driver that asks for nothing says meanwhile."""
     errors = GpuErrors()
     for step in steps:
@@ -42,8 +42,8 @@ def test_what_a_program_does_never_makes_a_gpu_unhealthy(steps: list[tuple[str, 
 
 
 @given(numbers.filter(lambda xid: xid not in xids.HARMLESS), st.lists(st.one_of(numbers, looks)))
-def test_a_sick_gpu_heals_only_after_calm_looks(xid: int, steps: list[int | dict[str, int | None]]) -> None:
-    """It stays sick until the driver, or a reset, and then enough looks in a row without an error say otherwise."""
+def test_unhealthy_gpu_recovers_only_after_calm_checks(xid: int, steps: list[int | dict[str, int | None]]) -> None:
+    """It stays unhealthy until the driver, or a reset, and then enough checks in a row without an error clear it."""
     errors, calm, away = GpuErrors(), 0, False
     errors.broke("GPU-a", xid)
     for step in steps:
@@ -63,7 +63,7 @@ def test_a_sick_gpu_heals_only_after_calm_looks(xid: int, steps: list[int | dict
         assert not errors.problem("GPU-b")
 
 
-def test_without_a_word_of_the_driver_silence_is_no_reset() -> None:
+def test_skipped_gpu_does_not_count_as_reset() -> None:
     """A GPU that was skipped because it hung has not been away."""
     errors = GpuErrors()
     errors.broke("GPU-a", 48)
@@ -78,8 +78,8 @@ def test_without_a_word_of_the_driver_silence_is_no_reset() -> None:
     assert errors.problem("GPU-a") == ""
 
 
-def test_what_the_driver_says_that_a_gpu_needs() -> None:
-    """It is told beside the error, and alone; a word that is not known is told as its number."""
+def test_recovery_action_is_reported() -> None:
+    """Beside the error, and alone; an action that is not known is reported as its number."""
     errors = GpuErrors()
     errors.update({"GPU-a": 2, "GPU-b": 99})
     assert errors.problem("GPU-a") == "The driver says what it needs: Restart the machine."

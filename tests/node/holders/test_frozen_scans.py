@@ -1,4 +1,4 @@
-"""A look at a pod that stands still proves something; one at a pod that does not must be repeated."""
+"""Scans of frozen pods: one proves something, and one of a pod that could not be frozen must be repeated."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ def group(unified: Path, uid: str) -> Path:
 
 
 @pytest.mark.root
-def test_many_processes_stand_still_too(group: Path, spawn: Callable[..., Child]) -> None:
+def test_many_processes_are_frozen(group: Path, spawn: Callable[..., Child]) -> None:
     """Their number is the pod's own choice, so it must not make the proof weaker."""
     child = spawn()
     cgroup.enter(group, child.pid)
@@ -54,10 +54,10 @@ def test_many_processes_stand_still_too(group: Path, spawn: Callable[..., Child]
 
 
 @pytest.mark.root
-def test_a_look_tells_who_did_not_stand_still(
+def test_scan_names_pods_that_were_not_frozen(
     group: Path, uid: str, spawn: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has found nothing, and proves nothing; one that may not freeze at all is no reason to wait for ever."""
+    """It has found nothing, and proves nothing; a pod that may not be frozen at all is no reason to wait for ever."""
     child = spawn()
     cgroup.enter(group, child.pid)
     until(lambda: scanner.scan_holders([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
@@ -66,8 +66,8 @@ def test_a_look_tells_who_did_not_stand_still(
     assert child.run("1 + 1") == 2
 
 
-def test_what_moves_is_believed_after_several_looks_over_some_seconds() -> None:
-    """Both are wanted; and each release begins anew."""
+def test_moving_pod_is_believed_after_several_scans_over_some_seconds() -> None:
+    """Both are needed; and each release begins anew."""
     pod = ManagedPod("u")
     assert proves(pod, False, 0)
     assert [proves(pod, True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
@@ -80,8 +80,8 @@ def test_what_moves_is_believed_after_several_looks_over_some_seconds() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
-def test_never_sooner(looks: list[tuple[bool, float]]) -> None:
-    """Since the last look that was believed there were enough others, over enough time."""
+def test_moving_pod_is_never_believed_sooner(looks: list[tuple[bool, float]]) -> None:
+    """Since the last scan that was believed there were enough others, over enough time."""
     pod, now, begun, count = ManagedPod("u"), 0.0, 0.0, 0
     for moving, pause in looks:
         now += pause

@@ -44,21 +44,21 @@ def pod(namespace: str = "alice", app: str = "nvidia-dcgm", context: Any = None,
         (pod(context=PRIVILEGED, hostUsers=True), True),
     ],
 )
-def test_a_label_counts_only_on_a_master_of_the_node(given_pod: dict[str, Any], known: bool) -> None:
+def test_label_counts_only_on_a_pod_that_controls_the_node(given_pod: dict[str, Any], known: bool) -> None:
     """A namespace counts by itself, as only administrators make pods there."""
     assert is_trusted(given_pod, NAMESPACES, GPU_OPERATOR) is known
 
 
 @pytest.mark.parametrize("namespace", ["alice", "gpu-operator"])
-def test_a_notebook_is_never_known(namespace: str) -> None:
-    """A pod with a slot is given its GPUs, and may hold no other."""
+def test_pod_with_a_slot_is_never_trusted(namespace: str) -> None:
+    """It is given its GPUs, and may hold no other."""
     notebook = pod(namespace, context=PRIVILEGED)
     notebook["spec"]["containers"][0]["resources"] = {"limits": {"jupyter-gpu.io/slot": "1"}}
     assert not is_trusted(notebook, NAMESPACES, GPU_OPERATOR)
 
 
 @given(odd=anything, context=anything, capabilities=anything, labels=anything)
-def test_odd_pods_are_not_known(odd: Any, context: Any, capabilities: Any, labels: Any) -> None:
+def test_malformed_pods_are_not_trusted(odd: Any, context: Any, capabilities: Any, labels: Any) -> None:
     """Whatever stands where something else is expected."""
     found = (odd, pod(context=context), pod(context={"capabilities": capabilities}), {"metadata": {"labels": labels}})
     for one in (*found, {"spec": odd}, {**pod(), "spec": {"containers": odd}}):
@@ -66,7 +66,7 @@ def test_odd_pods_are_not_known(odd: Any, context: Any, capabilities: Any, label
 
 
 @pytest.mark.parametrize("label", ["", "app", "app=", "=exporter"])
-def test_a_label_of_the_settings_has_a_value(label: str) -> None:
+def test_label_without_a_value_is_refused(label: str) -> None:
     """Half a label would name more than was meant."""
     with pytest.raises(ValueError, match="systemLabels"):
         settings.Settings(system_labels=(label,))

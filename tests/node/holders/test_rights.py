@@ -49,7 +49,7 @@ def test_verdicts(who: Suspect, verdict: Verdict) -> None:
         (suspect("exporter"), None),
     ],
 )
-def test_who_keeps_a_pod_from_being_rid_of_a_gpu(who: Suspect, counts: tuple[bool, bool] | None) -> None:
+def test_holders_that_block_a_release(who: Suspect, counts: tuple[bool, bool] | None) -> None:
     """Its own processes always; other processes if they have no right to it."""
     found = holders([who], GPU, ReleasingPod("none", 100), RIGHTS)
     assert [foreign for _, foreign in found] == ([counts[1]] if counts else [])

@@ -32,7 +32,7 @@ def pretended(index: int) -> Gpu:
     return Gpu(f"GPU-{index}", index, "Simulated GPU", 2**30, Device(4, 56 + index), path, simulated=True)
 
 
-def test_real_gpus_are_there_under_their_own_names_with_the_drivers_devices() -> None:
+def test_real_gpus_have_their_own_names_and_the_drivers_devices() -> None:
     """All that exist, by index, those out of order too: they may be granted while the container runs."""
     gpus = [real(1, healthy=False), real(0)]
     nodes = allocation.nodes(gpus, REAL)
@@ -43,7 +43,7 @@ def test_real_gpus_are_there_under_their_own_names_with_the_drivers_devices() ->
     assert [node.host for node in made.devices] == present
 
 
-def test_simulated_gpus_are_nodes_of_the_plugin_under_a_name_of_their_own() -> None:
+def test_simulated_gpus_have_names_of_their_own() -> None:
     """Without a driver there are no control devices."""
     assert allocation.nodes([pretended(0), pretended(1)], PRETENDED) == (
         DeviceNode("/var/lib/jupyter-gpu/devices/gpu0", "/dev/jupyter-gpu/gpu0"),
@@ -51,7 +51,7 @@ def test_simulated_gpus_are_nodes_of_the_plugin_under_a_name_of_their_own() -> N
     )
 
 
-def test_a_gpu_without_a_device_is_left_out() -> None:
+def test_gpu_without_a_device_is_left_out() -> None:
     """One that is simulated by a plain file, or fell off the bus: no runtime could make a node of it."""
     assert allocation.nodes([replace(pretended(0), device=None)], PRETENDED) == ()
     assert allocation.prepare("slot-0001", [replace(pretended(0), device=None)], [], [], PRETENDED).devices == ()
@@ -72,8 +72,8 @@ def test_the_environment_keeps_the_nvidia_runtime_out_and_cuda_asleep() -> None:
     assert with_driver.mounts[1:] == (Mount("/a", "/b"),)
 
 
-def test_an_administrator_has_the_last_word_about_the_environment() -> None:
-    """Also to leave the loader's path alone."""
+def test_environment_of_the_settings_comes_last() -> None:
+    """It can also leave the loader's path alone."""
     driver = Driver(library_path="", environment={"NCCL_DEBUG": "WARN"})
     made = allocation.prepare("slot-0001", [real(0)], [], [Mount("/a", "/b")], replace(REAL, driver=driver))
     assert "LD_LIBRARY_PATH" not in made.environment
@@ -116,7 +116,7 @@ def test_the_gate_stands_at_every_name_of_the_driver() -> None:
     assert (allocation.has_gate(driver), allocation.has_gate(gated)) == (False, True)
 
 
-def test_without_a_driver_there_is_nothing_to_stand_in_front_of() -> None:
+def test_gate_is_not_mounted_without_a_driver() -> None:
     """No mount is made of nothing."""
     assert allocation.gated((), "/state/gate/libcuda.so.1") == ()
 
@@ -125,7 +125,7 @@ def test_without_a_driver_there_is_nothing_to_stand_in_front_of() -> None:
     ("asked", "words"),
     [([], "asks for 0 slots"), (["slot-0000", "slot-0001"], "asks for 2 slots"), (["slot-9999"], "does not exist")],
 )
-def test_what_is_not_one_of_our_slots_is_refused(asked: list[str], words: str) -> None:
+def test_unknown_slot_is_refused(asked: list[str], words: str) -> None:
     """With what to do."""
     with pytest.raises(Refused, match=words):
         allocation.one_slot(asked, {"slot-0000", "slot-0001"})
@@ -150,7 +150,7 @@ def test_no_slot_while_a_new_container_could_use_no_gpu() -> None:
     assert allocation.unusable([pretended(0)], ["/var/lib/jupyter-gpu/devices/gpu0"], PRETENDED) == ""
 
 
-def test_a_container_gets_what_should_be_there_and_waits_for_it() -> None:
+def test_container_waits_for_devices_that_should_exist() -> None:
     """A driver that went away a moment ago costs no pod its life: devices are given, and asked for before the start."""
     with pytest.raises(Refused, match="not known now"):
         allocation.prepare("slot-0001", [], [], [], REAL)

@@ -15,8 +15,8 @@ from node_plugin.gate import build
 from tests.node.conftest import Child
 
 
-def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
-    """Once: a file that is mapped is not touched while it is the same, and replaced as a whole where it is not."""
+def test_gate_is_installed_once(tmp_path: Path) -> None:
+    """A file that is mapped is not touched while it is the same, and replaced as a whole where it is not."""
     found = gate_mount._placed(b"first", tmp_path / "gate")
     assert (found.read_bytes(), found.stat().st_mode & 0o777) == (b"first", 0o644)
     before = found.stat()
@@ -28,7 +28,7 @@ def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
     assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
 
 
-def test_half_a_file_and_a_link_do_not_stay(tmp_path: Path) -> None:
+def test_partial_files_and_links_are_replaced(tmp_path: Path) -> None:
     """Files that an earlier process was writing when it ended, and files from elsewhere."""
     folder = tmp_path / "gate"
     folder.mkdir()
@@ -40,7 +40,7 @@ def test_half_a_file_and_a_link_do_not_stay(tmp_path: Path) -> None:
     assert (tmp_path / "other").read_text() == "not ours"
 
 
-def test_where_it_cannot_be_it_is_said_why(tmp_path: Path) -> None:
+def test_failed_installation_names_the_reason(tmp_path: Path) -> None:
     """An installation that has none, and a node where it cannot be written."""
     one = Gate(tmp_path, lambda: None)
     one.install()
@@ -55,7 +55,7 @@ def test_where_it_cannot_be_it_is_said_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_folder_whose_programs_cannot_run_is_none(tmp_path: Path) -> None:
+def test_noexec_folder_is_refused(tmp_path: Path) -> None:
     """No library of it could be loaded: every CUDA program of every container would fail."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", tmp_path], check=True)
     try:
@@ -73,7 +73,7 @@ def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
 
 
 @pytest.mark.root
-def test_a_gate_that_a_user_may_not_read_is_none(tmp_path: Path, spawn: Callable[..., Child]) -> None:
+def test_unreadable_gate_is_refused(tmp_path: Path, spawn: Callable[..., Child]) -> None:
     """Such as one in an environment below root's home: no program could load it."""
     library = tmp_path / "local" / "libcuda.so.1"
     library.parent.mkdir()

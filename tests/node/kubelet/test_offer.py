@@ -21,7 +21,7 @@ class Listener:
         return self.reachable
 
 
-def test_slots_are_kept_back_for_any_reason_and_each_is_told_once() -> None:
+def test_every_reason_withholds_slots_and_is_reported_once() -> None:
     """And the end of each by itself."""
     told = Listener()
     assert told.offer.say(Topic.GUARD, "")
@@ -40,7 +40,7 @@ def test_slots_are_kept_back_for_any_reason_and_each_is_told_once() -> None:
     assert told.events[0][1].startswith("None. No pod gets a slot")
 
 
-def test_who_could_not_be_told_is_told_later() -> None:
+def test_failed_report_is_repeated() -> None:
     """The node is not known in the first moments."""
     told = Listener()
     told.reachable = False
@@ -50,7 +50,7 @@ def test_who_could_not_be_told_is_told_later() -> None:
     assert [reason for reason, *_ in told.events] == ["NoGpus"]
 
 
-def test_a_node_without_gpus_is_no_fault_of_its_plugin() -> None:
+def test_node_without_gpus_is_no_fault_of_its_plugin() -> None:
     """It is ready, so that an installation on all nodes ends; one that cannot guard is not."""
     told = Listener()
     told.offer.say(Topic.GPUS, "None.")

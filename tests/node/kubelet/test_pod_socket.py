@@ -74,7 +74,7 @@ class Follower:
         return int((await self.line())["pod"]["metadata"]["resourceVersion"])
 
 
-def test_each_new_state_is_told_to_all(folder: Path) -> None:
+def test_each_new_state_reaches_all_connections(folder: Path) -> None:
     """At once what is known, then what is new: version, our annotations, and nothing else of the pod."""
 
     async def play() -> None:
@@ -110,8 +110,8 @@ def test_each_new_state_is_told_to_all(folder: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2)), max_size=30))
-def test_no_older_state_after_a_newer_one(steps: list[tuple[int, int]]) -> None:
-    """In whatever order watch and writes bring them; in the end everybody has the newest."""
+def test_no_older_state_follows_a_newer_one(steps: list[tuple[int, int]]) -> None:
+    """In whatever order watch and writes bring them; in the end every connection has the newest."""
 
     async def play() -> None:
         pod_events = PodEvents()
@@ -137,8 +137,8 @@ def test_no_older_state_after_a_newer_one(steps: list[tuple[int, int]]) -> None:
     asyncio.run(play())
 
 
-def test_nothing_is_kept_of_pods_that_are_gone() -> None:
-    """Neither by the last word of a pod nor by the end of who followed it."""
+def test_nothing_is_kept_of_removed_pods() -> None:
+    """Neither by the last state of a pod nor by the end of its last connection."""
 
     async def play() -> None:
         pod_events = PodEvents()
@@ -155,8 +155,10 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     asyncio.run(play())
 
 
-def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unread states are not kept: after a few the connection ends. Others hear all the while."""
+def test_connection_that_does_not_read_is_closed_and_delays_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unread states are not kept: after a few the connection ends. Others are served all the while."""
     monkeypatch.setattr(pod_socket, "DEADLINE", 0.3)
 
     async def play() -> None:
@@ -191,8 +193,8 @@ def _received(lazy: socket.socket) -> int:
         return 0
 
 
-def test_a_connection_ends_with_who_asked(folder: Path) -> None:
-    """It takes no place of the few that a slot has; whoever says more on it is hung up on."""
+def test_connection_ends_with_its_client(folder: Path) -> None:
+    """It takes no place of the few that a slot has; a client that sends more on it is cut off."""
 
     async def play() -> None:
         pod_events = PodEvents()
@@ -216,7 +218,7 @@ def test_a_connection_ends_with_who_asked(folder: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_state_is_told_in_no_time(folder: Path) -> None:
+def test_state_is_delivered_quickly(folder: Path) -> None:
     """From the agent's word to the other end of the socket: the best of some, as the machine has more to do."""
 
     async def play() -> None:

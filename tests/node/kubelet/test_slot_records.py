@@ -24,7 +24,7 @@ owners = st.builds(SlotOwner, words, st.builds(PodRef, words, words, words), wor
     st.frozensets(words, max_size=3),
     st.dictionaries(words, st.frozensets(words, max_size=3), max_size=3),
 )
-def test_what_is_written_is_read_again(
+def test_written_record_is_read_again(
     kept: list[SlotOwner], allocated: dict[str, float], gated: frozenset[str], devices: dict[str, frozenset[str]]
 ) -> None:
     """All of it; the time of a slot that was never given away is 0."""
@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again(
 
 
 @given(st.binary(max_size=200))
-def test_no_text_makes_it_fail_in_an_unforeseen_way(text: bytes) -> None:
+def test_any_text_gives_a_record_or_an_expected_error(text: bytes) -> None:
     """A file can hold anything after a crash of the machine."""
     with contextlib.suppress(FieldError):
         slot_records.parse(text)

@@ -42,7 +42,7 @@ def test_the_second_container_has_the_same_socket_and_file(slots: tuple[Path, Pa
                 listening.accept()[0].close()
 
 
-def test_the_same_again_changes_nothing(slots: tuple[Path, Path]) -> None:
+def test_unchanged_share_is_left_alone(slots: tuple[Path, Path]) -> None:
     """A program that has the socket finds it as it was: the file tells it which server that is."""
     first, second = slots
     slot_shares.show(first, [second], [GPU])
@@ -51,7 +51,7 @@ def test_the_same_again_changes_nothing(slots: tuple[Path, Path]) -> None:
     assert (second / "shares" / f"{GPU}.sock").stat() == before
 
 
-def test_what_is_not_a_share_of_the_pod_goes(slots: tuple[Path, Path]) -> None:
+def test_files_of_other_shares_are_removed(slots: tuple[Path, Path]) -> None:
     """Files of an earlier pod with that slot, or of shares taken away since; drafts stay."""
     first, second = slots
     slot_shares.show(first, [second], [GPU])
@@ -65,8 +65,8 @@ def test_what_is_not_a_share_of_the_pod_goes(slots: tuple[Path, Path]) -> None:
     assert [names(slot) for slot in slots] == [set(), set()]
 
 
-def test_what_was_written_while_its_share_went_goes_too(slots: tuple[Path, Path]) -> None:
-    """Between the first look and the end of the share a file may be written once more."""
+def test_file_written_while_its_share_ends_is_removed(slots: tuple[Path, Path]) -> None:
+    """Between the first check and the end of the share a file may be written once more."""
     first, second = slots
     slot_shares.withdraw(slots, [])
     (second / "shares" / f"{GPU}.json").write_text("{}")
@@ -74,8 +74,8 @@ def test_what_was_written_while_its_share_went_goes_too(slots: tuple[Path, Path]
     assert names(second) == set()
 
 
-def test_a_socket_that_could_not_be_made_is_not_shown(slots: tuple[Path, Path]) -> None:
-    """Nor is the one before it, at which nobody listens."""
+def test_failed_socket_is_not_linked(slots: tuple[Path, Path]) -> None:
+    """Nor is the one before it, at which no process listens."""
     first, second = slots
     slot_shares.show(first, [second], [GPU])
     (first / "shares" / f"{GPU}.sock").unlink()
@@ -84,7 +84,7 @@ def test_a_socket_that_could_not_be_made_is_not_shown(slots: tuple[Path, Path]) 
 
 
 def test_no_link_is_followed(slots: tuple[Path, Path], tmp_path: Path) -> None:
-    """Nobody who could write there makes us write elsewhere."""
+    """A program that could write there makes us write nowhere else."""
     first, second = slots
     (tmp_path / "elsewhere").mkdir()
     (second / "shares").symlink_to(tmp_path / "elsewhere")
@@ -93,7 +93,7 @@ def test_no_link_is_followed(slots: tuple[Path, Path], tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_slot_has_a_place_for_the_driver_and_goes_as_a_whole(slots: tuple[Path, Path]) -> None:
+def test_slot_has_a_place_for_the_driver_and_is_removed_as_a_whole(slots: tuple[Path, Path]) -> None:
     """The real driver is mounted upon a file, which a read-only directory must have before."""
     first, _ = slots
     assert (first / "driver" / "libcuda.so.1").read_bytes() == b""

@@ -100,7 +100,7 @@ def test_a_contradiction_is_refused_with_a_sentence(sources: Any, words: str) ->
         who(**sources)
 
 
-def test_what_was_confirmed_before_counts_only_when_every_word_is_the_same() -> None:
+def test_earlier_confirmation_counts_only_unchanged() -> None:
     """While the API server is away."""
     lead = Lead(A, "uid-1", "team", "alice", "main")
     assert slots.agrees(CLAIM, lead)
@@ -127,8 +127,8 @@ def test_a_slot_that_has_changed_hands_is_learned() -> None:
     assert reconcile([old]).owners == {A: CLAIM}
 
 
-def test_what_nobody_knows_any_more_is_orphaned() -> None:
-    """The pod is gone, or has finished; while anybody still tells of it, it stays."""
+def test_slot_that_no_source_knows_is_orphaned() -> None:
+    """The pod is gone, or has finished; while any source still names it, it stays."""
     assert reconcile([CLAIM], (), (), {}).orphaned == (CLAIM,)
     assert reconcile([CLAIM], (), None, {"uid-1": pod("uid-1", "alice", status={"phase": "Succeeded"})}).orphaned == (
         CLAIM,
@@ -163,7 +163,7 @@ def test_a_pod_that_was_admitted_without_allocate_is_found() -> None:
         {"containerStatuses": "nonsense"},
     ],
 )
-def test_what_does_not_run_is_not_missed(status: Any) -> None:
+def test_pod_that_does_not_run_is_not_unguarded(status: Any) -> None:
     """It may get its slot yet, or needs none any more."""
     assert reconcile(listed=(), held=(), pods={"uid-1": pod("uid-1", "alice", status=status)}).unguarded == ()
 
@@ -221,8 +221,8 @@ def test_a_slot_that_no_living_pod_has_is_stuck() -> None:
     assert reconcile(listed=(), held=()).stuck == ()
 
 
-def test_only_a_directory_that_nobody_has_or_is_about_to_get_is_abandoned() -> None:
-    """Neither one that is claimed, nor one that the kubelet tells of, nor one that it gave away just now."""
+def test_only_an_unowned_directory_is_abandoned() -> None:
+    """Neither one that is claimed, nor one that the kubelet names, nor one that it gave away just now."""
     found = Reconciled({A: CLAIM}, reported=frozenset({B}))
     allocated = {"slot-0002": 1000.0, "slot-0003": 1000.0}
     present = [A, B, "slot-0002", "slot-0003", "slot-0004"]
@@ -287,14 +287,14 @@ def test_the_kubelets_checkpoint_is_read_as_it_is_and_was() -> None:
 
 
 @pytest.mark.parametrize("change", [{"PodUID": 7}, {"PodUID": ""}, {"ContainerName": None}])
-def test_an_entry_that_makes_no_sense_is_left_out(change: Any) -> None:
+def test_invalid_entry_is_left_out(change: Any) -> None:
     """The others still count."""
     assert parse(checkpoint(entry(**change), "nonsense", entry()), SLOT) == (HELD,)
     assert parse(checkpoint(entry(DeviceIDs=7)), SLOT) == (CheckpointEntry("uid-1", "main", ()),)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"Data": []}', b'{"Data": {"PodDeviceEntries": 7}}', b"\xff"])
-def test_what_is_no_such_checkpoint_is_nothing(text: bytes) -> None:
+def test_invalid_checkpoint_is_none(text: bytes) -> None:
     """Not an empty one: nothing can be concluded from it."""
     assert parse(text, SLOT) is None
 

@@ -198,8 +198,8 @@ def test_stashed_in_io_uring(spawn: Spawn, nodes: Nodes) -> None:
 
 
 @pytest.mark.root
-def test_born_during_the_look(nodes: Nodes, spawn: Spawn) -> None:
-    """A process forked while others are looked at, whose parent then closed the device, is found all the same."""
+def test_process_born_during_the_scan_is_found(nodes: Nodes, spawn: Spawn) -> None:
+    """A process forked while others are scanned, whose parent then closed the device."""
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")
     pids = device_scan._every_pid()
@@ -241,9 +241,8 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
     """Without root, those that may not be inspected are named: they could hold anything. Kernel threads cannot."""
     child, other = spawn(), spawn()
     other.run(f"open_device({str(nodes[0])!r})")
-    child.run(
-        "from jupyter_gpu_node.processes import device_scan; from tests.node.processes.test_device_scan import TARGETS, DEVICES"
-    )
+    child.run("from jupyter_gpu_node.processes import device_scan")
+    child.run("from tests.node.processes.test_device_scan import TARGETS, DEVICES")
     child.run("os.setgid(65534) or os.setuid(65534)")
     child.run("scan = device_scan.scan(TARGETS)")
     assert child.run("scan.holders[DEVICES[0]]") == ()
@@ -266,7 +265,7 @@ def test_a_link_that_may_not_be_followed_is_no_closed_file(spawn: Spawn) -> None
 
 
 @pytest.mark.root
-def test_hung_file_system_does_not_hang_the_look() -> None:
+def test_hung_file_system_does_not_hang_the_scan() -> None:
     """Asking for a file's kind takes what is known: a FUSE server that never answers is not asked."""
     fuse = os.open("/dev/fuse", os.O_RDWR)
     try:
@@ -276,13 +275,13 @@ def test_hung_file_system_does_not_hang_the_look() -> None:
         os.close(fuse)
 
 
-def test_nothing_to_look_for() -> None:
+def test_scan_without_targets() -> None:
     """No targets, no work."""
     assert device_scan.scan({}).holders == {}
 
 
-def test_only_these_processes(spawn: Spawn, tmp_path: Path) -> None:
-    """A look can be narrowed; a process that is gone holds nothing."""
+def test_scan_can_be_limited_to_processes(spawn: Spawn, tmp_path: Path) -> None:
+    """A process that is gone holds nothing."""
     path = tmp_path / "gpu0"
     path.touch()
     child, other, gone = spawn(), spawn(), spawn()
@@ -306,7 +305,7 @@ def test_same_device_twice(spawn: Spawn, tmp_path: Path) -> None:
 
 
 def test_targets(tmp_path: Path) -> None:
-    """A GPU is looked for by its device, else by its file; never through a link; not at all if nothing is there."""
+    """A GPU is searched by its device, else by its file; never through a link; not at all if neither exists."""
     path = tmp_path / "gpu0"
     path.touch()
     link = tmp_path / "gpu1"
@@ -346,7 +345,7 @@ def test_odd_names(spawn: Spawn) -> None:
     assert found.command.startswith("a) R 1 (b")
 
 
-def test_marked(spawn: Spawn) -> None:
+def test_processes_are_found_by_their_mark(spawn: Spawn) -> None:
     """By the whole variable: no part of a value, no other name, and children too."""
     mine, other = spawn(PODMARK="abc"), spawn(PODMARK="abcd", XPODMARK="abc")
     heir = mine.run("os.spawnvp(os.P_NOWAIT, 'sleep', ['sleep', '60'])")
@@ -359,8 +358,8 @@ def test_marked(spawn: Spawn) -> None:
 
 
 @pytest.mark.root
-def test_fast_enough(spawn: Spawn) -> None:
-    """A look costs well below a millisecond a process, mappings included: it stands in the way of every release."""
+def test_scan_is_fast(spawn: Spawn) -> None:
+    """A scan costs well below a millisecond a process, mappings included: every release waits for it."""
     spent = []
     for _ in range(5):
         begin = time.thread_time()
@@ -387,8 +386,8 @@ def budgeted(left: float) -> tuple[Budget, Callable[[int], Budget]]:
 
 
 @pytest.mark.root
-def test_a_look_ends_where_its_budget_ends(spawn: Spawn, nodes: Nodes) -> None:
-    """It says at which process; what was found before stays, and with enough it finds what comes last."""
+def test_scan_ends_at_its_budget(spawn: Spawn, nodes: Nodes) -> None:
+    """It names the process; what was found before stays, and with enough it finds what comes last."""
     first, hoarder = spawn(), spawn()
     first.run(f"device = open_device({str(nodes[0])!r})")
     hoarder.run(HOARD)
@@ -408,8 +407,8 @@ def test_a_look_ends_where_its_budget_ends(spawn: Spawn, nodes: Nodes) -> None:
 
 
 @pytest.mark.root
-def test_what_is_too_much_costs_next_to_nothing(spawn: Spawn) -> None:
-    """The kernel tells how many descriptors there are before one of them is read."""
+def test_process_beyond_the_budget_costs_next_to_nothing(spawn: Spawn) -> None:
+    """The kernel reports how many descriptors there are before one of them is read."""
     child = spawn()
     child.run(HOARD)
     if Path(f"/proc/{child.pid}/fd").stat().st_size < MANY:
@@ -424,7 +423,7 @@ def test_what_is_too_much_costs_next_to_nothing(spawn: Spawn) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["mappings", "threads"])
-def test_a_budget_counts_everything_that_is_read(spawn: Spawn, kind: str) -> None:
+def test_budget_counts_everything_that_is_read(spawn: Spawn, kind: str) -> None:
     """Not descriptors alone."""
     child = spawn()
     if kind == "mappings":
@@ -438,8 +437,8 @@ def test_a_budget_counts_everything_that_is_read(spawn: Spawn, kind: str) -> Non
 
 
 @pytest.mark.root
-def test_a_pod_that_forks_without_end_does_not_keep_a_look_from_its_end(spawn: Spawn, nodes: Nodes) -> None:
-    """Its budget ends, and others are looked at."""
+def test_pod_that_forks_without_end_does_not_delay_the_scan(spawn: Spawn, nodes: Nodes) -> None:
+    """Its budget ends, and others are scanned."""
     forker, other = spawn(), spawn()
     forker.run("""
         def fork():
@@ -459,7 +458,7 @@ def test_a_pod_that_forks_without_end_does_not_keep_a_look_from_its_end(spawn: S
 
 
 @pytest.mark.root
-def test_what_shows_a_holder_is_gone_when_it_is(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
+def test_evidence_ends_with_the_descriptor(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
     """A descriptor, a mapping: as long as it is there; and a number that was given to another file is not it."""
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")

@@ -11,7 +11,7 @@ from jupyter_gpu_node.processes import proc
 
 @given(st.binary(max_size=15))
 @example(b") Z 1 ((")
-def test_a_name_never_shifts_the_fields(name: bytes) -> None:
+def test_program_name_never_shifts_the_fields(name: bytes) -> None:
     """Blanks, brackets and newlines in the name say nothing about the fields behind it."""
     fields = [b"R", *(b"%d" % number for number in range(4, 53))]
     found = proc_stat.parse(b"7 (" + name + b") " + b" ".join(fields) + b"\n")
@@ -20,7 +20,7 @@ def test_a_name_never_shifts_the_fields(name: bytes) -> None:
     assert found.has_environment
 
 
-def test_this_process() -> None:
+def test_stat_of_this_process_is_parsed() -> None:
     """The kernel's own text has the fields where they are expected."""
     found = proc.read_stat(os.getpid())
     assert (found.state, found.parent) == ("R", os.getppid())

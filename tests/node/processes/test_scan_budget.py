@@ -1,4 +1,4 @@
-"""How much a look reads of each pod, and when one with more is searched again: rules."""
+"""How much a scan reads of each pod, and when one with more is searched again: rules."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ uuids = st.frozensets(st.sampled_from("abcd"))
 
 
 @given(st.integers(0, 200), costs)
-def test_no_more_is_read_than_the_budget(most: int, wanted: list[float]) -> None:
+def test_spent_budget_allows_no_more(most: int, wanted: list[float]) -> None:
     """Once it was not enough nothing more is read, however little."""
     budget, read, refused = Budget(most), 0.0, False
     for cost in wanted:
@@ -34,7 +34,7 @@ def test_no_more_is_read_than_the_budget(most: int, wanted: list[float]) -> None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50))))
-def test_a_pod_takes_nothing_from_another(spent: list[tuple[str, int]]) -> None:
+def test_budgets_of_pods_are_independent(spent: list[tuple[str, int]]) -> None:
     """The rest of a budget depends only on what was read of that pod."""
     budgets = Budgets(100)
     for pod, cost in spent:
@@ -49,8 +49,8 @@ def test_a_pod_takes_nothing_from_another(spent: list[tuple[str, int]]) -> None:
 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=20))
-def test_a_pod_is_searched_for_half_of_the_time_at_most(lengths: list[int]) -> None:
-    """Up to the longest rest; and a short one is not repeated without a pause."""
+def test_pod_is_searched_for_half_of_the_time_at_most(lengths: list[int]) -> None:
+    """Up to the longest rest; and a short search is not repeated without a pause."""
     now, busy = 0.0, 0.0
     for length in lengths:
         search = Search(now, now + length, frozenset())
@@ -65,13 +65,13 @@ def test_a_pod_is_searched_for_half_of_the_time_at_most(lengths: list[int]) -> N
 def test_only_a_search_that_began_later_proves_anything(
     began: float, length: float, looked: frozenset[str], wanted: frozenset[str], since: float
 ) -> None:
-    """And only of what it looked for."""
+    """And only about the GPUs that it searched for."""
     assert Search(began, began + length, looked).proves(wanted, since) == (began >= since and wanted <= looked)
 
 
 @given(st.lists(uuids, max_size=8))
-def test_what_is_opened_again_begins_anew(steps: list[frozenset[str]]) -> None:
-    """Since when something is denied is when it was denied last: what a look saw before counts for nothing."""
+def test_denied_time_begins_anew_after_a_grant(steps: list[frozenset[str]]) -> None:
+    """Since when something is denied is when it was denied last: what a scan saw before counts for nothing."""
     missing: dict[str, float] = {}
     for now, denied in enumerate(steps):
         missing = denied_since(missing, denied, float(now))

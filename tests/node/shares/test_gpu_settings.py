@@ -13,7 +13,7 @@ from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 
 
-def test_nothing_said_is_the_default_everywhere() -> None:
+def test_empty_settings_are_the_default_everywhere() -> None:
     """Of code and of files."""
     assert of(read({}, "shares"), "node1", "GPU-1") == GpuRules(Timing(), Elastic(), Penalties())
 
@@ -58,7 +58,7 @@ def test_the_gpu_s_own_come_before_its_node_s_and_these_before_all() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(value: Any, words: str) -> None:
-    """With where it stands; also what only comes together on one GPU of one node."""
+def test_invalid_settings_are_refused(value: Any, words: str) -> None:
+    """With the place in the file; also what only conflicts on one GPU of one node."""
     with pytest.raises(FieldError, match=words):
         read(value, "shares")

@@ -34,7 +34,7 @@ ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())
 
 
 @given(st.lists(processes))
-def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId]) -> None:
+def test_oldest_connection_is_the_server(connected: list[ProcessId]) -> None:
     """The same for any order of connections; none without connections."""
     found = jupyter_server.server(connected)
     assert (found is None) == (not connected)
@@ -44,7 +44,9 @@ def test_the_server_is_the_oldest_whoever_came_first(connected: list[ProcessId])
 
 
 @given(st.lists(processes, min_size=1), processes)
-def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[ProcessId], newcomer: ProcessId) -> None:
+def test_older_process_never_loses_a_connection_to_a_younger_one(
+    connected: list[ProcessId], newcomer: ProcessId
+) -> None:
     """So what the server started cannot keep it away, and it does not keep itself away."""
     loser = jupyter_server.makes_room(connected, newcomer)
     youngest = max(one.start for one in connected)
@@ -54,7 +56,7 @@ def test_nobody_older_loses_a_connection_to_a_younger_one(connected: list[Proces
 
 
 @given(st.lists(ancestors, max_size=5), st.integers(1, 8))
-def test_a_line_tells_of_its_container_only_if_it_leaves_it(line: list[Ancestor], most: int) -> None:
+def test_ancestry_counts_only_if_it_leaves_the_container(line: list[Ancestor], most: int) -> None:
     """One that was cut off may end anywhere."""
     line = line[:most]
     found = jupyter_server.top(line, most)
@@ -212,9 +214,7 @@ def test_a_process_that_connects_before_the_server_is_not_the_server(
 
 
 @pytest.mark.root
-def test_what_was_put_into_a_container_later_is_never_the_server(
-    group: Path, short: Path, spawn: Callable[..., Child]
-) -> None:
+def test_process_entered_later_is_never_the_server(group: Path, short: Path, spawn: Callable[..., Child]) -> None:
     """It does not come from the first process, though it is in the same namespace and control group."""
 
     async def check() -> None:

@@ -80,8 +80,8 @@ def state(tmp_path: Path) -> Path:
 # --- in a pipe --------------------------------------------------------------------------------------------------------
 
 
-def test_once(state: Path) -> None:
-    """Plain text: each share with its pod's name, the second of two looks, without colours."""
+def test_single_reading(state: Path) -> None:
+    """Plain text: each share with its pod's name, the second of two readings, without colours."""
     done = run("top", "--once", "--interval", "0.2", "--state", state)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -93,7 +93,7 @@ def test_once(state: Path) -> None:
     assert done.stdout.count("Grew by 150") == 3
 
 
-def test_for_programs(state: Path) -> None:
+def test_json_output(state: Path) -> None:
     """One line of JSON an interval; the fields are those of the files."""
     done = run("top", "--once", "--json", "--interval", "0.2", "--state", state)
     body = json.loads(done.stdout)
@@ -105,7 +105,7 @@ def test_for_programs(state: Path) -> None:
     ]
 
 
-def test_it_follows_the_files(state: Path) -> None:
+def test_output_follows_the_files(state: Path) -> None:
     """Interval by interval; the reader may end it at any moment."""
     command = [*COMMAND, "top", "--json", "--interval", "0.2", "--state", str(state)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -153,21 +153,21 @@ def test_nothing_to_show(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--interval", "0"), ("--interval", "nan"), ("--interval", "x"), ("--what",)])
-def test_wrong_usage(words: tuple[str, ...]) -> None:
-    """Said in words, at once."""
+def test_wrong_usage_is_reported(words: tuple[str, ...]) -> None:
+    """In words, at once."""
     done = run("top", *words)
     assert done.returncode == 2
     assert "usage: jupyter-gpu-node top" in done.stderr
 
 
-def test_the_command() -> None:
-    """It says what there is, and starts nothing by mistake."""
+def test_command_needs_a_subcommand() -> None:
+    """It lists them, and starts nothing by mistake."""
     assert (run("--help").returncode, run().returncode, run("stop").returncode) == (0, 2, 2)
     assert "top " in run("--help").stdout
     assert "--settings" in run("run", "--help").stdout
 
 
-def test_top_needs_little() -> None:
+def test_top_loads_few_modules() -> None:
     """Neither the Kubernetes client nor a GPU's library is loaded: it also starts where they are missing."""
     code = "import sys; from jupyter_gpu_node import top; print(sorted({m.split('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
@@ -177,7 +177,7 @@ def test_top_needs_little() -> None:
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_believed_is_left_out(state: Path) -> None:
+def test_untrusted_files_are_left_out(state: Path) -> None:
     """Garbage, links, pipes, another GPU's file, an earlier version's: everything else is shown."""
     folder = state / "shares" / "GPU-1"
     good = (folder / "a.json").read_bytes()
@@ -195,13 +195,13 @@ def test_what_cannot_be_believed_is_left_out(state: Path) -> None:
 
 
 @pytest.mark.root
-def test_nobody_speaks_for_another_user(state: Path) -> None:
-    """The node plugin's files are root's, or those of who looks."""
+def test_files_of_other_users_are_ignored(state: Path) -> None:
+    """The node plugin's files are root's, or those of the user who reads."""
     os.chown(state / "shares", 12345, 12345)
     assert files.read([state]) == {}
 
 
-def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
+def test_state_directory_of_one_machine(tmp_path: Path) -> None:
     """Arbiters of several users ran there: what was written last counts, and a user's folder is that user's own."""
     mine, other = tmp_path / "arbiters" / str(os.geteuid()) / "own", tmp_path / "arbiters" / "12345" / "own"
     pod = "0123456789abcdef" * 2
@@ -295,7 +295,7 @@ def test_a_signal_ends_it_cleanly(state: Path, number: signal.Signals) -> None:
     assert seen.shown.endswith(LEAVE)
 
 
-def test_no_colours_where_they_are_not_wanted(state: Path) -> None:
+def test_no_colours_without_support(state: Path) -> None:
     """NO_COLOR, and a terminal that has none."""
     for wish in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with terminal(state, wish=wish) as seen:

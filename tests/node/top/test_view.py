@@ -110,7 +110,7 @@ def test_no_line_is_longer_than_the_terminal(width: int, height: int | None, col
         assert "\n".join(shown).isascii()
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_shares_that_do_not_fit_are_counted() -> None:
     """Below each other only so many lines have room."""
     shown = view.lines("Time shares", SEEN, NAMES, Style(100, 6), 100_000)
     assert len(shown) == 6
@@ -118,8 +118,8 @@ def test_what_does_not_fit_is_counted() -> None:
     assert "more lines: make the window larger" in shown[-1]
 
 
-def test_nothing_is_shared() -> None:
-    """That is said, too."""
+def test_empty_table_says_so() -> None:
+    """A machine without shares gets a sentence."""
     assert view.lines("Time shares", (), {}, Style(80), 0) == [
         "Time shares: 0 GPUs, 0 shares",
         "",
@@ -208,7 +208,7 @@ def test_shares_come_and_go() -> None:
     assert rates_of(history, file, 4_000) is None
 
 
-def test_for_programs() -> None:
+def test_json_has_all_fields() -> None:
     """All that a share's file says, as of now, and the rates."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     history.update({KEY: file}, 1_000)
