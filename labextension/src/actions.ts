@@ -1,4 +1,4 @@
-/** What one can do now about the state of the GPUs: buttons below the sentence. Pure. */
+/** The actions for the current state of the GPUs: buttons below the sentence. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IUser, IView } from './api';
 import { IWish } from './request';
@@ -7,7 +7,7 @@ import { gpus, userName } from './sentence';
 /** A button. */
 export type Action = {
   readonly label: string;
-  /** What it does, in a sentence. */
+  /** Its effect, in a sentence. */
   readonly title: string;
 } & (
   | { readonly kind: 'restart'; readonly user: IUser & { readonly kernel: string } }
@@ -65,7 +65,7 @@ function others(view: IView, trans: TranslationBundle): Action[] {
           allocated,
           allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Withdraw'),
           trans.__('Ask for what you have'),
-          true // or what made it impossible would stay
+          true // or the options that made it impossible would stay
         )
       ];
     case 'Releasing': {
@@ -119,7 +119,7 @@ function release(trans: TranslationBundle): Action {
   };
 }
 
-/** The wish as it stands: refused if somebody changed it meanwhile, because the button was about that one. */
+/** The current wish: the server refuses if it has changed meanwhile, because the button was about that one. */
 function based(view: IView): Pick<IWish, 'generation'> {
   return view.requested ? { generation: view.requested.generation } : {};
 }

@@ -1,4 +1,4 @@
-/** How many GPUs: the slider, the sentence below it, and what one can do now. In the panel and in the popover. */
+/** The amount of GPUs: the slider, the sentence below it, and the actions. In the panel and in the popover. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useState } from 'react';
 import '../style/panel.css';
@@ -10,23 +10,23 @@ import { GpuSlider } from './slider';
 import { Connection } from './stream';
 import { IGpuModel } from './tokens';
 
-export { Wanted } from './wanted';
+export { WantedGpus } from './notebook-wants';
 
-/** Restarts the kernel of `user` once that is confirmed. */
+/** Restart the kernel of `user` once that is confirmed. */
 export type Restart = (user: IUser & { readonly kernel: string }) => void;
 
-/** What all parts need. */
+/** Properties of all parts. */
 export interface IPartProps {
   readonly model: IGpuModel;
   readonly trans: TranslationBundle;
 }
 
-/** What the slider of a place needs. */
+/** Properties of a slider. */
 export interface IAmountProps extends IPartProps {
   readonly restart: Restart;
 }
 
-/** All of it, or what to know where there is no GPU to have. Renders again when the model changes. */
+/** All of it, or an explanation if there is no GPU to have. Renders again when the model changes. */
 export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Element {
   useSignal(model.changed);
   const { view, connection } = model;
@@ -140,10 +140,10 @@ function Failure({ model, trans }: IPartProps): React.JSX.Element | null {
   );
 }
 
-/** Milliseconds that a state must last to be worth saying. */
+/** Milliseconds that a state must last to be announced. */
 const PAUSE = 400;
 
-/** Says what came of a wish to those who listen instead of looking; politely, and not every step on the way. */
+/** Announces the result of a wish to screen readers, politely and without every step. */
 export function Announcer({ model, trans }: IPartProps): React.JSX.Element {
   useSignal(model.changed);
   const { view, connection } = model;

@@ -1,5 +1,5 @@
 /**
- * What the server says, as types with strict parsers: the view, the samples, the messages of the
+ * The server's answers as types with strict parsers: the view, the samples, the messages of the
  * stream. The twin of `jupyter_gpu/model/view.py`; `tests/golden/` is read by both.
  *
  * Amounts of GPU are integers of thousandths ("milli"), memory is bytes, times are seconds.
@@ -40,7 +40,7 @@ const STATES = ['attaching', 'attached', 'draining', 'unhealthy'] as const;
 export type GpuState = (typeof STATES)[number];
 
 const MODES = ['enforced', 'soft'] as const;
-/** Whether the operating system enforces who opens which GPU. */
+/** Whether the operating system enforces which programs can open which GPU. */
 export type Mode = (typeof MODES)[number];
 
 /** A process that has a GPU open. */
@@ -53,13 +53,13 @@ export interface IUser {
   readonly kernel: string | null;
   /** Path of the notebook or console of that kernel. */
   readonly notebook: string | null;
-  /** The end of that path which tells it from all others of this server; absent where there is none. */
+  /** The part of that path that distinguishes it from all others of this server; absent if there is none. */
   readonly label?: string;
 }
 
 /** A process that uses a GPU and did not get it from this product. */
 export interface IStranger {
-  /** 0 where it has none here. */
+  /** 0 if it has none here. */
   readonly pid: number;
   readonly command: string;
   /** The account that it runs as. */
@@ -73,16 +73,16 @@ export interface IGpu {
   readonly model: string;
   readonly memory: number;
   readonly simulated: boolean;
-  /** Why it does not work, in plain words; empty if it does. */
+  /** Why it does not work; empty if it does. */
   readonly health: string;
   readonly milli: number;
   readonly state: GpuState;
   readonly users: readonly IUser[];
-  /** Who uses it beside those who were given it. */
+  /** Programs that use it without having got it from this product. */
   readonly strangers: readonly IStranger[];
 }
 
-/** Something to know about this server. */
+/** A condition of this server. */
 export interface ICondition {
   readonly type: string;
   readonly message: string;
@@ -92,11 +92,11 @@ export interface ICondition {
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;
-  /** Bytes of each; `null`: not asked for. */
+  /** Bytes of each; `null`: not requested. */
   readonly memory: number | null;
 }
 
-/** Milli in each of the three states, and on the way out. */
+/** Milli in each of the three states, and draining. */
 export interface IAmounts {
   readonly requested: number;
   readonly allocated: number;
@@ -109,7 +109,7 @@ export interface IView {
   /** Changes when the server restarts; `version` counts within it. */
   readonly instance: string;
   readonly version: number;
-  /** Counts, within the instance, changes of the words alone: of two views of one version the higher is newer. */
+  /** Counts changes of words only, within the instance: of two views of one version the higher is newer. */
   readonly revision: number;
   readonly mode: Mode;
   readonly simulated: boolean;
@@ -124,21 +124,21 @@ export interface IView {
   readonly settled: boolean;
   readonly amounts: IAmounts;
   readonly requested: IRequested | null;
-  /** Place in line of what is still owed; 1 is next. Beyond `EXACT_POSITIONS` it is about right. */
+  /** Place in line; 1 is next. Beyond `EXACT_POSITIONS` it is approximate. */
   readonly position: number | null;
   readonly gpus: readonly IGpu[];
   readonly conditions: readonly ICondition[];
 }
 
-/** Load of one GPU; `null` where the device does not tell. */
+/** Load of one GPU; `null` for values that the device does not report. */
 export interface ILoad {
   /** Per cent. */
   readonly utilisation: number | null;
   /** Bytes in use. */
   readonly memory: number | null;
-  /** °C; absent where the device does not tell. */
+  /** °C; absent if the device does not report it. */
   readonly temperature?: number;
-  /** Watts; absent where the device does not tell. */
+  /** Watts; absent if the device does not report it. */
   readonly power?: number;
 }
 
@@ -159,17 +159,17 @@ export interface IShareUse {
   readonly waited: number;
   readonly throttled: number;
   readonly lost: number;
-  /** In its bank, and the most that can be there. */
+  /** The balance of its bank, and the most that it can hold. */
   readonly balance: number;
   readonly cap: number;
   /** From now until the next deposit is lost. */
   readonly expires: number | null;
-  /** How many other shares the GPU has. */
+  /** Number of other shares of the GPU. */
   readonly sharing: number;
   readonly period: number;
-  /** Of the whole GPU, 0–1. */
+  /** Load of the whole GPU, 0–1. */
   readonly busy: number | null;
-  /** Why `effective` is what it is; may be empty. */
+  /** Reason for `effective`; may be empty. */
   readonly reason: string;
   readonly memoryUsed: number | null;
   readonly memoryLimit: number | null;
@@ -179,9 +179,9 @@ export interface IShareUse {
 export interface ISample {
   readonly time: number;
   readonly gpus: ReadonlyMap<string, ILoad>;
-  /** By uuid of the GPU; absent where there is none. */
+  /** By uuid of the GPU; absent without shares. */
   readonly shares?: ReadonlyMap<string, IShareUse>;
-  /** Of a history: time of the sample before those that are joined in this one; absent where none are. */
+  /** In a history: time of the sample before those that are joined in this one; absent if none are. */
   readonly since?: number;
 }
 

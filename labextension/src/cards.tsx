@@ -1,16 +1,16 @@
-/** A card for each GPU: what it is, who uses it, how busy it is. Or the same as a table of text. */
+/** A card for each GPU: model, users and load. Or the same as a table of text. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IGpu, ILoad } from './api';
 import { Chart } from './charts';
-import { Closer, ICloser, useCloser } from './closer';
+import { DetailsLine, IOpenDetails, useOpenDetails } from './details-line';
 import { MILLI_PER_GPU } from './quantity';
 import { useFrames } from './react';
 import { ShareCard, ShareTable } from './shares';
 import { IGpuModel } from './tokens';
 import * as words from './words';
 
-/** What both ways of showing need. */
+/** Properties of both forms. */
 export interface IGpusProps {
   readonly model: IGpuModel;
   readonly gpus: readonly IGpu[];
@@ -22,7 +22,7 @@ export interface IGpusProps {
 /** The cards. */
 export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
-  const closer = useCloser(model);
+  const details = useOpenDetails(model);
   return (
     <ul className="jp-gpu-Cards">
       {gpus.map(gpu => (
@@ -31,7 +31,7 @@ export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
           gpu={gpu}
           model={model}
           window={window}
-          closer={closer}
+          details={details}
           trans={trans}
         />
       ))}
@@ -41,16 +41,16 @@ export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
 
 interface ICardProps extends Omit<IGpusProps, 'gpus'> {
   readonly gpu: IGpu;
-  readonly closer: ICloser;
+  readonly details: IOpenDetails;
 }
 
-function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Element {
+function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Element {
   const series = model.history.series(gpu.uuid, window);
   const now = model.history.latest ?? 0;
   const load = newest(series);
   const utilisation = words.percent(load, trans);
   const memory = words.memory(load, gpu, trans);
-  // Programs on a simulated GPU can work without having it open: better nothing than what cannot be.
+  // Programs on a simulated GPU can work without having it open: show nothing rather than a contradiction.
   const silent =
     !gpu.users.length && (gpu.strangers.length > 0 || model.history.shares.isUsed(gpu.uuid));
   return (
@@ -99,7 +99,7 @@ function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Elem
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
       {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
-      <Closer gpu={gpu} load={model.history.load(gpu.uuid)} closer={closer} trans={trans} />
+      <DetailsLine gpu={gpu} load={model.history.load(gpu.uuid)} details={details} trans={trans} />
     </li>
   );
 }
@@ -107,13 +107,13 @@ function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Elem
 /** The same in words and numbers. */
 export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
-  const closer = useCloser(model);
+  const details = useOpenDetails(model);
   return (
     <div
       className="jp-gpu-Table"
       role="region"
       aria-label={trans.__('GPUs of this server')}
-      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable with keys
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrollable content must be reachable by keyboard
       tabIndex={0}
     >
       <table>
@@ -151,11 +151,11 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
         </tbody>
       </table>
       {gpus.map(gpu => (
-        <Closer
+        <DetailsLine
           key={gpu.uuid}
           gpu={gpu}
           load={model.history.load(gpu.uuid)}
-          closer={closer}
+          details={details}
           trans={trans}
           name={trans.__('Details of GPU %1', gpu.index)}
         />

@@ -1,13 +1,13 @@
-/** A small line chart (uPlot): one canvas, drawn when there is something new. */
+/** A small line chart (uPlot): one canvas, drawn when there is new data. */
 import React, { useEffect, useRef } from 'react';
 import type uPlot from 'uplot';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 
 const HEIGHT = 48;
 
-/** What a chart shows. */
+/** Properties of a chart. */
 export interface IChartProps {
-  /** In words, for those who do not see it. */
+  /** Description for screen readers. */
   readonly label: string;
   readonly time: readonly number[];
   readonly values: readonly (number | null)[];
@@ -33,7 +33,7 @@ export function Chart(props: IChartProps): React.JSX.Element {
     let end: (() => void) | null = null;
     let wanted = true;
     // The chart library is most of this extension's code: it is loaded with the first chart.
-    void patiently('the chart library', () => import('uplot')).then(loaded => {
+    void loadWithRetries('the chart library', () => import('uplot')).then(loaded => {
       if (wanted && loaded) {
         plot.current = new loaded.default(options(node, latest), data(latest.current), node);
         end = follow(node, plot.current);
@@ -51,7 +51,7 @@ export function Chart(props: IChartProps): React.JSX.Element {
   return <div ref={box} className="jp-gpu-Chart" role="img" aria-label={props.label} />;
 }
 
-/** Have `chart` follow the size of its box and the theme; the result ends it and the chart. */
+/** Have `chart` follow the size of its box and the theme; the result ends that and the chart. */
 function follow(node: HTMLElement, chart: uPlot): () => void {
   const sizes = new ResizeObserver(() => {
     if (node.clientWidth > 0 && node.clientWidth !== chart.width) {
@@ -112,7 +112,7 @@ function options(node: HTMLElement, latest: React.RefObject<IChartProps>): uPlot
   };
 }
 
-/** The same colour, nearly transparent, whatever notation the theme uses. */
+/** The same colour, nearly transparent, in any notation of the theme. */
 function faded(colour: string): string {
   return `color-mix(in srgb, ${colour} 18%, transparent)`;
 }

@@ -1,4 +1,4 @@
-/** One of several tabs does what all of them could do: the first that claims it. */
+/** Claims, by which only one of several tabs does something: the first that claims it. */
 
 /** The part of `localStorage` that is needed. */
 export interface IStore {
@@ -7,10 +7,10 @@ export interface IStore {
 }
 
 const KEY = 'jupyter-gpu:told';
-/** Claims remembered. */
+/** Number of claims that are kept. */
 const KEPT = 50;
 
-/** Whether nobody claimed `id` before, and now this one has. Where nothing can be stored, everybody has. */
+/** Claim `id`; whether this is the first claim. Without storage every claim counts as the first. */
 export function claim(store: IStore, id: string): boolean {
   try {
     const text = store.getItem(KEY);
@@ -21,15 +21,15 @@ export function claim(store: IStore, id: string): boolean {
     }
     store.setItem(KEY, JSON.stringify([...known.slice(1 - KEPT), id]));
   } catch {
-    // not allowed, full, or not ours: better told twice than not at all
+    // not allowed, full, or another format: better shown twice than not at all
   }
   return true;
 }
 
-/** Milliseconds until every tab surely sees what another one stored: browsers pass it on a little later. */
+/** Milliseconds until every tab certainly sees what another one stored: browsers delay that a little. */
 const PASSED_ON = 10_000;
 
-/** {@link claim}, and no other tab at the same time where the browser has locks. */
+/** {@link claim}, under a lock against other tabs if the browser has locks. */
 export function claimAlone(
   id: string,
   store: IStore = localStorage,
@@ -47,13 +47,13 @@ export function claimAlone(
     };
     locks
       .request(`${KEY} ${id}`, { ifAvailable: true }, answer)
-      .catch(() => done(claim(store, id))); // as in a page that is being left
+      .catch(() => done(claim(store, id))); // as while the page is being left
   });
 }
 
 /**
  * Milliseconds that a tab waits before it claims: none if it has the focus; more if it is hidden, and the more the longer
- * it was not looked at.
+ * it has been hidden.
  */
 export function patience(focused: boolean, hidden: boolean, unseen: number): number {
   return focused ? 0 : hidden ? 400 + 600 * (unseen / (unseen + 60_000)) : 150;

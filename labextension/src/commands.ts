@@ -75,7 +75,7 @@ export function addCommands(
   notebook.changed.connect(changed);
 }
 
-/** Those for what the notebook in front wants. */
+/** Add the commands for the wants of the notebook in front. */
 function addForNotebook(
   commands: JupyterFrontEnd['commands'],
   model: IGpuModel,

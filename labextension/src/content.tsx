@@ -1,31 +1,34 @@
-/** What the panel shows. Loaded when it is first opened. */
+/** The content of the panel. Loaded when it is first opened. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { lazy, Suspense } from 'react';
-import { Amount, Announcer, IAmountProps, Wanted } from './amount';
+import { Amount, Announcer, IAmountProps, WantedGpus } from './amount';
 import { IView } from './api';
 import { gpuIcon } from './icon';
 import { MachineSection } from './machine-section';
 import type { CurrentNotebook } from './notebook';
 import { NotLoaded } from './not-loaded';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 import { useSignal } from './react';
 import { IGpuSettings } from './tokens';
 
-/** Charts are more than half of all code, and nobody sees them before there is a GPU. */
+/** Charts are more than half of all code, and not needed before there is a GPU. */
 const Gpus = lazy(
   async () =>
-    (await patiently('the charts', () => import(/* webpackChunkName: "charts" */ './gpus'))) ?? {
+    (await loadWithRetries(
+      'the charts',
+      () => import(/* webpackChunkName: "charts" */ './gpus')
+    )) ?? {
       default: NotLoaded
     }
 );
 
-/** What the panel is made of. */
+/** Properties of the content. */
 export interface IContentProps extends IAmountProps {
   readonly settings: IGpuSettings;
   readonly notebook: CurrentNotebook;
 }
 
-/** All of it. */
+/** The content. */
 export function Content(props: IContentProps): React.JSX.Element {
   const { model, settings, trans, restart, notebook } = props;
   useSignal(model.changed);
@@ -40,7 +43,7 @@ export function Content(props: IContentProps): React.JSX.Element {
         {view?.mode === 'soft' && <span className="jp-gpu-Chip">{trans.__('Soft mode')}</span>}
       </div>
       <Amount model={model} trans={trans} restart={restart} />
-      {notebook.value && <Wanted model={model} trans={trans} notebook={notebook.value} />}
+      {notebook.value && <WantedGpus model={model} trans={trans} notebook={notebook.value} />}
       {view?.total === 0 && <Nothing looking={isLooking(view)} trans={trans} />}
       {view && <Notes view={view} />}
       {view && view.gpus.length > 0 && (
@@ -56,7 +59,7 @@ export function Content(props: IContentProps): React.JSX.Element {
 
 const EXAMPLE = '--GpuExtension.simulated_gpus=4';
 
-/** The server does not know yet which GPUs there are; a condition says so in words. */
+/** Whether the server does not know yet which GPUs there are; a condition says so in words. */
 function isLooking(view: IView): boolean {
   return view.conditions.some(({ type }) => type === 'LookingForGpus');
 }
@@ -81,7 +84,7 @@ function Nothing({ looking, trans }: INothingProps): React.JSX.Element {
   );
 }
 
-/** What the server wants its user to know. */
+/** The conditions of the server. */
 function Notes({ view }: { view: IView }): React.JSX.Element | null {
   return view.conditions.length === 0 ? null : (
     <ul className="jp-gpu-Notes">

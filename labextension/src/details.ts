@@ -1,6 +1,6 @@
 /**
- * What the server knows of GPUs beside their load, for whoever looks closer: the twin of
- * `jupyter_gpu/model/details.py`. What a GPU does not tell is `null`, never 0.
+ * Details of GPUs in addition to their load: the twin of
+ * `jupyter_gpu/model/details.py`. Values that a GPU does not report are `null`, never 0.
  */
 import { Fields, fields, integer, listOf, number, Reader, text } from './check';
 
@@ -13,22 +13,22 @@ export interface IRates {
   readonly sent: number;
 }
 
-/** A process that the user may know of, and the bytes of GPU memory that it has. */
+/** A process that the user may see, and its bytes of GPU memory. */
 export interface INamedUse {
   readonly pid: number;
   readonly command: string;
   readonly memory: number | null;
 }
 
-/** All other processes on the GPU: in number and in sum. */
+/** All other processes on the GPU: their number and sum. */
 export interface IOthers {
   readonly processes: number;
   readonly memory: number | null;
 }
 
-/** Of one GPU. */
+/** Details of one GPU. */
 export interface IGpuDetails {
-  /** °C at which the GPU makes itself slower. */
+  /** °C at which the GPU throttles itself. */
   readonly slowdown: number | null;
   /** Watts. */
   readonly powerLimit: number | null;
@@ -38,7 +38,7 @@ export interface IGpuDetails {
   readonly others: IOthers | null;
 }
 
-/** By uuid. */
+/** Details by uuid. */
 export type Details = ReadonlyMap<string, IGpuDetails>;
 
 const rates: Reader<IRates> = (value, field) => {

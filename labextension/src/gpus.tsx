@@ -6,7 +6,7 @@ import { IView } from './api';
 import { Cards, Table } from './cards';
 import { IGpuModel, IGpuSettings } from './tokens';
 
-/** What is shown of `view`, which has one GPU at least. */
+/** Properties of the section; `view` has at least one GPU. */
 export interface IGpusSectionProps {
   readonly model: IGpuModel;
   readonly settings: IGpuSettings;
@@ -14,7 +14,7 @@ export interface IGpusSectionProps {
   readonly trans: TranslationBundle;
 }
 
-/** The section of the panel; the default export, as React loads lazily by it. */
+/** The section of the panel; the default export, as React's lazy loading needs. */
 export default function Gpus({
   model,
   settings,

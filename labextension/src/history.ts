@@ -5,7 +5,7 @@
 import { ILoad, ISample } from './api';
 import { isJoined, ShareHistory } from './share-history';
 
-/** What a chart draws: equally long columns, `null` where nothing is known. */
+/** Data of a chart: columns of equal length, `null` for unknown values. */
 export interface ISeries {
   /** Seconds since the epoch, ascending. */
   readonly time: readonly number[];
@@ -27,10 +27,10 @@ export class History {
     this.shares = new ShareHistory(capacity);
   }
 
-  /** What the time shares of the GPUs did. */
+  /** The history of the time shares. */
   readonly shares: ShareHistory;
 
-  /** Seconds between two samples, as the server says. */
+  /** Seconds between two samples, from the server. */
   interval = 1;
 
   /** Time of the newest sample, or `null`. */
@@ -38,7 +38,7 @@ export class History {
     return this.size ? this.times[this.slot(this.size - 1)] : null;
   }
 
-  /** What the newest sample says of `uuid`. */
+  /** The load of `uuid` in the newest sample. */
   load(uuid: string): ILoad {
     return this.loads.get(uuid) ?? { utilisation: null, memory: null };
   }
@@ -56,7 +56,7 @@ export class History {
     }
   }
 
-  /** Add `sample` unless it is not newer than the newest; whether it was added. */
+  /** Add `sample` if it is newer than the newest; whether it was added. */
   push(sample: ISample): boolean {
     const before = this.latest;
     if (before !== null && sample.time <= before) {
@@ -65,7 +65,7 @@ export class History {
     const slot = this.next;
     this.next = (slot + 1) % this.capacity;
     this.size = Math.min(this.size + 1, this.capacity);
-    // A point that stands for many samples is farther from the one before, and that is no gap.
+    // A point that stands for many samples is farther from the one before, which is no gap.
     this.joins[slot] = before !== null && isJoined(before, sample, this.interval) ? 1 : 0;
     this.times[slot] = sample.time;
     for (const uuid of sample.gpus.keys()) {
@@ -113,12 +113,12 @@ export class History {
     return { time, utilisation, memory };
   }
 
-  /** Where the `i`-th oldest sample lies. */
+  /** Index of the `i`-th oldest sample. */
   private slot(i: number): number {
     return (this.next - this.size + i + this.capacity) % this.capacity;
   }
 
-  /** Drop GPUs of which nothing is left, once a round. */
+  /** Drop GPUs without samples, once a round. */
   private forget(): void {
     if (this.next !== 0) {
       return;
@@ -134,7 +134,7 @@ export class History {
   private size = 0;
   private next = 0;
   private readonly times: Float64Array;
-  /** 1 where a sample follows the one before without a gap. */
+  /** 1 if a sample follows the one before without a gap. */
   private readonly joins: Uint8Array;
   private readonly columns = new Map<string, IColumns>();
 }

@@ -1,4 +1,4 @@
-/** The plugins. Each needs little, and works without what is optional: in JupyterLab and in Notebook 7. */
+/** The plugins. Each needs little, and works without optional services, in JupyterLab and in Notebook 7. */
 import {
   ILabShell,
   ILayoutRestorer,
@@ -13,7 +13,7 @@ import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
 import { GpuModel } from './model';
 import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 import { Restart } from './amount';
 import { GpuPanel } from './panel';
 import { GpuPopover } from './popover';
@@ -21,7 +21,7 @@ import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
-import { watchWaits } from './watch';
+import { watchWaits } from './watch-waits';
 import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
@@ -212,10 +212,10 @@ const waits: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** Restarts the kernel that has a GPU open, after a question. */
+/** Restart the kernel that has a GPU open, after a confirmation. */
 function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
   const ask: (...user: Parameters<Restart>) => Promise<void> = async user => {
-    const loaded = await patiently(
+    const loaded = await loadWithRetries(
       'the question',
       () => import(/* webpackChunkName: "kernels" */ './kernels')
     );

@@ -1,4 +1,4 @@
-/** `GPU 1/4`: a button for places where there is little room. */
+/** `GPU 1/4`: a button for small spaces. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IView } from './api';
@@ -7,14 +7,14 @@ import { useSignal } from './react';
 import { sentence } from './sentence';
 import { IGpuModel } from './tokens';
 
-/** What the button shows; more properties are those of any button. */
+/** Properties of the button, with those of any button. */
 export interface IIndicatorProps extends React.ButtonHTMLAttributes<HTMLButtonElement> {
   readonly model: IGpuModel;
   readonly trans: TranslationBundle;
   readonly buttonRef?: React.Ref<HTMLButtonElement>;
 }
 
-/** What is attached; its name says more. */
+/** The attached amount; its label says more. */
 export function Indicator({
   model,
   trans,

@@ -1,4 +1,4 @@
-/** Restarting the kernel that still has a GPU open, with a question first. Loaded when somebody asks for it. */
+/** Restarts the kernel that still has a GPU open, after a confirmation. Loaded when it is used. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, type ISessionContext, showDialog } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
@@ -33,7 +33,7 @@ export async function restartKernel(
     await open.restartKernel();
     return;
   }
-  // Not open in this tab: the notebook itself hears of it from the server.
+  // Not open in this tab: the notebook itself is informed by the server.
   const kernel = app.serviceManager.kernels.connectTo({ model: { id, name: '' } });
   try {
     await kernel.restart();
@@ -49,7 +49,7 @@ interface IQuestionProps {
   readonly trans: TranslationBundle;
 }
 
-/** What it is that would be restarted, whole: all that runs on the kernel, and the kernel itself. */
+/** Everything that would be restarted: all that runs on the kernel, and the kernel itself. */
 function Question({ id, user, sessions, trans }: IQuestionProps): React.JSX.Element {
   const kernel = sessions[0]?.kernel?.name;
   const all = sessions.length
@@ -92,7 +92,7 @@ function sessionName({ name, path, type }: Session.IModel, trans: TranslationBun
 /** All that runs on the kernel `id`, notebooks first. */
 async function sessionsOf(app: JupyterFrontEnd, id: string): Promise<Session.IModel[]> {
   const { sessions } = app.serviceManager;
-  await sessions.refreshRunning().catch(() => undefined); // then what was known before has to do
+  await sessions.refreshRunning().catch(() => undefined); // then the sessions known before are used
   return [...sessions.running()]
     .filter(session => session.kernel?.id === id)
     .sort((a, b) => Number(b.type === 'notebook') - Number(a.type === 'notebook'));

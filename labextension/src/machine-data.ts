@@ -1,5 +1,5 @@
 /**
- * All GPUs of a machine: which server has which part of them, and who waits. The twin of
+ * All GPUs of a machine, the servers that have them, and those that wait. The twin of
  * `jupyter_gpu/model/machine.py`.
  */
 import { ILoad, load } from './api';
@@ -8,12 +8,12 @@ import { boolean, FieldError, fields, integer, listOf, oneOf, Reader, text } fro
 const MAX_SERVERS = 4096;
 const milli = integer(0, 1_000_000);
 
-/** A server as it is told. */
+/** A server of the machine. */
 export interface IServer {
   readonly user: string;
-  /** The one that this page is of. */
+  /** Whether it is the server of this page. */
   readonly here: boolean;
-  /** Of servers of the same user; may be empty. */
+  /** Folder, for servers of the same user; may be empty. */
   readonly folder: string;
   readonly port: number | null;
   readonly ended: boolean;
@@ -24,10 +24,10 @@ export interface IServer {
   readonly position: number | null;
 }
 
-/** Of a GPU, in somebody's hands. */
+/** A part of a GPU that a server has. */
 export interface IPart {
   readonly milli: number;
-  /** `null`: nobody who is told. */
+  /** `null`: a server that is not shown. */
   readonly server: IServer | null;
   readonly draining: boolean;
 }
@@ -41,11 +41,11 @@ export interface IMachineGpu {
   readonly healthy: boolean;
   readonly load: ILoad;
   readonly parts: readonly IPart[];
-  /** Milli that nobody has. */
+  /** Free milli. */
   readonly free: number;
 }
 
-/** Sums, which name nobody. */
+/** Sums without names. */
 export interface ITotals {
   readonly gpus: number;
   readonly free: number;
@@ -53,7 +53,7 @@ export interface ITotals {
   readonly waiting: number;
 }
 
-/** What this server's user may know. */
+/** The machine, as far as this server's user may see it. */
 export interface IMachine {
   readonly shown: 'everybody' | 'own' | 'totals';
   readonly totals: ITotals;

@@ -1,13 +1,13 @@
-/** The section "This machine": closed at first; what it shows is loaded when it is opened. */
+/** The section "This machine": closed at first; its content is loaded when it is opened. */
 import { PageConfig } from '@jupyterlab/coreutils';
 import React, { lazy, Suspense, useState } from 'react';
 import type { IMachineProps } from './machine';
 import { NotLoaded } from './not-loaded';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 
 const Machine = lazy(
   async () =>
-    (await patiently(
+    (await loadWithRetries(
       'the machine',
       () => import(/* webpackChunkName: "machine" */ './machine-styled')
     )) ?? {
@@ -15,7 +15,7 @@ const Machine = lazy(
     }
 );
 
-/** Nothing where the administrator shows it to nobody. */
+/** The section; nothing if the administrator shows it to nobody. */
 export function MachineSection({ model, trans }: IMachineProps): React.JSX.Element | null {
   const [open, setOpen] = useState(false);
   if (PageConfig.getOption('jupyterGpuMachine') === 'nobody') {

@@ -1,3 +1,3 @@
-/** {@link Machine} with its style: what is loaded when somebody wants to see it. */
+/** {@link Machine} with its style, loaded when the section is opened. */
 import '../style/machine.css';
 export { default } from './machine';

@@ -1,7 +1,7 @@
-/** All GPUs of the machine: who has them, and who waits. Loaded when somebody wants to see it. */
+/** All GPUs of the machine, the servers that have them, and those that wait. Loaded when the section is opened. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
-import { useAsked } from './asking';
+import { usePolled } from './polling';
 import { formatBytes, formatGpus, MILLI_PER_GPU, shortGpus } from './quantity';
 import { RefusedError } from './request';
 import { IGpuModel } from './tokens';
@@ -10,15 +10,15 @@ import * as words from './words';
 
 const PACE = { pause: 3000 };
 
-/** What is shown. */
+/** Properties of the list. */
 export interface IMachineProps {
   readonly model: IGpuModel;
   readonly trans: TranslationBundle;
 }
 
-/** All of it; the default export, as React loads lazily by it. */
+/** The list; the default export, as React's lazy loading needs. */
 export default function Machine({ model, trans }: IMachineProps): React.JSX.Element {
-  const { known, failure } = useAsked(model, 'machine', parseMachine, true, PACE);
+  const { known, failure } = usePolled(model, 'machine', parseMachine, true, PACE);
   return (
     <>
       {failure && (
@@ -109,7 +109,7 @@ function Row({ gpu, trans }: IRowProps): React.JSX.Element {
   );
 }
 
-/** A picture of the list below it, for eyes only. */
+/** A picture of the list below it, hidden from screen readers. */
 function Bar({ gpu }: { readonly gpu: IMachineGpu }): React.JSX.Element {
   return (
     <div className="jp-gpu-Machine-bar" aria-hidden="true">

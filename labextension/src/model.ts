@@ -1,9 +1,9 @@
 /**
- * What the page knows of this server's GPUs: the newest view, the samples, the wish under way.
+ * The page's model of this server's GPUs: the newest view, the samples, the wish under way.
  *
- * Two rules keep it true whatever arrives when. A view replaces another only if it is newer, by
+ * Two rules keep it correct in any order of arrival. A view replaces another only if it is newer, by
  * (instance, version, revision). And wishes go out one at a time, the newest next: an answer to an older wish
- * never hides a newer one, and the server hears them in the order they were made.
+ * never hides a newer one, and the server gets them in the order they were made.
  */
 import { ServerConnection } from '@jupyterlab/services';
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
@@ -72,7 +72,7 @@ export class GpuModel implements IGpuModel {
     return this.stream.isDisposed;
   }
 
-  /** Whether anybody can see this tab. */
+  /** Whether this tab is visible. */
   set visible(visible: boolean) {
     this.shown = visible;
     this.stream.active = visible;
@@ -158,7 +158,7 @@ export class GpuModel implements IGpuModel {
         this.accept(await this.call(signal => putRequest(this.settings, pending.wish, signal)));
         pending.done(true);
       } catch (error) {
-        // A newer wish makes the failure of this one pointless to tell.
+        // After a newer wish the failure of this one does not matter.
         if (!this.superseded) {
           this._failure = { error: error as Error, wish: pending.wish };
         }
@@ -201,7 +201,7 @@ export class GpuModel implements IGpuModel {
     switch (message.type) {
       case 'view':
         if (this._failure?.wish === null) {
-          this._failure = null; // of a connection that came to an end, and this is another one
+          this._failure = null; // it belonged to the connection before
         }
         this.accept(message.view);
         break;

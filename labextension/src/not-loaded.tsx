@@ -1,4 +1,4 @@
-/** In place of code that did not come, as after an update of the server. */
+/** Shown in place of code that could not be loaded, as after an update of the server. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 

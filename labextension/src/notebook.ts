@@ -1,11 +1,11 @@
-/** What is needed of an open notebook, without its package: JupyterLab and Notebook 7 have the same. */
+/** The used parts of an open notebook, without its package: JupyterLab and Notebook 7 share them. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 import { IWants, KEY, parseWants, Wants, withWants } from './wants';
 
-/** Its model. What is set goes through the shared model, so that others who have it open see it, and it can be undone. */
+/** Its model. Changes go through the shared model, so that collaborators see them, and they can be undone. */
 interface INotebookModel {
   readonly readOnly: boolean;
   readonly metadataChanged: ISignal<unknown, unknown>;
@@ -22,14 +22,14 @@ interface INotebookContent {
 /** The widget of a notebook. */
 export type NotebookPanel = Widget & { readonly content: INotebookContent };
 
-/** What one open notebook wants. */
+/** The wants of one open notebook. */
 export class NotebookWants {
   constructor(private readonly content: INotebookContent) {
     content.modelChanged.connect(this.follow);
     this.follow();
   }
 
-  /** That of `widget`, always the same one; `null` if it is no notebook. */
+  /** The wants of `widget`, always the same object; `null` if it is no notebook. */
   static of(widget: Widget | null): NotebookWants | null {
     const { content } = (widget ?? {}) as { content?: Partial<INotebookContent> };
     const isNotebook = content?.modelChanged && typeof content.model?.getMetadata === 'function';
@@ -39,7 +39,7 @@ export class NotebookWants {
       : null;
   }
 
-  /** That of the content of a notebook panel, which may have no model yet. */
+  /** The wants of a notebook panel, which may have no model yet. */
   static ofContent(content: INotebookContent): NotebookWants {
     let found = known.get(content);
     if (!found) {
@@ -48,7 +48,7 @@ export class NotebookWants {
     return found;
   }
 
-  /** What its metadata says. */
+  /** The parsed metadata. */
   get value(): Wants {
     return parseWants(this.model?.getMetadata(KEY));
   }
@@ -58,12 +58,12 @@ export class NotebookWants {
     return this.model !== null && !this.model.readOnly;
   }
 
-  /** What it says may be another now. */
+  /** Emitted when the metadata may have changed. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** Have it say `wants` from now on, or nothing. It is saved with the notebook. */
+  /** Write `wants` into the metadata, or remove them. They are saved with the notebook. */
   set(wants: IWants | null): void {
     const { model } = this;
     const metadata = withWants(model?.getMetadata(KEY), wants);
@@ -89,20 +89,20 @@ export class NotebookWants {
 
 const known = new WeakMap<INotebookContent, NotebookWants>();
 
-/** What the notebook in front wants. */
+/** The wants of the notebook in front. */
 export class CurrentNotebook {
   constructor(private readonly shell: JupyterFrontEnd.IShell) {
     shell.currentChanged?.connect(this.follow);
     this.follow();
   }
 
-  /** `null` where something else is in front. */
+  /** `null` if something else is in front. */
   get value(): NotebookWants | null {
-    // Asked anew: a notebook that was just opened may have had no model when it came to the front.
+    // Looked up again: a notebook that was just opened may have had no model when it came to the front.
     return NotebookWants.of(this.shell.currentWidget);
   }
 
-  /** It is another one, or wants something else. */
+  /** Emitted when the notebook or its wants change. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }

@@ -1,20 +1,20 @@
-/** Saying what became of a wait, in JupyterLab and, if allowed, on the desktop. Loaded when there is something to say. */
+/** Shows notices in JupyterLab and, if allowed, on the desktop. Loaded with the first notice. */
 import { Notification as Toast } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from './api';
 import { claimAlone, patience } from './claim';
-import { INews, ISight, isWorthSaying, Kind } from './news';
+import { INotice, ISight, isWorthShowing, Kind } from './notices';
 import { sentence } from './sentence';
 
-/** What it needs. */
+/** Options of {@link notify}. */
 export interface INotifyOptions {
   readonly trans: TranslationBundle;
-  /** Where the tab's server is: two servers can have news of one name. */
+  /** Address of the tab's server: two servers can have notices with the same id. */
   readonly place: string;
-  /** Whether the desktop is to tell, too. */
+  /** Whether to show it on the desktop, too. */
   readonly desktop: boolean;
   readonly sight: ISight;
-  /** Milliseconds since somebody saw this tab. */
+  /** Milliseconds since this tab was visible. */
   readonly unseen: number;
   /** Show the panel. */
   readonly open: () => void;
@@ -27,21 +27,21 @@ const TYPES: Record<Kind, Toast.TypeOptions> = {
   lost: 'error'
 };
 
-/** Say `news`, unless another tab did or it is seen anyway; who sees it keeps the others silent. */
-export async function notify(news: INews, view: IView, options: INotifyOptions): Promise<void> {
+/** Show `notice`, unless another tab did or the user sees the change anyway; that silences the other tabs, too. */
+export async function notify(notice: INotice, view: IView, options: INotifyOptions): Promise<void> {
   const { sight, unseen, place, trans, open } = options;
   const pause = patience(document.hasFocus(), sight.hidden, unseen);
   if (pause) {
     await new Promise(done => setTimeout(done, pause));
   }
-  if (!(await claimAlone(`${place} ${news.id}`)) || !isWorthSaying(news, sight)) {
+  if (!(await claimAlone(`${place} ${notice.id}`)) || !isWorthShowing(notice, sight)) {
     return;
   }
-  const text = words(news.kind, sentence(view, trans), trans);
+  const text = words(notice.kind, sentence(view, trans), trans);
   const asks = options.desktop && permission() === 'default';
-  Toast.emit(text, TYPES[news.kind], {
-    // What comes while nobody looks stays until somebody does.
-    autoClose: news.kind === 'lost' || sight.hidden ? false : 15_000,
+  Toast.emit(text, TYPES[notice.kind], {
+    // A notice in a hidden tab stays until the tab is visible.
+    autoClose: notice.kind === 'lost' || sight.hidden ? false : 15_000,
     actions: [
       {
         label: trans.__('Open GPUs'),
@@ -60,11 +60,11 @@ export async function notify(news: INews, view: IView, options: INotifyOptions):
     ]
   });
   if (options.desktop && sight.hidden && permission() === 'granted') {
-    show(text, news.id, open);
+    show(text, notice.id, open);
   }
 }
 
-/** The message of JupyterLab, which cuts what is longer than 140 characters. */
+/** The text of the notice, which JupyterLab cuts after 140 characters. */
 export function words(kind: Kind, now: string, trans: TranslationBundle): string {
   switch (kind) {
     case 'came':
@@ -83,12 +83,12 @@ export function permission(): NotificationPermission | null {
   return typeof Notification === 'function' ? Notification.permission : null;
 }
 
-/** Have the browser ask for it. Only from a click: browsers refuse it otherwise, and people dislike it. */
+/** Have the browser ask for permission. Only after a click: browsers refuse it otherwise. */
 async function ask(): Promise<NotificationPermission | null> {
   return permission() && Notification.requestPermission();
 }
 
-/** The same, and say what to do where it does not allow them. */
+/** Ask for permission, and explain what to do if it is not given. */
 export async function askOrSay(trans: TranslationBundle): Promise<void> {
   if ((await ask()) !== 'granted') {
     Toast.warning(
@@ -108,6 +108,6 @@ function show(text: string, tag: string, open: () => void): void {
       message.close();
     };
   } catch {
-    // some browsers of phones have the name and no such messages: JupyterLab's own is there
+    // some mobile browsers have the class but no such messages: JupyterLab's own is shown
   }
 }

@@ -1,4 +1,4 @@
-/** The side panel "GPUs". What it shows is loaded when it is first in sight: most pages never open it. */
+/** The side panel "GPUs". Its content is loaded when it is first in view: most pages never open it. */
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { IDisposable } from '@lumino/disposable';
 import { Message } from '@lumino/messaging';
@@ -6,9 +6,9 @@ import React from 'react';
 import type { IContentProps } from './content';
 import { gpuIcon } from './icon';
 import { NotLoaded } from './not-loaded';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 
-/** The widget: has samples sent only while it is in sight. */
+/** The widget, which requests samples only while it is in view. */
 export class GpuPanel extends ReactWidget {
   constructor(private readonly options: IContentProps) {
     super();
@@ -62,7 +62,7 @@ export class GpuPanel extends ReactWidget {
     if (this.content) {
       return;
     }
-    const loaded = await patiently(
+    const loaded = await loadWithRetries(
       'the panel',
       () => import(/* webpackChunkName: "content" */ './content')
     );

@@ -1,4 +1,4 @@
-/** Where something that pops up stands beside what it belongs to. Pure; all in CSS pixels of the window. */
+/** The position of a popup beside its anchor. Pure; all in CSS pixels of the window. */
 
 /** A rectangle, as `getBoundingClientRect` has it. */
 export interface IBox {
@@ -8,18 +8,18 @@ export interface IBox {
   readonly bottom: number;
 }
 
-/** How large something is. */
+/** A size. */
 export interface ISize {
   readonly width: number;
   readonly height: number;
 }
 
-/** Between the two, and from the edges of the window. */
+/** Gaps between popup and anchor, and to the edges of the window. */
 const GAP = 4;
 const EDGE = 8;
 
 /**
- * Below `anchor` and flush with where its line ends, or above it where there is more room; never beyond the left or top.
+ * Below `anchor` and flush with the end of its line, or above it if there is more room; never beyond the left or top.
  * `rtl`: lines run from right to left.
  */
 export function place(

@@ -1,4 +1,4 @@
-/** The slider beside what was clicked: one popover for the whole page. */
+/** The slider beside the clicked element: one popover for the whole page. */
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
@@ -7,10 +7,10 @@ import React from 'react';
 import type { IAmountProps } from './amount';
 import type { NotebookWants } from './notebook';
 import { NotLoaded } from './not-loaded';
-import { patiently } from './patiently';
+import { loadWithRetries } from './retry';
 import { place } from './place';
 
-/** What the popover is made of; `details` shows the panel. */
+/** Options of the popover; `details` shows the panel. */
 export interface IPopoverOptions extends IAmountProps {
   readonly details: () => void;
 }
@@ -46,22 +46,22 @@ export class GpuPopover extends ReactWidget {
     });
   }
 
-  /** Beside which element it is open; `null` while it is closed. */
+  /** The element beside which it is open; `null` while it is closed. */
   get anchor(): HTMLElement | null {
     return this._anchor;
   }
 
-  /** It was opened or closed. */
+  /** Emitted when it was opened or closed. */
   get toggled(): ISignal<this, void> {
     return this._toggled;
   }
 
-  /** Open it below `anchor`, or above where there is no room, with the focus on the slider; `notebook` is the one there. */
+  /** Open it below `anchor`, or above if there is no room, with the focus on the slider, for `notebook`. */
   async open(anchor: HTMLElement, notebook: NotebookWants | null = null): Promise<void> {
     this.close();
     this._anchor = anchor;
     this.notebook = notebook;
-    this.parts ??= await patiently(
+    this.parts ??= await loadWithRetries(
       'the slider',
       () => import(/* webpackChunkName: "content" */ './amount')
     );
@@ -84,11 +84,11 @@ export class GpuPopover extends ReactWidget {
     if (!this.parts) {
       return <NotLoaded trans={amount.trans} />;
     }
-    const { Amount, Announcer, Wanted } = this.parts;
+    const { Amount, Announcer, WantedGpus } = this.parts;
     return (
       <>
         <Amount {...amount} />
-        {this.notebook && <Wanted {...amount} notebook={this.notebook} />}
+        {this.notebook && <WantedGpus {...amount} notebook={this.notebook} />}
         <button
           className="jp-gpu-Button jp-gpu-Popover-details"
           onClick={() => {

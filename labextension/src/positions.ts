@@ -1,4 +1,4 @@
-/** Where the slider can stand, and which of the places get a label. Pure. */
+/** The positions of the slider, and those that get a label. Pure. */
 
 /** The server's steps up to the limit, and `current` if code asked for something between. */
 export function positions(

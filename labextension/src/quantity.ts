@@ -1,7 +1,7 @@
 /** Amounts for people: the twin of `jupyter_gpu/model/quantity.py`. */
 
 export const MILLI_PER_GPU = 1000;
-/** Places in line up to this one are exact, those behind it about right. */
+/** Places in line up to this one are exact, those behind it approximate. */
 export const EXACT_POSITIONS = 10;
 
 /** `2000` → `"2"`, `250` → `"0.25"`. */

@@ -8,19 +8,19 @@ export function useSignal(signal: ISignal<unknown, void>): void {
   useEffect(() => {
     const slot = () => again();
     signal.connect(slot);
-    again(); // what was emitted between the first rendering and now
+    again(); // for signals between the first rendering and now
     return () => {
       signal.disconnect(slot);
     };
   }, [signal]);
 }
 
-/** Milliseconds between two pictures at least: ten a second are enough for the eye. */
+/** The least milliseconds between two renderings: ten a second are enough for the eye. */
 const FRAME = 100;
-/** The same for who asked for less motion. */
+/** The same for users who asked for less motion. */
 const CALM_FRAME = 1000;
 
-/** Whether the reader of this page asked for less motion. */
+/** Whether the user asked for less motion. */
 const calm = () =>
   typeof matchMedia === 'function' && matchMedia('(prefers-reduced-motion: reduce)').matches;
 

@@ -9,7 +9,7 @@ import { fields, FieldError, Reader, text } from './check';
 
 const API = 'jupyter-gpu/api/v1';
 
-/** The server refused: `reason` is for programs, the message is a sentence for people. */
+/** A refusal: `reason` is for programs, the message for people. */
 export class RefusedError extends Error {
   constructor(
     readonly reason: string,
@@ -21,7 +21,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** No answer: the network, the server, or what stands between. */
+/** No answer: the network, the server, or something between. */
 export class UnreachableError extends Error {
   constructor(message: string) {
     super(message);
@@ -29,7 +29,7 @@ export class UnreachableError extends Error {
   }
 }
 
-/** An answer that is not what the contract says: another version, or not our server. */
+/** An answer that violates the contract: another version, or not our server. */
 export class BadAnswerError extends Error {
   constructor(message: string) {
     super(message);
@@ -37,17 +37,17 @@ export class BadAnswerError extends Error {
   }
 }
 
-/** What the server keeps of the last wish unless it is told: what else was asked for than an amount. */
+/** Options that the server keeps from the last wish unless they are set. */
 const OPTIONS = ['each', 'memory', 'model', 'topology', 'placement', 'priority'];
 
-/** A wish as it is sent. What else was asked for than the amount stays as it is. */
+/** A wish as it is sent. Options other than the amount stay as they are. */
 export interface IWish {
   readonly milli: number;
-  /** Bytes of GPU memory of each, or a text such as "20GiB"; left out: as it is. */
+  /** Bytes of GPU memory of each, or a text such as "20GiB"; absent: unchanged. */
   readonly memory?: number | string;
   /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
   readonly generation?: number;
-  /** Take back what else was asked for, too. */
+  /** Remove the other options, too. */
   readonly forget?: boolean;
 }
 
@@ -59,7 +59,7 @@ export function getStatus(
   return get(settings, 'status', parseView, signal);
 }
 
-/** What the server has at `path`, as `read` reads it. Throws one of the errors above. */
+/** The answer at `path`, parsed by `read`. Throws one of the errors above. */
 export function get<T>(
   settings: ServerConnection.ISettings,
   path: string,
@@ -70,8 +70,8 @@ export function get<T>(
 }
 
 /**
- * Record `wish`; the view after that. It is a person's, so blocks of running code that need more are
- * over. Throws one of the errors above.
+ * Record `wish`; the view after that. It is the user's, so blocks of running code that need more
+ * end. Throws one of the errors above.
  */
 export function putRequest(
   settings: ServerConnection.ISettings,
@@ -91,7 +91,7 @@ export function putRequest(
   return call(settings, 'request', { method: 'PUT', headers, body, signal }, parseView);
 }
 
-/** Address of the stream, with the token where a cookie cannot do. */
+/** Address of the stream, with the token if a cookie is not enough. */
 export function streamUrl(settings: ServerConnection.ISettings): string {
   const url = URLExt.join(settings.wsUrl, API, 'stream');
   return settings.appendToken && settings.token
@@ -127,7 +127,7 @@ async function call<T>(
   }
 }
 
-/** Gateways answer 502–504 in words of their own while the server behind them is away. */
+/** Gateways answer 502–504 themselves while the server behind them is away. */
 function refusal(response: Response, body: string): Error {
   try {
     const error = fields(JSON.parse(body), '');

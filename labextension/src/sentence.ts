@@ -1,6 +1,6 @@
 /**
- * One line that says in plain words what is so now: the twin of `jupyter_gpu/model/sentence.py`.
- * In English both give the very same words; `tests/golden/sentences.json` holds them to it.
+ * The current state as one line of plain words: the twin of `jupyter_gpu/model/sentence.py`.
+ * In English both give the same words; `tests/golden/sentences.json` is the proof.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { GpuState, IGpu, IStranger, IUser, IView } from './api';
@@ -27,7 +27,7 @@ export function join(words: readonly string[], trans: TranslationBundle): string
     : trans.__('%1 and %2', words.slice(0, -1).join(', '), words[words.length - 1]);
 }
 
-/** How to call a process in a sentence. */
+/** The name of a process in a sentence. */
 export function userName(user: IUser, trans: TranslationBundle): string {
   if (user.notebook) {
     return user.label ?? user.notebook.slice(user.notebook.lastIndexOf('/') + 1);
@@ -35,7 +35,7 @@ export function userName(user: IUser, trans: TranslationBundle): string {
   return user.pid ? trans.__('%1 (process %2)', user.command, user.pid) : user.command;
 }
 
-/** How to call a process that did not get its GPU from this product. */
+/** The name of a process that did not get its GPU from this product. */
 export function strangerName(stranger: IStranger, trans: TranslationBundle): string {
   const { pid, command, user } = stranger;
   if (pid && user) {
@@ -47,7 +47,7 @@ export function strangerName(stranger: IStranger, trans: TranslationBundle): str
   return user ? trans.__('%1 (%2)', command, user) : command;
 }
 
-/** What went wrong and what to do, for people. */
+/** An error and what to do about it, for users. */
 export function explain(error: Error, trans: TranslationBundle): string {
   if (error instanceof UnreachableError) {
     return trans.__('The server did not answer. Nothing is known to have changed.');
@@ -70,7 +70,7 @@ class Sentence {
     private readonly trans: TranslationBundle
   ) {}
 
-  /** What is still being given back, and who else uses a GPU, is said whatever is going on. */
+  /** GPUs that are still being given back, and other users of a GPU, are always mentioned. */
   text(): string {
     const leaving = this.inState('draining');
     if (this.view.phase === 'Releasing') {

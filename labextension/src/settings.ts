@@ -1,4 +1,4 @@
-/** The settings, typed, with their defaults where nothing stores them. */
+/** The settings, typed, with their defaults if nothing stores them. */
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ISignal, Signal } from '@lumino/signaling';
 import { IGpuSettings } from './tokens';

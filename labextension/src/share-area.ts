@@ -14,7 +14,7 @@ export interface IStretch {
   readonly quota: number;
 }
 
-/** What the area shows. */
+/** The area. */
 export interface IFrame {
   readonly now: number;
   readonly seconds: number;
@@ -23,8 +23,8 @@ export interface IFrame {
 }
 
 /**
- * What `moments` say, joined to its mean within each `least` seconds of the clock, not of the picture: what
- * is drawn moves to the left and does not flicker. Gaps stay gaps.
+ * The spending of `moments`, averaged over each `least` seconds of the clock, not of the picture: the
+ * drawing moves to the left and does not flicker. Gaps stay gaps.
  */
 export function stretches(moments: readonly IMoment[], least: number): IStretch[] {
   const found: IStretch[] = [];
@@ -72,7 +72,7 @@ export function areaPath(all: readonly IStretch[], layer: Layer, frame: IFrame):
     .join('');
 }
 
-/** The line of what the share earns: a step where that was adjusted. */
+/** The line of what the share earns, with a step at each adjustment. */
 export function quotaPath(all: readonly IStretch[], frame: IFrame): string {
   return all
     .map((one, i) => {

@@ -1,16 +1,16 @@
 /**
- * What the time shares did lately. Samples have totals; what is kept and drawn is what each time between
- * two of them was spent on: the twin of `rates` in `jupyter_gpu/model/share.py`.
+ * The recent use of time shares. Samples have totals; kept and drawn is how the time between two of them
+ * was spent: the twin of `rates` in `jupyter_gpu/model/share.py`.
  */
 import { ISample, IShareUse } from './api';
 
-/** What a share did in some time, as parts of that time: the first four together at most 1. */
+/** The use of a share in some time, as parts of that time: the first four together at most 1. */
 export interface IRates {
   /** It ran on what it earns, an overrun included: that is paid back from it. */
   readonly guaranteed: number;
   /** It ran on its bank. */
   readonly borrowed: number;
-  /** It ran on time that nobody else claimed. */
+  /** It ran on time that no other share claimed. */
   readonly idle: number;
   /** It had work and did not run. */
   readonly waiting: number;
@@ -18,7 +18,7 @@ export interface IRates {
   readonly throttled: number;
 }
 
-/** One moment of a share; `rates` of the time since the moment before, `null` where that is not known. */
+/** One moment of a share; `rates` of the time since the moment before, `null` if unknown. */
 export interface IMoment {
   /** Seconds since the epoch. */
   readonly time: number;
@@ -28,17 +28,17 @@ export interface IMoment {
 
 /** A change of what a share earns, in one step or many. */
 export interface IAdjustment {
-  /** Of the last step. */
+  /** Time of the last step. */
   readonly time: number;
   readonly from: number;
   readonly to: number;
   readonly reason: string;
 }
 
-/** Totals that never fall; the other two do by a little, when the cost of a change of hands is given back. */
+/** Totals that never fall; the other two fall a little when the cost of a change of turns is given back. */
 const MONOTONIC = ['borrowed', 'idle', 'switching', 'waited', 'throttled', 'lost'] as const;
 
-/** What happened in the `passed` microseconds between the two. Totals that fell began again. */
+/** The use in the `passed` microseconds between the two. Totals that fell began again. */
 export function rates(before: IShareUse | null, after: IShareUse, passed: number): IRates | null {
   if (!before || passed <= 0) {
     return null;
@@ -65,14 +65,14 @@ export function isJoined(before: number, sample: ISample, interval: number): boo
   return sample.time - before <= GAP * interval + 0.001 || (sample.since ?? Infinity) <= before;
 }
 
-/** A second, and what clocks differ by. */
+/** A second, and a margin for differing clocks. */
 const SECOND = 1.01;
 /** Adjustments kept for each share. */
 const ADJUSTMENTS = 20;
-/** Seconds in which one more step, the same way for the same reason, is of the same adjustment. */
+/** Seconds within which another step in the same direction for the same reason belongs to the adjustment. */
 const PAUSE = 3;
 
-/** `all` with what is new: a step of the newest one makes that longer, and more words of it replace fewer. */
+/** `all` with a new step, which may extend the newest adjustment; a longer reason replaces a shorter one. */
 function adjusted(all: readonly IAdjustment[], step: IAdjustment): IAdjustment[] {
   const last = all[all.length - 1] as IAdjustment | undefined;
   const way = ({ from, to }: IAdjustment) => Math.sign(to - from);
@@ -87,22 +87,22 @@ function adjusted(all: readonly IAdjustment[], step: IAdjustment): IAdjustment[]
   return [...all, step].slice(-ADJUSTMENTS);
 }
 
-/** Whether one of two reasons is the other and more. */
+/** Whether one of two reasons contains the other. */
 const alike = (a: string, b: string): boolean =>
   a === b || (a !== '' && b !== '' && (a.startsWith(b) || b.startsWith(a)));
 
 interface ITrack {
   moments: IMoment[];
   adjustments: IAdjustment[];
-  /** As many moments are made fewer. */
+  /** With this many moments, older ones are joined. */
   full: number;
 }
 
-/** So many moments come before they are looked through again: adding one stays cheap. */
+/** Number of new moments before old ones are joined again, so that adding one stays cheap. */
 const SELDOM = 240;
 
 /**
- * Seconds that may be one moment, `age` seconds after them: what a chart shows of so long a time is coarser
+ * Seconds that may be one moment, `age` seconds after them: a chart of so long a time is coarser
  * anyway, and a page stays open for days.
  */
 function span(age: number): number {
@@ -129,7 +129,7 @@ export function coarser(moments: readonly IMoment[]): IMoment[] {
   return found;
 }
 
-/** What happened from `start` to the second of two moments. */
+/** The use from `start` to the second of two moments. */
 function mean(first: IMoment, second: IMoment, start: number): IRates {
   const part = (second.time - first.time) / (second.time - start);
   const mix = (name: keyof IRates) =>
@@ -143,7 +143,7 @@ function mean(first: IMoment, second: IMoment, start: number): IRates {
   };
 }
 
-/** Moments of every share in order of time; of each, `capacity` are kept. */
+/** Moments of every share in order of time; `capacity` are kept of each. */
 export class ShareHistory {
   constructor(readonly capacity: number) {}
 
@@ -152,7 +152,7 @@ export class ShareHistory {
     this.tracks.clear();
   }
 
-  /** Add what `sample` says; it is newer than all before. `interval` in seconds: after much more, a gap is shown. */
+  /** Add `sample`, which is newer than all before. `interval` in seconds: after much more, a gap is shown. */
   push(sample: ISample, interval: number): void {
     for (const [uuid, use] of sample.shares ?? []) {
       let track = this.tracks.get(uuid);
@@ -175,7 +175,7 @@ export class ShareHistory {
       }
     }
     for (const [uuid, { moments }] of this.tracks) {
-      // A share that is not there any more begins anew if it comes back.
+      // A share that has gone starts again if it comes back.
       if (
         !sample.shares?.has(uuid) &&
         !isJoined(moments[moments.length - 1].time, sample, interval)
@@ -191,7 +191,7 @@ export class ShareHistory {
     return moments ? moments[moments.length - 1] : null;
   }
 
-  /** What it did in the last second, or since the sample before if that was earlier; `null` where that is not known. */
+  /** Its use in the last second, or since the sample before if that was earlier; `null` if unknown. */
   rates(uuid: string): IRates | null {
     const kept = this.tracks.get(uuid)?.moments ?? [];
     const last = kept[kept.length - 1] as IMoment | undefined;
@@ -218,7 +218,7 @@ export class ShareHistory {
     return kept.filter(({ time }) => time >= now - seconds);
   }
 
-  /** How what it earns was changed, newest first. */
+  /** The adjustments of what it earns, newest first. */
   adjustments(uuid: string): readonly IAdjustment[] {
     return [...(this.tracks.get(uuid)?.adjustments ?? [])].reverse();
   }

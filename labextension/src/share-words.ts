@@ -5,7 +5,7 @@ import { formatBytes } from './quantity';
 import { Layer, LAYERS } from './share-area';
 import { IRates } from './share-history';
 
-/** How a layer is called. */
+/** Name of a layer. */
 export function layerName(layer: Layer, trans: TranslationBundle): string {
   switch (layer) {
     case 'guaranteed':
@@ -22,19 +22,19 @@ export function layerName(layer: Layer, trans: TranslationBundle): string {
 /** The part of the time in which it ran. */
 export const running = ({ guaranteed, borrowed, idle }: IRates) => guaranteed + borrowed + idle;
 
-/** `"12 %"`, or `"–"` where that is not known. */
+/** `"12 %"`, or `"–"` if unknown. */
 export function part(value: number | undefined, trans: TranslationBundle): string {
   return value === undefined ? '–' : trans.__('%1 %', Math.round(100 * value));
 }
 
-/** What it earns. */
+/** The part that it earns. */
 export function quota({ allocated, effective }: IShareUse, trans: TranslationBundle): string {
   return allocated === effective
     ? trans.__('%1 % of the GPU', effective / 10)
     : trans.__('%1 % of the GPU now, %2 % allocated', effective / 10, allocated / 10);
 }
 
-/** What it has saved. */
+/** Its savings. */
 export function bank({ balance, cap, expires }: IShareUse, trans: TranslationBundle): string {
   const saved = trans.__('%1 of %2', seconds(balance, trans), seconds(cap, trans));
   return expires === null
@@ -42,7 +42,7 @@ export function bank({ balance, cap, expires }: IShareUse, trans: TranslationBun
     : trans.__('%1, the next expires in %2', saved, seconds(expires, trans));
 }
 
-/** In number and never by name. */
+/** The number of neighbours, never their names. */
 export function neighbours({ sharing, busy }: IShareUse, trans: TranslationBundle): string {
   const others =
     sharing === 0
@@ -55,7 +55,7 @@ export function neighbours({ sharing, busy }: IShareUse, trans: TranslationBundl
     : trans.__('%1, the GPU is %2 % busy', others, Math.round(100 * busy));
 }
 
-/** Of microseconds: `"3.1 ms"`, `"1.2 s"`, `"3 min 20 s"`. */
+/** Microseconds as `"3.1 ms"`, `"1.2 s"`, `"3 min 20 s"`. */
 export function seconds(microseconds: number, trans: TranslationBundle): string {
   const amount = microseconds / 1e6;
   if (amount > 0 && amount < 0.9995) {
@@ -71,7 +71,7 @@ export function seconds(microseconds: number, trans: TranslationBundle): string 
     : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
 }
 
-/** All that is known, as rows: what happens now, and the totals. */
+/** All known facts as rows: the current ones, and the totals. */
 export function facts(
   use: IShareUse,
   rates: IRates | null,

@@ -1,4 +1,4 @@
-/** What a card shows of a time share: where its time goes, its bank, its neighbours in number, its adjustments. */
+/** The time share on a card: where its time goes, its bank, the number of neighbours, its adjustments. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useId } from 'react';
 import { IGpu, IShareUse } from './api';
@@ -9,12 +9,12 @@ import { bank, facts, layerName, neighbours, part, quota, running } from './shar
 
 const WIDTH = 240;
 const HEIGHT = 72;
-/** Stretches of time in a picture: finer ones are too narrow to tell their patterns. */
+/** Stretches of time in a picture: finer ones are too narrow to show their patterns. */
 const MOST = 120;
 /** Adjustments shown. */
 const SHOWN = 5;
 
-/** What both ways of showing need. */
+/** Properties of both forms. */
 export interface IShareProps {
   readonly gpu: IGpu;
   readonly history: History;
@@ -23,7 +23,7 @@ export interface IShareProps {
   readonly trans: TranslationBundle;
 }
 
-/** Picture, bank and words; nothing where nothing is known of a share of `gpu`. */
+/** Picture, bank and words; nothing if no share of `gpu` is known. */
 export function ShareCard({ gpu, history, window, trans }: IShareProps): React.JSX.Element | null {
   const latest = history.shares.latest(gpu.uuid);
   if (!latest) {
@@ -55,7 +55,7 @@ export function ShareCard({ gpu, history, window, trans }: IShareProps): React.J
   );
 }
 
-/** The same in words and numbers; nothing where nothing is known. */
+/** The same in words and numbers; nothing if no share is known. */
 export function ShareTable({ gpu, history, trans }: IShareProps): React.JSX.Element | null {
   const latest = history.shares.latest(gpu.uuid);
   return (
@@ -106,7 +106,7 @@ function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
   );
 }
 
-/** What tells the layers apart besides their colour: full, lines up, dots, lines across. */
+/** Patterns that distinguish the layers besides their colour: full, lines up, dots, lines across. */
 const MARKS: Record<Layer, string> = {
   guaranteed: 'M0 0H6V6H0Z',
   borrowed: 'M0 6L6 0M-1 1L1 -1M5 7L7 5',

@@ -8,17 +8,17 @@ import { gpus } from './sentence';
 /** Labels that fit below a slider in a narrow side bar. */
 const ROOM = 10;
 
-/** What the slider shows and calls; amounts in milli. */
+/** Properties of the slider; amounts in milli. */
 export interface ISliderProps {
   readonly steps: readonly number[];
   readonly limit: number;
-  /** What is wished for. */
+  /** The wish. */
   readonly value: number;
-  /** What is there now: the filled part of the track. */
+  /** The attached amount: the filled part of the track. */
   readonly attached: number;
   readonly disabled: boolean;
   readonly trans: TranslationBundle;
-  /** Called once a wish is made, not on the way to it. */
+  /** Called when a wish is made, not while the thumb moves. */
   readonly onCommit: (milli: number) => void;
 }
 
@@ -59,8 +59,8 @@ interface IRangeProps extends ISliderProps {
 
 /**
  * The range input itself. Its positions are the steps by index, so that a fraction is as easy to
- * hit as a whole GPU. A wish is made when the mouse or the key is let go: `change` says so for the
- * mouse and for assistive software; for keys it comes at every repeat, so there `keyup` counts.
+ * hit as a whole GPU. A wish is made when the mouse or the key is released: `change` is emitted then for the
+ * mouse and for assistive software; for keys it is emitted at every repeat, so `keyup` counts there.
  */
 function Range(props: IRangeProps): React.JSX.Element {
   const { steps, limit, value, attached, draft, trans, onDraft, onCommit } = props;
@@ -147,7 +147,7 @@ interface INumberProps {
   readonly onCommit: (milli: number) => void;
 }
 
-/** Any amount, typed; made a wish by Enter or by leaving the field. */
+/** A field for any amount; Enter or leaving the field makes the wish. */
 function NumberField({ value, limit, disabled, trans, onCommit }: INumberProps): React.JSX.Element {
   const [typed, setTyped] = useState<string | null>(null);
   const errorId = useId();

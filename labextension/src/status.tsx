@@ -5,7 +5,7 @@ import React from 'react';
 import { Indicator } from './indicator';
 import { IGpuModel } from './tokens';
 
-/** Shows what is attached; a click opens the panel. */
+/** Shows the attached amount; a click opens the panel. */
 export class StatusItem extends ReactWidget {
   constructor(
     private readonly model: IGpuModel,

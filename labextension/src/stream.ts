@@ -1,29 +1,29 @@
 /**
  * The one WebSocket of this browser tab: opens it, opens it again with back-off when it is lost,
- * and tells whether samples are wanted. What the messages mean is the model's business.
+ * and tells the server whether samples are wanted. The model interprets the messages.
  */
 import { IDisposable } from '@lumino/disposable';
 import { Message, parseMessage } from './api';
 import { FieldError } from './check';
 
-/** How the connection stands. */
+/** State of the connection. */
 export type Connection =
   | { readonly state: 'connecting' }
   | { readonly state: 'online' }
   /** Lost. `retryAt` is the time (ms since the epoch) of the next attempt, `null` while one runs or none is planned. */
   | { readonly state: 'reconnecting'; readonly retryAt: number | null }
-  /** Trying again by itself makes no sense: the server said no. */
+  /** The server refused, so there is no automatic retry. */
   | { readonly state: 'refused'; readonly error: Error };
 
-/** What the stream calls. */
+/** Callbacks of the stream. */
 export interface IHandlers {
   message(message: Message): void;
   connection(connection: Connection): void;
-  /** Ask the server by other means: a browser does not tell why a connection failed or fell silent. */
+  /** Ask the server by other means: a browser does not report why a connection failed or fell silent. */
   ask(): Promise<Answer>;
 }
 
-/** What came of asking. */
+/** Result of asking. */
 export type Answer =
   | { readonly kind: 'alive' }
   | { readonly kind: 'gone' }
@@ -33,18 +33,18 @@ export type Answer =
 export interface ITimes {
   readonly first: number;
   readonly longest: number;
-  /** After so long without a word, ask whether the server is still there. */
+  /** After so long without a message, ask whether the server is still there. */
   readonly silence: number;
 }
 
 const TIMES: ITimes = { first: 500, longest: 30_000, silence: 20_000 };
 
-/** Delay before attempt `n` (0 is the first): doubles up to a bound, spread so that tabs do not come all at once. */
+/** Delay before attempt `n` (0 is the first): doubles up to a bound, spread so that tabs do not retry all at once. */
 export function backoff(n: number, random: number, times: ITimes = TIMES): number {
   return Math.min(times.longest, times.first * 2 ** Math.min(n, 20)) * (0.5 + random / 2);
 }
 
-/** A WebSocket that comes back. */
+/** A WebSocket that reconnects. */
 export class Stream implements IDisposable {
   constructor(
     private readonly open: () => WebSocket,
@@ -71,7 +71,7 @@ export class Stream implements IDisposable {
     return this.wanted;
   }
 
-  /** Whether to try again while the connection is lost: not in a tab that nobody sees. */
+  /** Whether to retry while the connection is lost: not in a hidden tab. */
   set active(on: boolean) {
     if (on !== this.mayRetry) {
       this.mayRetry = on;
@@ -116,7 +116,7 @@ export class Stream implements IDisposable {
       this.listen();
     };
     socket.onmessage = event => this.receive(event.data);
-    socket.onerror = () => undefined; // says nothing; a close follows
+    socket.onerror = () => undefined; // has no details; a close follows
     socket.onclose = () => {
       this.drop();
       void this.lost(opened);
@@ -168,7 +168,7 @@ export class Stream implements IDisposable {
       return;
     }
     if (message) {
-      // Opened is not enough: a server that cannot serve says so and closes.
+      // Opening is not enough: a server that cannot serve sends an error and closes.
       if (message.type !== 'error' && this.state.state !== 'online') {
         this.attempt = 0;
         this.enter({ state: 'online' });
@@ -183,7 +183,7 @@ export class Stream implements IDisposable {
     }
   }
 
-  /** While samples are on, a word comes every second or so: after a long silence, ask. */
+  /** While samples are on, a message comes every second or so: after a long silence, ask. */
   private listen(): void {
     clearTimeout(this.watchdog);
     if (this.wanted && this.socket?.readyState === 1) {
@@ -205,7 +205,7 @@ export class Stream implements IDisposable {
     }
   }
 
-  /** Forget the socket; nothing that it still says is heard. */
+  /** Forget the socket; its further messages are ignored. */
   private drop(): void {
     clearTimeout(this.watchdog);
     const socket = this.socket;

@@ -1,4 +1,4 @@
-/** What other extensions may ask for. */
+/** Tokens of services for other extensions. */
 import type { ServerConnection } from '@jupyterlab/services';
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
@@ -8,10 +8,10 @@ import type { History } from './history';
 import type { IWish } from './request';
 import type { Connection } from './stream';
 
-/** Something that did not work; `explain` has the words for it. */
+/** A failure; `explain` has the words for it. */
 export interface IFailure {
   readonly error: Error;
-  /** What to send again, where that may help. */
+  /** The wish to send again, if that may help. */
   readonly wish: IWish | null;
 }
 
@@ -21,26 +21,26 @@ export interface IGpuModel extends IDisposable {
   readonly view: IView | null;
   readonly connection: Connection;
   readonly history: History;
-  /** Where the server is, and how to ask it. */
+  /** Address of the server, and how to ask it. */
   readonly settings: ServerConnection.ISettings;
   /** Milli of the newest wish that the server has not answered yet, else `null`. */
   readonly wanted: number | null;
   readonly failure: IFailure | null;
-  /** Anything but the samples changed. */
+  /** Emitted when anything but the samples changed. */
   readonly changed: ISignal<IGpuModel, void>;
-  /** Samples arrived. */
+  /** Emitted when samples arrived. */
   readonly sampled: ISignal<IGpuModel, void>;
-  /** Ask for GPUs; whether the server recorded it. `false`: see `failure`, or a newer wish took its place. */
+  /** Ask for GPUs; whether the server recorded it. `false`: see `failure`, or a newer wish replaced it. */
   request(wish: IWish): Promise<boolean>;
-  /** Send again what failed. */
+  /** Send the failed wish again. */
   retry(): void;
-  /** Put `failure` away. */
+  /** Dismiss `failure`. */
   dismiss(): void;
   /** Try to connect now. */
   reconnect(): void;
   /** Have samples sent until the result is disposed. */
   watch(): IDisposable;
-  /** Whether somebody does. */
+  /** Whether samples are wanted. */
   readonly watched: boolean;
 }
 
@@ -50,13 +50,13 @@ export const IGpuModel = new Token<IGpuModel>(
   'The GPUs of this server: what is so now, and how to ask for another number of them.'
 );
 
-/** What the user set. */
+/** The user's settings. */
 export interface IGpuSettings {
   readonly showStatusBar: boolean;
   readonly showInToolbar: boolean;
-  /** Say when a wait for GPUs is over, and when one stops working. */
+  /** Show a notice when a wait for GPUs is over, and when one stops working. */
   readonly notify: boolean;
-  /** On the desktop, too. */
+  /** Also on the desktop. */
   readonly notifyOnDesktop: boolean;
   /** Seconds. */
   readonly chartWindow: number;
@@ -64,11 +64,11 @@ export interface IGpuSettings {
   readonly changed: ISignal<IGpuSettings, void>;
   /** Choose the table or the charts, and remember it. */
   showTable(table: boolean): void;
-  /** Choose whether the desktop tells, too, and remember it. */
+  /** Choose whether to show notices on the desktop, and remember it. */
   useDesktop(use: boolean): Promise<void>;
 }
 
-/** The settings of this extension, with defaults where nothing stores them. */
+/** The settings of this extension, with defaults if nothing stores them. */
 export const IGpuSettings = new Token<IGpuSettings>(
   'jupyter-gpu:IGpuSettings',
   'Settings of the GPU panel.'

@@ -10,13 +10,13 @@ import { gpus } from './sentence';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { describe, offer } from './wants';
 
-/** What the item needs. */
+/** Properties of the item. */
 export interface IToolbarOptions {
   readonly model: IGpuModel;
   readonly settings: IGpuSettings;
   readonly trans: TranslationBundle;
   readonly popover: GpuPopover;
-  /** The one that the toolbar belongs to. */
+  /** The notebook of the toolbar. */
   readonly notebook: NotebookWants;
 }
 
@@ -32,7 +32,7 @@ export class ToolbarItem extends ReactWidget {
   }
 }
 
-/** Nothing where it is switched off, or where there is no GPU to have: none at all, or none for this notebook's kernel. */
+/** The item; nothing if it is switched off, or if there is no GPU at all or none for this notebook's kernel. */
 function Item(options: IToolbarOptions): React.JSX.Element | null {
   const { model, settings, trans, popover, notebook } = options;
   useSignal(model.changed);
@@ -70,7 +70,7 @@ function Item(options: IToolbarOptions): React.JSX.Element | null {
   );
 }
 
-/** One click for what the notebook wants; nothing where it has that, or wants nothing. */
+/** A button that takes what the notebook wants; nothing if it has that, or wants nothing. */
 function Take({ model, trans, notebook, popover }: IToolbarOptions): React.JSX.Element | null {
   useSignal(notebook.changed);
   const { value } = notebook;

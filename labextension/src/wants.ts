@@ -1,6 +1,6 @@
 /**
- * What a notebook says of the GPUs that it wants, in its metadata: `"jupyter_gpu": {"wants": {"gpus": 2, "memory": …}}`.
- * Pure. Anybody may have written it, so it is checked, and nothing comes of it but a button.
+ * The GPUs that a notebook wants, in its metadata: `"jupyter_gpu": {"wants": {"gpus": 2, "memory": …}}`.
+ * Pure. The metadata is not trusted: it is checked, and leads to no more than a button.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from './api';
@@ -12,13 +12,13 @@ import { gpus } from './sentence';
 /** The key in the notebook's metadata. */
 export const KEY = 'jupyter_gpu';
 
-/** So many GPUs, each with so much memory; `memory` in bytes, or as a text such as "20GiB". */
+/** An amount of GPUs, each with so much memory; `memory` in bytes, or as a text such as "20GiB". */
 export interface IWants {
   readonly milli: number;
   readonly memory: number | string | null;
 }
 
-/** What the metadata says; with `problem`, why it is not understood. */
+/** The parsed metadata; with `problem`, why it cannot be read. */
 export type Wants = IWants | { readonly problem: string } | null;
 
 const MOST = 1_000_000;
@@ -42,7 +42,7 @@ const memory: Reader<number | string> = (value, field) => {
   return value;
 };
 
-/** What `metadata`, the value under {@link KEY}, says of GPUs. */
+/** Parse `metadata`, the value under {@link KEY}. */
 export function parseWants(metadata: unknown): Wants {
   try {
     if (metadata === undefined || metadata === null) {
@@ -60,7 +60,7 @@ export function parseWants(metadata: unknown): Wants {
   }
 }
 
-/** `metadata` that says so from now on, or says nothing of GPUs any more; what else it says stays. `null`: nothing is left. */
+/** `metadata` with these wants, or without any; other keys stay. `null`: nothing is left. */
 export function withWants(metadata: unknown, wants: IWants | null): Record<string, unknown> | null {
   const known = typeof metadata === 'object' && metadata && !Array.isArray(metadata);
   const all: Record<string, unknown> = { ...(known ? metadata : {}) };
@@ -75,7 +75,7 @@ export function withWants(metadata: unknown, wants: IWants | null): Record<strin
   return Object.keys(all).length ? all : null;
 }
 
-/** What a click would ask for, to have what is wanted or as much of it as the limit allows; `null`: nothing to gain. */
+/** The wish of a click: what is wanted, or as much of it as the limit allows; `null` if that is no more than now. */
 export function offer(wants: IWants, view: IView): IWish | null {
   const milli = Math.min(wants.milli, view.limit);
   if (milli <= view.amounts.requested) {
@@ -84,7 +84,7 @@ export function offer(wants: IWants, view: IView): IWish | null {
   return { milli, ...(wants.memory === null ? {} : { memory: wants.memory }) };
 }
 
-/** What this server has asked for, as a notebook remembers it. */
+/** The current request, in the form of the metadata. */
 export function asked(view: IView): IWants {
   return { milli: view.amounts.requested, memory: view.requested?.memory ?? null };
 }

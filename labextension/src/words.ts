@@ -39,12 +39,12 @@ export function state(state: GpuState, trans: TranslationBundle): string {
   }
 }
 
-/** `"42 %"`, or `"–"` where the device does not tell. */
+/** `"42 %"`, or `"–"` if the device does not report it. */
 export function percent(load: ILoad, trans: TranslationBundle): string {
   return load.utilisation === null ? '–' : trans.__('%1 %', Math.round(load.utilisation));
 }
 
-/** `"12 of 80 GiB"`, or `"80 GiB"` where the device does not tell how much is used. */
+/** `"12 of 80 GiB"`, or `"80 GiB"` if the device does not report how much is used. */
 export function memory(load: ILoad, gpu: IGpu, trans: TranslationBundle): string {
   const all = formatBytes(gpu.memory);
   if (load.memory === null) {
@@ -56,7 +56,7 @@ export function memory(load: ILoad, gpu: IGpu, trans: TranslationBundle): string
     : trans.__('%1 of %2', `${used} ${unit}`, all);
 }
 
-/** Who has the GPU open: `"Open in analysis.ipynb and python (process 12)"`, `"Not open anywhere"`. */
+/** The programs that have the GPU open: `"Open in analysis.ipynb and python (process 12)"`, `"Not open anywhere"`. */
 export function users(users: readonly IUser[], trans: TranslationBundle): string {
   const names = users.map(user =>
     user.foreign
@@ -68,7 +68,7 @@ export function users(users: readonly IUser[], trans: TranslationBundle): string
     : trans.__('Not open anywhere');
 }
 
-/** Who uses the GPU without having been given it: a line of its own. */
+/** Programs that use the GPU without having been given it, as a line of its own. */
 export function strangers(found: readonly IStranger[], trans: TranslationBundle): string {
   const names = join([...new Set(found.map(one => strangerName(one, trans)))], trans);
   return trans.__('Also used by %1, which did not get it from jupyter-gpu', names);

@@ -45,23 +45,23 @@ const labels = (of: IView) => actions(of, trans).map(action => action.label);
 const wishes = (of: IView) =>
   actions(of, trans).map(action => (action.kind === 'wish' ? action.wish : null));
 
-test('nothing to do where nothing is', () => {
+test('there is no action without GPUs', () => {
   expect(labels(now('Idle', {}))).toEqual([]);
 });
 
-test('what is attached can be given back', () => {
+test('attached GPUs can be given back', () => {
   const of = now('Ready', { requested: 2000, allocated: 2000, attached: 2000 });
   expect(labels(of)).toEqual(['Release all']);
   expect(wishes(of)).toEqual([{ milli: 0, forget: true }]);
 });
 
-test('who waits can stop, based on the wish that the button is about', () => {
+test('a wait can be stopped, based on the wish that the button refers to', () => {
   const of = now('Waiting', { requested: 2000 });
   expect(labels(of)).toEqual(['Stop waiting']);
   expect(wishes(of)).toEqual([{ milli: 0, generation: 7, forget: true }]);
 });
 
-test('who has a part can keep it; what else was asked for is the server’s to keep', () => {
+test('a partial grant can be kept; the server keeps the other options', () => {
   const requested = { generation: 9, milli: 3000, each: 500, model: ['H100'] };
   const of = now('Waiting', { requested: 3000, allocated: 1000, attached: 1000 }, [], {
     requested
@@ -70,14 +70,14 @@ test('who has a part can keep it; what else was asked for is the server’s to k
   expect(wishes(of)[0]).toEqual({ milli: 1000, generation: 9 });
 });
 
-test('a refused wish can be withdrawn, and what is there kept', () => {
+test('a refused wish can be withdrawn, keeping what is attached', () => {
   expect(labels(now('Refused', { requested: 9000 }))).toEqual(['Withdraw']);
   const partly = now('Refused', { requested: 9000, allocated: 2000, attached: 2000 });
   expect(labels(partly)[0]).toBe('Keep 2 GPUs');
   expect(wishes(partly)[0]).toMatchObject({ milli: 2000, forget: true });
 });
 
-test('the kernel that still has a GPU open can be restarted, once, whatever else is going on', () => {
+test('a kernel that still has a GPU open can be restarted, listed once, in every state', () => {
   const held = user({ kernel: 'k1', notebook: 'work/analysis.ipynb' });
   const gpus = [
     { users: [user({ kernel: 'k2', notebook: 'other.ipynb' })] },
@@ -96,21 +96,21 @@ test('the kernel that still has a GPU open can be restarted, once, whatever else
   }
 });
 
-test('processes that are no kernel of ours cannot be restarted', () => {
+test('processes that are no kernel of this server cannot be restarted', () => {
   const users = [user({}), user({ foreign: true, kernel: 'k1' })];
   const of = now('Releasing', { draining: 1000 }, [{ state: 'draining', users }]);
   expect(labels(of)).toEqual(['Keep 1 GPU after all']);
   expect(wishes(of)[0]).toMatchObject({ milli: 1000, generation: 7 });
 });
 
-test('a shrink is not offered to be taken back beyond the limit', () => {
+test('undoing a shrink is not offered beyond the limit', () => {
   const of = now('Releasing', { allocated: 1000, attached: 1000, draining: 1000 }, [], {
     limit: 1000
   });
   expect(labels(of)).toEqual(['Release all']);
 });
 
-test('broken GPUs can be given back: what works stays', () => {
+test('failed GPUs can be given back while working ones stay', () => {
   const gpus = [{}, { state: 'unhealthy' as const }, { milli: 500, state: 'attaching' as const }];
   const of = now('Degraded', { requested: 2500, allocated: 2500, attached: 2500 }, gpus);
   expect(labels(of)).toEqual(['Give it back', 'Release all']);

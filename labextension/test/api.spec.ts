@@ -15,14 +15,14 @@ describe('parseView', () => {
     expect(() => parseView(view, 'view')).toThrow(FieldError);
   });
 
-  test('takes the amount of a wish, its memory and its generation; the rest is the server’s to keep', () => {
+  test('reads amount, memory and generation of a wish; the server keeps the rest', () => {
     const { view } = golden('views')[0];
     const requested = { generation: 3, milli: 1000, base: 0, model: ['H100'], newer: 1 };
     const parsed = parseView({ ...(view as object), requested }, 'view');
     expect(parsed.requested).toEqual({ generation: 3, milli: 1000, memory: null });
   });
 
-  test('says which field is wrong', () => {
+  test('names the wrong field', () => {
     const { view } = golden('views').find(c => (c.view as { gpus: unknown[] }).gpus.length > 0)!;
     const json = structuredClone(view) as { gpus: { milli: unknown }[] };
     json.gpus[0].milli = 1001;
@@ -33,7 +33,7 @@ describe('parseView', () => {
 describe('parseMessage', () => {
   const sample = { time: 12.5, gpus: { a: { utilisation: 42.5, memory: 10 }, b: {} } };
 
-  test('reads samples, also of devices that tell nothing', () => {
+  test('reads samples, also of devices that report nothing', () => {
     const parsed = parseSample(sample, 'sample');
     expect(parsed.gpus.get('a')).toEqual({ utilisation: 42.5, memory: 10 });
     expect(parsed.gpus.get('b')).toEqual({ utilisation: null, memory: null });
@@ -51,7 +51,7 @@ describe('parseMessage', () => {
     });
   });
 
-  test('leaves out what a newer server says', () => {
+  test('ignores fields of a newer server', () => {
     expect(parseMessage({ type: 'bank', milli: 3 })).toBeNull();
   });
 

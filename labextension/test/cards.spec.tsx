@@ -29,14 +29,14 @@ function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Card
   return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
 }
 
-test('the card of a time share says what it does, the card of a whole GPU does not', () => {
+test('the card of a time share shows its use, the card of a whole GPU does not', () => {
   expect(cards(250)).toContain('Guaranteed slice');
   expect(cards(250)).toContain('A quarter, shared');
   expect(cards(1000)).not.toContain('jp-gpu-Share');
   expect(cards(1000)).toContain('Whole GPU, exclusive');
 });
 
-test('who uses a GPU without having been given it is shown, and nobody is told that it is exclusive', () => {
+test('a stranger on a GPU is shown, and the GPU is not called exclusive', () => {
   const alice = { pid: 123, command: 'python', user: 'alice' };
   const hidden = { pid: 0, command: 'a program', user: null };
   for (const Shown of [Cards, Table]) {

@@ -1,5 +1,5 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { brief, facts, rate } from '../src/closer';
+import { brief, facts, rate } from '../src/details-line';
 import { IGpuDetails, parseDetails } from '../src/details';
 import { FieldError } from '../src/check';
 import { golden } from './golden';
@@ -36,13 +36,13 @@ describe('parseDetails', () => {
 
 const dropNull = (_: string, value: unknown) => (value === null ? undefined : value);
 
-test('one line says what is told, and nothing of what is not', () => {
+test('the line shows known values only', () => {
   expect(brief({ ...SILENT, temperature: 62, power: 210.4 }, trans)).toBe('62 °C · 210 W');
   expect(brief({ ...SILENT, temperature: 62 }, trans)).toBe('62 °C');
   expect(brief(SILENT, trans)).toBe('');
 });
 
-test('values stand beside their limits', () => {
+test('values are shown with their limits', () => {
   const load = { ...SILENT, temperature: 62, power: 210.4 };
   const full = {
     ...NOTHING,

@@ -8,7 +8,7 @@ const sample = (time: number, loads: Record<string, [number | null, number | nul
   )
 });
 
-test('keeps the newest, in order, however many come', () => {
+test('keeps the newest of any number, in order', () => {
   const history = new History(4);
   for (let time = 1; time <= 11; time++) {
     history.push(sample(time, { a: [time, time * 1e9] }));
@@ -26,7 +26,7 @@ test('is exact for memory: 80 GiB and a byte', () => {
   expect(history.series('a', 10).memory).toEqual([80 * 2 ** 30 + 1]);
 });
 
-test('cuts at the window, counted from the newest', () => {
+test('returns the window before the newest sample', () => {
   const history = new History(100);
   history.reset(
     1,
@@ -48,7 +48,7 @@ test('a gap in time is a gap in the line', () => {
   });
 });
 
-test('a GPU that came later, one that left, and what a device does not tell are null', () => {
+test('missing GPUs and unknown values are null', () => {
   const history = new History(100);
   history.push(sample(1, { a: [10, null] }));
   history.push(sample(2, { a: [11, 7], b: [null, 9] }));
@@ -62,7 +62,7 @@ test('a GPU that came later, one that left, and what a device does not tell are 
   expect(history.series('c', 100).time).toEqual([]);
 });
 
-test('an older sample is not taken', () => {
+test('an older sample is ignored', () => {
   const history = new History(10);
   expect(history.push(sample(5, { a: [1, 1] }))).toBe(true);
   expect(history.push(sample(5, { a: [2, 2] }))).toBe(false);
@@ -78,7 +78,7 @@ test('a new history replaces all, also with an older clock', () => {
   expect(history.series('a', 1000).time).toEqual([]);
 });
 
-test('nothing of an old round shows through when the ring is full', () => {
+test('a full ring shows no values of an old round', () => {
   const history = new History(3);
   for (let time = 1; time <= 3; time++) {
     history.push(sample(time, { a: [time, time] }));
@@ -89,7 +89,7 @@ test('nothing of an old round shows through when the ring is full', () => {
   expect(history.series('a', 100).utilisation).toEqual([3, null, null]);
 });
 
-test('GPUs that are long gone cost nothing', () => {
+test('removed GPUs are dropped', () => {
   const history = new History(3);
   for (let i = 0; i < 100; i++) {
     history.push(sample(i, { [`gpu-${i}`]: [1, 1] }));
@@ -98,7 +98,7 @@ test('GPUs that are long gone cost nothing', () => {
   expect(columns.size).toBeLessThanOrEqual(6);
 });
 
-test('a point that stands for many samples is no gap, and one after a pause is', () => {
+test('a point for many samples is no gap, one after a pause is', () => {
   const history = new History(100);
   history.reset(1, [
     sample(1, { a: [10, 1] }),

@@ -26,7 +26,7 @@ describe('parseMachine', () => {
     expect(parsed.servers).toHaveLength(body.servers.length);
   });
 
-  test('gives each part its server', () => {
+  test('assigns each part to its server', () => {
     const { machine } = golden('machines').find(c => c.name === 'two users')!;
     const parsed = parseMachine(machine, 'machine');
     expect(parsed.gpus[1].parts.map(part => [part.server?.user, part.draining])).toEqual([
@@ -45,7 +45,7 @@ describe('parseMachine', () => {
   });
 });
 
-test('servers are called by what may be told of them', () => {
+test('servers are named by what may be shown', () => {
   expect(holder(null, trans)).toBe('Others');
   expect(holder({ ...ANN, here: true, folder: '~/a' }, trans)).toBe('This server');
   expect(holder(ANN, trans)).toBe('ann');
@@ -53,7 +53,7 @@ test('servers are called by what may be told of them', () => {
   expect(holder({ ...ANN, ended: true }, trans)).toBe('ann, ended');
 });
 
-test('the line and the sums are sentences', () => {
+test('the line and the sums are in words', () => {
   expect(waits({ ...ANN, owed: 2000 }, trans)).toBe('ann: waits for 2');
   expect(waits({ ...ANN, has: 500, owed: 1500 }, trans)).toBe('ann: waits for 1.5 more');
   expect(sums({ gpus: 1, free: 0, used: 1000, waiting: 1 }, trans)).toBe(

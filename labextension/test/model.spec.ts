@@ -29,21 +29,21 @@ const granted = (version: number, milli: number) => {
 };
 
 describe('views', () => {
-  test('an older or equal version of the same instance is not taken', () => {
+  test('an older or equal version of the same instance is ignored', () => {
     expect(model.accept(read({ version: 5 }))).toBe(true);
     expect(model.accept(read({ version: 5 }))).toBe(false);
     expect(model.accept(read({ version: 4 }))).toBe(false);
     expect(model.view?.version).toBe(5);
   });
 
-  test('a new instance starts again from low versions, and the old one never comes back', () => {
+  test('a new instance starts from low versions, and the old one never returns', () => {
     model.accept(read({ version: 50 }));
     expect(model.accept(read({ instance: 'two', version: 0 }))).toBe(true);
     expect(model.accept(read({ instance: 'one', version: 51 }))).toBe(false);
     expect(model.view?.instance).toBe('two');
   });
 
-  test('the stream brings new ones, and each is told', async () => {
+  test('the stream delivers new ones, and each emits a signal', async () => {
     let told = 0;
     model.changed.connect(() => (told += 1));
     server.say({ type: 'view', view: view({ version: 2 }) });
@@ -53,7 +53,7 @@ describe('views', () => {
 });
 
 describe('wishes', () => {
-  test('is shown at once, and is the view’s when it was answered', async () => {
+  test('are shown at once, and come from the view once answered', async () => {
     const recorded = model.request({ milli: 2000 });
     expect(model.wanted).toBe(2000);
     (await asked()).answer(200, granted(2, 2000));
@@ -62,7 +62,7 @@ describe('wishes', () => {
     expect(model.view?.amounts.requested).toBe(2000);
   });
 
-  test('go out one at a time; of those that wait only the newest', async () => {
+  test('are sent one at a time; of the waiting ones only the newest', async () => {
     const results = [1000, 2000, 3000, 500].map(milli => model.request({ milli }));
     const first = await asked();
     expect(first.body).toEqual({ milli: 1000, overrule: true });
@@ -79,7 +79,7 @@ describe('wishes', () => {
     expect(server.asked).toHaveLength(0);
   });
 
-  test('an answer that comes after a newer view of the stream changes nothing', async () => {
+  test('an answer older than the view of the stream changes nothing', async () => {
     const recorded = model.request({ milli: 2000 });
     const request = await asked();
     server.say({ type: 'view', view: granted(7, 2000) });
@@ -89,7 +89,7 @@ describe('wishes', () => {
     expect(model.view?.version).toBe(7);
   });
 
-  test('a refusal is told, and the slider goes back to what is recorded', async () => {
+  test('a refusal is reported, and the slider returns to the recorded wish', async () => {
     const recorded = model.request({ milli: 9000 });
     (await asked()).answer(422, {
       reason: 'LimitExceeded',
@@ -104,7 +104,7 @@ describe('wishes', () => {
     expect(model.failure).toBeNull();
   });
 
-  test('the failure of a wish that was replaced is not told', async () => {
+  test('the failure of a replaced wish is not reported', async () => {
     void model.request({ milli: 9000 });
     void model.request({ milli: 1000 });
     (await asked()).answer(422, {
@@ -117,7 +117,7 @@ describe('wishes', () => {
     expect(model.failure).toBeNull();
   });
 
-  test('what failed can be sent again', async () => {
+  test('a failed wish can be sent again', async () => {
     void model.request({ milli: 2000 });
     (await asked()).hangUp();
     await until(() => model.failure);
@@ -131,7 +131,7 @@ describe('wishes', () => {
     expect(model.failure).toBeNull();
   });
 
-  test('dispose() ends what is under way', async () => {
+  test('dispose() ends pending calls', async () => {
     const results = [model.request({ milli: 1000 }), model.request({ milli: 2000 })];
     await asked();
     model.dispose();
@@ -142,7 +142,7 @@ describe('wishes', () => {
 describe('samples', () => {
   const on = () => server.heard.map(message => (message as { on: boolean }).on);
 
-  test('are wanted only while somebody watches and the tab is seen', async () => {
+  test('are wanted only while watched in a visible tab', async () => {
     await until(() => server.heard.length);
     const [one, two] = [model.watch(), model.watch()];
     one.dispose();
@@ -154,7 +154,7 @@ describe('samples', () => {
     expect(on()).toEqual([false, true, false, true, false]);
   });
 
-  test('history on connect, then one by one; what is in both counts once', async () => {
+  test('come as history on connect, then one by one, without duplicates', async () => {
     const sample = (time: number) => ({ time, gpus: { a: { utilisation: time, memory: 1 } } });
     server.say({ type: 'history', interval: 1, points: [sample(1), sample(2)] });
     server.say({ type: 'sample', sample: sample(2) });
@@ -164,7 +164,7 @@ describe('samples', () => {
   });
 });
 
-test('a server that cannot serve is told until it can', async () => {
+test('a server that cannot serve is reported until it can', async () => {
   server.say({ type: 'error', reason: 'BackendUnavailable', message: 'The disk is full.' });
   await until(() => model.failure);
   expect(model.failure?.error.message).toBe('The disk is full.');
@@ -173,7 +173,7 @@ test('a server that cannot serve is told until it can', async () => {
   await until(() => !model.failure);
 });
 
-test('an answer to asking is a view like any other: it counts even if no stream can be opened', async () => {
+test('an answer by REST is a view like any other, even if no stream can be opened', async () => {
   server.refuse = 400;
   server.sockets.at(-1)!.terminate();
   (await asked()).answer(200, view({ version: 8 }));
@@ -181,7 +181,7 @@ test('an answer to asking is a view like any other: it counts even if no stream 
   expect(model.connection.state).toBe('reconnecting');
 });
 
-test('the server says no when asked: refused, with the reason', async () => {
+test('a refusal by REST is reported with its reason', async () => {
   server.refuse = 403;
   server.sockets.at(-1)!.terminate();
   (await asked()).answer(403, { reason: 'NotPermitted', message: 'You may not.', details: {} });

@@ -9,15 +9,15 @@ function button(right: number, bottom: number) {
   return { left: right - 50, right, top: bottom - 20, bottom };
 }
 
-test('below the button, flush with its right side', () => {
+test('opens below the button, flush with its right side', () => {
   expect(place(button(800, 40), SIZE, WINDOW)).toEqual({ left: 500, top: 44 });
 });
 
-test('above it where there is no room below, and more above', () => {
+test('opens above if there is no room below, and more above', () => {
   expect(place(button(800, 580), SIZE, WINDOW)).toEqual({ left: 500, top: 356 });
 });
 
-test('below all the same where above is even less room', () => {
+test('opens below if there is even less room above', () => {
   expect(place(button(800, 40), { width: 300, height: 590 }, WINDOW).top).toBe(44);
 });
 
@@ -28,17 +28,17 @@ test.each([
   expect(place(anchor, SIZE, WINDOW).left).toBe(left);
 });
 
-test('never above the top of the window', () => {
+test('never extends above the window', () => {
   expect(place(button(800, 400), { width: 300, height: 500 }, WINDOW).top).toBe(8);
 });
 
-test('where lines run from right to left: flush with its left side, and as far from the sides', () => {
+test('in right-to-left text is flush with the left side, with the same margins', () => {
   expect(place(button(300, 40), SIZE, WINDOW, true)).toEqual({ left: 250, top: 44 });
   expect(place(button(999, 40), SIZE, WINDOW, true).left).toBe(692);
   expect(place(button(54, 40), SIZE, WINDOW, true).left).toBe(8);
 });
 
-test('always in the window where it fits, whatever the direction', () => {
+test('stays in the window if it fits, in both directions', () => {
   for (let right = 0; right <= WINDOW.width + 50; right += 7) {
     for (const rtl of [false, true]) {
       const { left, top } = place(button(right, 300), SIZE, WINDOW, rtl);

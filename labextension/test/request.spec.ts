@@ -15,7 +15,7 @@ afterEach(() => server.asked.splice(0));
 
 const asked = () => until(() => server.asked.shift());
 
-test('a wish goes to our route below the base URL, as JSON, with the token', async () => {
+test('a wish is sent to our route below the base URL, as JSON, with the token', async () => {
   const answer = putRequest(server.settings(), {
     milli: 500,
     generation: 3
@@ -30,7 +30,7 @@ test('a wish goes to our route below the base URL, as JSON, with the token', asy
   expect((await answer).version).toBe(9);
 });
 
-test('all that was asked for is taken back by name', async () => {
+test('release removes every option by name', async () => {
   void putRequest(server.settings(), { milli: 0, forget: true }).catch(() => null);
   const request = await asked();
   expect(request.body).toEqual({
@@ -46,7 +46,7 @@ test('all that was asked for is taken back by name', async () => {
   request.answer(200, view());
 });
 
-test('a refusal keeps its reason and its sentence', async () => {
+test('a refusal keeps its reason and message', async () => {
   const answer = putRequest(server.settings(), { milli: 9000 });
   (await asked()).answer(422, {
     reason: 'LimitExceeded',
@@ -67,13 +67,13 @@ test.each([502, 503, 504])('%s of a gateway is: nobody answered', async status =
   await expect(answer).rejects.toBeInstanceOf(UnreachableError);
 });
 
-test('404 without our JSON: the server has no such route', async () => {
+test('404 without our JSON means that the server has no such route', async () => {
   const answer = getStatus(server.settings());
   (await asked()).answer(404, '<html>not found</html>');
   await expect(answer).rejects.toBeInstanceOf(RefusedError);
 });
 
-test('a connection that breaks is: nobody answered', async () => {
+test('a broken connection is reported as no answer', async () => {
   const answer = getStatus(server.settings());
   (await asked()).hangUp();
   await expect(answer).rejects.toBeInstanceOf(UnreachableError);
@@ -89,7 +89,7 @@ test.each([
   await expect(answer).rejects.toBeInstanceOf(BadAnswerError);
 });
 
-test('the stream carries the token only where a cookie cannot do', () => {
+test('the stream carries the token only if a cookie is not enough', () => {
   expect(streamUrl(server.settings())).toMatch(
     /\/a%40b\/jupyter-gpu\/api\/v1\/stream\?token=se%20cret$/
   );

@@ -13,7 +13,7 @@ test.each(golden('sentences').map(c => [c.name, c] as const))(
   }
 );
 
-test('names are sorted as Python sorts them: by code points', () => {
+test('names are sorted by code points, as in Python', () => {
   const { view } = golden('sentences').find(c => /still has it open/.test(c.sentence!))!;
   const json = structuredClone(view) as {
     gpus: { state: string; users: { notebook: string | null }[] }[];

@@ -11,7 +11,7 @@ const moment = (time: number, rates: Partial<IRates> | null, effective = 250): I
   rates: rates && { ...NOTHING, ...rates }
 });
 
-test('each stretch is the time between two samples; what is not known is a gap', () => {
+test('each stretch is the time between two samples; unknown time is a gap', () => {
   const found = stretches(
     [moment(1, null), moment(2, { idle: 1 }), moment(9, null), moment(10, { waiting: 1 }, 400)],
     0.5
@@ -23,7 +23,7 @@ test('each stretch is the time between two samples; what is not known is a gap',
   expect(stretches([], 1)).toEqual([]);
 });
 
-test('many are merged to their mean, by their length, never over a gap', () => {
+test('many are merged to their weighted mean, never across a gap', () => {
   const found = stretches(
     [
       moment(0, null),
@@ -48,14 +48,14 @@ test('many are merged to their mean, by their length, never over a gap', () => {
   expect(short.every(({ rates }) => Math.abs(rates.borrowed - 0.5) < 1e-9)).toBe(true);
 });
 
-test('what was drawn once is drawn the same when time goes on', () => {
+test('a drawn stretch stays the same as time passes', () => {
   const all = Array.from({ length: 40 }, (_, i) => moment(i / 4, i ? { idle: (i % 7) / 7 } : null));
   const before = stretches(all.slice(0, 30), 1);
   const after = stretches(all.slice(5), 1);
   expect(after.slice(1, 5)).toEqual(before.slice(2, 6));
 });
 
-test('layers stand on each other and fill the picture where all time is spent', () => {
+test('layers are stacked and fill the picture if all time is spent', () => {
   const rates = { guaranteed: 0.25, borrowed: 0.25, idle: 0.25, waiting: 0.25 };
   const all = stretches([moment(95, null), moment(100, rates)], 1);
   expect(LAYERS.map(layer => areaPath(all, layer, FRAME))).toEqual([
@@ -66,13 +66,13 @@ test('layers stand on each other and fill the picture where all time is spent', 
   ]);
 });
 
-test('a layer without anything is not drawn, and nothing left of the picture', () => {
+test('an empty layer is not drawn, nor anything left of the picture', () => {
   const all = stretches([moment(80, null), moment(95, { guaranteed: 0.5 })], 1);
   expect(areaPath(all, 'idle', FRAME)).toBe('');
   expect(areaPath(all, 'guaranteed', FRAME)).toBe('M0 100V50H50V100Z');
 });
 
-test('the quota is one line with steps, and begins again after a gap', () => {
+test('the quota is one stepped line, and starts again after a gap', () => {
   const all = stretches(
     [
       moment(90, null),

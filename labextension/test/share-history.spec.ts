@@ -10,7 +10,7 @@ const sample = (time: number, ...shares: IShareUse[]): ISample => ({
 });
 
 describe('rates', () => {
-  test('parts of the time; an overrun is time of its own', () => {
+  test('are parts of the time; an overrun counts as its own', () => {
     const after = share({
       guaranteed: 200_000,
       overrun: 50_000,
@@ -28,32 +28,32 @@ describe('rates', () => {
     });
   });
 
-  test('nothing before, or no time', () => {
+  test('are unknown without an earlier sample or without time between', () => {
     expect(rates(null, share(), 1e6)).toBeNull();
     expect(rates(share(), share(), 0)).toBeNull();
     expect(rates(share(), share(), -1)).toBeNull();
   });
 
-  test('totals that began again', () => {
+  test('count totals that began again from 0', () => {
     const before = share({ guaranteed: 900, waited: 500, switching: 9 });
     const found = rates(before, share({ guaranteed: 100, waited: 200 }), 1000);
     expect(found).toMatchObject({ guaranteed: 0.1, waiting: 0.2 });
   });
 
-  test('a refund is no restart, and nothing is below 0', () => {
+  test('treat a refund as no restart, and are never below 0', () => {
     const before = share({ guaranteed: 900, waited: 500 });
     const found = rates(before, share({ guaranteed: 850, waited: 600 }), 1000);
     expect(found).toMatchObject({ guaranteed: 0, waiting: 0.1 });
   });
 
-  test('never more than all of the time', () => {
+  test('are never more than all of the time', () => {
     const found = rates(share(), share({ guaranteed: 1500, waited: 500, throttled: 900 }), 1000);
     expect(found).toMatchObject({ guaranteed: 0.75, waiting: 0.25, throttled: 0.25 });
   });
 });
 
 describe('history of shares', () => {
-  test('each moment knows the time before it; a gap is not known', () => {
+  test('each moment has the rates of the time before it; a gap has none', () => {
     const history = new ShareHistory(10);
     history.push(sample(1, share()), 1);
     history.push(sample(2, share({ guaranteed: 500_000 })), 1);
@@ -68,7 +68,7 @@ describe('history of shares', () => {
     expect(history.moments('GPU-1', 5, 20).length).toBe(1);
   });
 
-  test('what it does now is what it did in the last second, never over a gap', () => {
+  test('current use is that of the last second, never across a gap', () => {
     const history = new ShareHistory(100);
     expect(history.rates('GPU-1')).toBeNull();
     history.push(sample(1, share()), 0.25);
@@ -91,7 +91,7 @@ describe('history of shares', () => {
     expect(history.rates('GPU-1')!.guaranteed).toBe(0.2);
   });
 
-  test('is used by who has memory or time of it', () => {
+  test('a share is in use if it has memory or had time just now', () => {
     const history = new ShareHistory(100);
     expect(history.isUsed('GPU-1')).toBe(false);
     history.push(sample(1, share()), 1);
@@ -105,7 +105,7 @@ describe('history of shares', () => {
     expect(history.isUsed('GPU-1')).toBe(true);
   });
 
-  test('where samples are seldom, it is what it did since the one before', () => {
+  test('with rare samples, current use is that since the sample before', () => {
     const history = new ShareHistory(100);
     history.push(sample(10, share()), 5);
     history.push(sample(15, share({ idle: 5_000_000 })), 5);
@@ -113,7 +113,7 @@ describe('history of shares', () => {
     expect(history.rates('GPU-1')!.idle).toBe(0);
   });
 
-  test('keeps the newest, however many come', () => {
+  test('keeps the newest of any number', () => {
     const history = new ShareHistory(4);
     for (let time = 1; time <= 50; time++) {
       history.push(sample(time, share()), 1);
@@ -121,7 +121,7 @@ describe('history of shares', () => {
     expect(history.moments('GPU-1', 1000, 50).map(({ time }) => time)).toEqual([47, 48, 49, 50]);
   });
 
-  test('each adjustment with its reason, newest first, not more than a few', () => {
+  test('lists adjustments with reasons, newest first, up to a limit', () => {
     const history = new ShareHistory(100);
     history.push(sample(1, share({ effective: 250 })), 1);
     history.push(sample(2, share({ effective: 400, reason: 'lent to it' })), 1);
@@ -137,7 +137,7 @@ describe('history of shares', () => {
     expect(history.adjustments('GPU-1').length).toBe(20);
   });
 
-  test('steps the same way for the same reason, soon after each other, are one adjustment', () => {
+  test('steps in one direction for one reason, close in time, are one adjustment', () => {
     const history = new ShareHistory(100);
     const step = (time: number, effective: number, reason: string) =>
       history.push(sample(time, share({ effective, reason })), 1);
@@ -156,7 +156,7 @@ describe('history of shares', () => {
     expect(history.adjustments('GPU-1')[3].time).toBe(3);
   });
 
-  test('a reason with more words than before is of the same adjustment', () => {
+  test('a longer version of a reason belongs to the same adjustment', () => {
     const history = new ShareHistory(100);
     const step = (time: number, effective: number, reason: string) =>
       history.push(sample(time, share({ effective, reason })), 1);
@@ -169,7 +169,7 @@ describe('history of shares', () => {
     ]);
   });
 
-  test('a reason without a change is told, its end is not', () => {
+  test('a reason without a change is listed, its end is not', () => {
     const history = new ShareHistory(100);
     history.push(sample(1, share()), 1);
     history.push(sample(2, share({ reason: 'nothing is free' })), 1);
@@ -179,7 +179,7 @@ describe('history of shares', () => {
     ]);
   });
 
-  test('a share that went is forgotten, one that misses a sample is not', () => {
+  test('a removed share is forgotten, one that misses a sample is not', () => {
     const history = new ShareHistory(10);
     history.push(sample(1, share()), 1);
     history.push(sample(2), 1);
@@ -190,7 +190,7 @@ describe('history of shares', () => {
     expect(history.moments('GPU-1', 100, 10)).toEqual([]);
   });
 
-  test('the history of the page keeps it, and begins again with the server’s', () => {
+  test('the page keeps it, and starts again with the server’s history', () => {
     const history = new History(10);
     history.push(sample(1, share()));
     expect(history.shares.latest('GPU-1')?.use).toEqual(share());
@@ -201,7 +201,7 @@ describe('history of shares', () => {
   });
 });
 
-describe('moments of long ago', () => {
+describe('old moments', () => {
   const hour = (interval: number) => {
     const history = new ShareHistory(36_000);
     let used = 0;
@@ -212,7 +212,7 @@ describe('moments of long ago', () => {
     return { history, used };
   };
 
-  test('are joined, in bounded number, and say the same time in all', () => {
+  test('are joined, in bounded number, and keep their total time', () => {
     for (const interval of [0.1, 1]) {
       const { history, used } = hour(interval);
       const found = history.moments('GPU-1', 3600, 4600);
@@ -227,7 +227,7 @@ describe('moments of long ago', () => {
     }
   });
 
-  test('gaps stay', () => {
+  test('keep their gaps', () => {
     const moment = (time: number, known: boolean) => ({
       time,
       use: share(),
@@ -252,7 +252,7 @@ describe('moments of long ago', () => {
     ]);
   });
 
-  test('a coarse point of the server is known from the one before it', () => {
+  test('a coarse point of the server has rates from the one before it', () => {
     const history = new ShareHistory(10);
     history.push(sample(1, share()), 1);
     history.push({ ...sample(101, share({ idle: 50_000_000 })), since: 1 }, 1);

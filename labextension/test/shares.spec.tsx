@@ -72,7 +72,7 @@ function busy(known: Partial<IShareUse> = {}): void {
   push(2, share({ ...times, waited: 200_000, ...known }));
 }
 
-test('a picture of where the time goes, in words for those who do not see it', () => {
+test('the picture of the time has a description for screen readers', () => {
   busy();
   show();
   const area = query('.jp-gpu-Share-area');
@@ -89,7 +89,7 @@ test('a picture of where the time goes, in words for those who do not see it', (
   expect(area.querySelector('.jp-gpu-Share-line')!.getAttribute('d')).toMatch(/^M.*H240$/);
 });
 
-test('parts are told apart without colours: each has a pattern that exists, and its name', () => {
+test('each layer has an existing pattern and its name, besides its colour', () => {
   busy();
   show();
   const fills = [...document.querySelectorAll('.jp-gpu-Share [fill]')].map(node =>
@@ -105,7 +105,7 @@ test('parts are told apart without colours: each has a pattern that exists, and 
   ).toEqual(['Guaranteed slice50 %', 'From the bank10 %', 'From idle time10 %', 'Waiting20 %']);
 });
 
-test('the bank is a gauge in seconds, with its expiry', () => {
+test('the bank is a meter in seconds, with its expiry', () => {
   busy({ balance: 500_000, expires: 17_000_000 });
   show();
   const meter = query('[role=meter]');
@@ -118,7 +118,7 @@ test('the bank is a gauge in seconds, with its expiry', () => {
   expect(text('.jp-gpu-Share-bank p')).toBe('Bank: 500 ms of 2 s, the next expires in 17 s');
 });
 
-test('a bank of nothing, or above a cap that was lowered, is still a gauge', () => {
+test('an empty bank, or one above a lowered cap, is still a meter', () => {
   busy({ cap: 0 });
   show();
   expect((query('[role=meter]').firstElementChild as HTMLElement).style.width).toBe('0%');
@@ -138,7 +138,7 @@ test.each([
   expect(text('.jp-gpu-Share')).toContain(words);
 });
 
-test('each adjustment with its reason, the newest first, and the quota of now', () => {
+test('lists adjustments with reasons, newest first, and the current quota', () => {
   push(1, share());
   push(2, share({ effective: 400, reason: 'Another share lends it.' }));
   push(3, share({ effective: 250, reason: 'Given back.' }));
@@ -154,14 +154,14 @@ test('each adjustment with its reason, the newest first, and the quota of now', 
   expect(text('.jp-gpu-Share-quota')).toBe('Quota: 30 % of the GPU now, 25 % allocated');
 });
 
-test('a reason from before the page was opened is shown as text', () => {
+test('a reason older than the page is shown as text', () => {
   push(1, share({ effective: 400, reason: '<b>lent</b>' }));
   show();
   expect(text('.jp-gpu-Share-reason')).toBe('<b>lent</b>');
   expect(document.querySelector('.jp-gpu-Share-adjustments')).toBeNull();
 });
 
-test('the table has the same, and opens with the keyboard', () => {
+test('the table has the same values, and opens by keyboard', () => {
   busy({ throttled: 100_000, memoryUsed: 2 ** 30, memoryLimit: 20 * 2 ** 30, reason: 'Lent.' });
   show();
   expect(query('.jp-gpu-Share details > summary').textContent).toBe('As a table');
@@ -183,20 +183,20 @@ test('the table has the same, and opens with the keyboard', () => {
   ]);
 });
 
-test('the table of all GPUs has it, too', () => {
+test('the table of all GPUs includes shares', () => {
   busy();
   showTable();
   expect(text('.jp-gpu-Table .jp-gpu-Share-table caption')).toBe('Your time share of GPU 3');
 });
 
-test('after the first sample nothing is said of the time before', () => {
+test('the first sample says nothing about the time before', () => {
   push(1, share({ guaranteed: 5_000_000, memoryUsed: 2 ** 30 }));
   show();
   expect(text('.jp-gpu-Share-legend li')).toBe('Guaranteed slice–');
   expect(text('.jp-gpu-Share details td')).toBe('– now, 5 s in all');
 });
 
-test('nothing for a whole GPU, nor where nothing is known', () => {
+test('shows nothing for a whole GPU or without data', () => {
   show();
   expect(query('.jp-gpu-Share')).toBeNull();
   showTable();

@@ -49,7 +49,7 @@ const fire = (node: HTMLElement, event: Event) =>
 const change = (node: HTMLElement) => fire(node, new Event('change', { bubbles: true }));
 const key = (type: string, name: string) => new KeyboardEvent(type, { key: name, bubbles: true });
 
-test('stands at the wish, by index of the step, and says it in words', () => {
+test('shows the wish by the index of its step, and in words', () => {
   show({ value: 500 });
   expect(range().value).toBe('2');
   expect(range().max).toBe('6');
@@ -59,7 +59,7 @@ test('stands at the wish, by index of the step, and says it in words', () => {
   expect(field().value).toBe('0.5');
 });
 
-test('while the mouse drags only the words change; letting go makes the wish', () => {
+test('dragging changes only the words; releasing makes the wish', () => {
   show();
   for (const at of ['1', '2', '3', '4']) {
     input(range(), at);
@@ -71,7 +71,7 @@ test('while the mouse drags only the words change; letting go makes the wish', (
   expect(commits).toEqual([2000]);
 });
 
-test('a held key makes one wish, when it is let go', () => {
+test('a held key makes one wish when it is released', () => {
   show();
   for (const at of ['1', '2', '3']) {
     fire(range(), key('keydown', 'ArrowRight'));
@@ -83,7 +83,7 @@ test('a held key makes one wish, when it is let go', () => {
   expect(commits).toEqual([1000]);
 });
 
-test('a key that was held while the focus left makes its wish then', () => {
+test('a key held while the focus leaves makes its wish then', () => {
   show();
   fire(range(), key('keydown', 'End'));
   input(range(), '6');
@@ -92,14 +92,14 @@ test('a key that was held while the focus left makes its wish then', () => {
   expect(commits).toEqual([4000]);
 });
 
-test('Tab over the slider wishes nothing', () => {
+test('Tab over the slider makes no wish', () => {
   show({ value: 1000 });
   fire(range(), key('keydown', 'Tab'));
   fire(range(), key('keyup', 'Tab'));
   expect(commits).toEqual([]);
 });
 
-test('back to where it was is no wish', () => {
+test('returning to the old position makes no wish', () => {
   show({ value: 1000 });
   input(range(), '6');
   input(range(), '3');
@@ -107,7 +107,7 @@ test('back to where it was is no wish', () => {
   expect(commits).toEqual([]);
 });
 
-test('news from the server do not move a thumb that is being dragged', () => {
+test('server updates do not move a thumb that is being dragged', () => {
   show({ value: 0 });
   input(range(), '4');
   show({ value: 1000 });
@@ -116,13 +116,13 @@ test('news from the server do not move a thumb that is being dragged', () => {
   expect(commits).toEqual([2000]);
 });
 
-test('an amount between the steps gets a place of its own', () => {
+test('an amount between the steps gets its own position', () => {
   show({ value: 2500 });
   expect(range().getAttribute('aria-valuetext')).toBe('2.5 of 4 GPUs');
   expect(range().max).toBe('7');
 });
 
-test('the number field makes a wish by Enter or by leaving it', () => {
+test('the number field makes a wish on Enter or on leaving it', () => {
   show();
   input(field(), '1.5');
   expect(commits).toEqual([]);
@@ -133,7 +133,7 @@ test('the number field makes a wish by Enter or by leaving it', () => {
   expect(commits).toEqual([1500, 250]);
 });
 
-test('what is no amount is said, and never sent', () => {
+test('an invalid amount is reported and never sent', () => {
   show();
   input(field(), '5');
   expect(field().getAttribute('aria-invalid')).toBe('true');
@@ -146,7 +146,7 @@ test('what is no amount is said, and never sent', () => {
   expect(field().getAttribute('aria-invalid')).toBe('false');
 });
 
-test('without a connection nothing can be moved', () => {
+test('the slider is disabled without a connection', () => {
   show({ disabled: true });
   expect(range().disabled).toBe(true);
   expect(field().disabled).toBe(true);

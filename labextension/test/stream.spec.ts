@@ -44,7 +44,7 @@ function open(times = TIMES): Stream {
 
 const state = () => states.at(-1)?.state;
 
-test('opens once, says that no samples are wanted, is online with the first message', async () => {
+test('opens once, reports that no samples are wanted, and is online with the first message', async () => {
   open();
   await until(() => messages.length);
   expect(state()).toBe('online');
@@ -63,7 +63,7 @@ test('samples are switched on and off on the open connection', async () => {
   expect(server.heard.map(m => (m as { on: boolean }).on)).toEqual([false, true, false]);
 });
 
-test('comes back after the server was away, and repeats whether samples are wanted', async () => {
+test('reconnects after the server was away, and repeats whether samples are wanted', async () => {
   const it = open();
   it.samples = true;
   await until(() => messages.length);
@@ -78,7 +78,7 @@ test('comes back after the server was away, and repeats whether samples are want
   expect(server.heard).toEqual([{ type: 'samples', on: true }]);
 });
 
-test('says when it tries next', async () => {
+test('reports when it tries next', async () => {
   open({ ...TIMES, first: 5000, longest: 30_000 });
   await until(() => messages.length);
   await server.stop();
@@ -90,7 +90,7 @@ test('says when it tries next', async () => {
   expect(planned - Date.now()).toBeLessThanOrEqual(5000);
 });
 
-test('does not try again by itself where the server said no; retry() does', async () => {
+test('does not retry by itself after a refusal; retry() does', async () => {
   server.refuse = 403;
   answers = [{ kind: 'refused', error: new Error('You may not.') }];
   const it = open();
@@ -102,7 +102,7 @@ test('does not try again by itself where the server said no; retry() does', asyn
   await until(() => state() === 'online');
 });
 
-test('does not try in a tab that nobody sees, and at once when it is seen again', async () => {
+test('does not retry in a hidden tab, and at once when it is visible again', async () => {
   const it = open();
   await until(() => messages.length);
   it.active = false;
@@ -116,7 +116,7 @@ test('does not try in a tab that nobody sees, and at once when it is seen again'
   await until(() => server.opened === 2);
 });
 
-test('a server that opens the stream only to say that it cannot serve is not called ever faster', async () => {
+test('backs off from a server that opens the stream only to send an error', async () => {
   server.greeting = [{ type: 'error', reason: 'BackendUnavailable', message: 'no' }];
   open({ first: 20, longest: 10_000, silence: 60_000 });
   for (let n = 1; n <= 4; n++) {
@@ -133,7 +133,7 @@ test('a server that opens the stream only to say that it cannot serve is not cal
   expect(messages.every(message => message.type === 'error')).toBe(true);
 });
 
-test('a message that cannot be read is left out, and the next one is heard', async () => {
+test('skips a message that cannot be read, and reads the next one', async () => {
   const warn = jest.spyOn(console, 'warn').mockImplementation();
   open();
   await until(() => messages.length);
@@ -146,7 +146,7 @@ test('a message that cannot be read is left out, and the next one is heard', asy
   warn.mockRestore();
 });
 
-test('after a long silence it asks, stays while the server is alive, and leaves when it is gone', async () => {
+test('asks after a long silence, stays while the server is alive, and closes when it is gone', async () => {
   answers = [{ kind: 'alive' }, { kind: 'alive' }];
   const it = open({ ...TIMES, silence: 30 });
   await until(() => messages.length);
@@ -157,7 +157,7 @@ test('after a long silence it asks, stays while the server is alive, and leaves 
   await until(() => server.opened === 2); // the third answer was: gone
 });
 
-test('nothing is heard and nothing is tried after dispose()', async () => {
+test('receives and tries nothing after dispose()', async () => {
   const it = open();
   await until(() => messages.length);
   it.dispose();
@@ -168,7 +168,7 @@ test('nothing is heard and nothing is tried after dispose()', async () => {
   expect(messages).toHaveLength(1);
 });
 
-test('back-off doubles up to its bound and is spread over half of it', () => {
+test('back-off doubles up to its bound, with a spread of half of it', () => {
   const times = { first: 500, longest: 30_000, silence: 0 };
   expect([0, 1, 2, 10, 10_000].map(n => backoff(n, 1, times))).toEqual([
     500, 1000, 2000, 30_000, 30_000

@@ -54,7 +54,7 @@ test.each([
   expect(JSON.stringify(found)).not.toContain('<b>');
 });
 
-test('remembered, read again, forgotten; what else is there stays', () => {
+test('wants are written, read and removed; other metadata stays', () => {
   let seed = 11;
   const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
   for (let round = 0; round < 500; round++) {
@@ -71,7 +71,7 @@ test('remembered, read again, forgotten; what else is there stays', () => {
   expect(withWants('broken', { milli: 2000, memory: null })).toEqual({ wants: { gpus: 2 } });
 });
 
-test('a click asks for what is missing, never for less and never beyond the limit', () => {
+test('a click asks for more, never for less and never beyond the limit', () => {
   for (let milli = 250; milli <= 9000; milli += 250) {
     for (let requested = 0; requested <= 4000; requested += 250) {
       const wish = offer({ milli, memory: null }, now(requested, 4000));
@@ -85,7 +85,7 @@ test('a click asks for what is missing, never for less and never beyond the limi
   });
 });
 
-test('in words', () => {
+test('wants are described in words', () => {
   expect(inWords({ milli: 2000, memory: null }, trans)).toBe('2 GPUs');
   expect(inWords({ milli: 500, memory: 20 * GIB }, trans)).toBe('0.5 GPU with 20 GiB each');
   expect(inWords({ milli: 1000, memory: '20GiB' }, trans)).toBe('1 GPU with 20GiB each');

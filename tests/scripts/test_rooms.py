@@ -163,13 +163,15 @@ def test_tables_have_a_section_for_each_folder() -> None:
 
 def test_c_files_have_rows(tmp_path: Path) -> None:
     """A row is the first sentence of the file, or of its header; a header alone has a row, too."""
-    (tmp_path / "a.c").write_text("/* The first part,\n * on two lines. More. */\n#include <a.h>\n/* Not this. */\n")
-    (tmp_path / "a.h").write_text("/* Not this. */\n")
-    (tmp_path / "b.c").write_text('#include "b.h"\n')
-    (tmp_path / "b.h").write_text("/* The second part.\n *\n * More. */\n")
-    (tmp_path / "c.h").write_text("/* A header. */\n")
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "a.c").write_text("/* The first part,\n * on two lines. More. */\n#include <a.h>\n/* Not this. */\n")
+    (part / "a.h").write_text("/* Not this. */\n")
+    (part / "b.c").write_text('#include "b.h"\n')
+    (part / "b.h").write_text("/* The second part.\n *\n * More. */\n")
+    (part / "c.h").write_text("/* A header. */\n")
     assert rooms.gate(tmp_path).splitlines()[2:] == [
-        "| `a.c` | The first part, on two lines. |",
-        "| `b.c` | The second part. |",
-        "| `c.h` | A header. |",
+        "| `part/a.c` | The first part, on two lines. |",
+        "| `part/b.c` | The second part. |",
+        "| `part/c.h` | A header. |",
     ]

@@ -1,4 +1,4 @@
-/** The page's own way to its server: REST and the stream. It does not wait for a running cell. */
+/** The page's direct connection to its server: REST and the stream. It does not wait for a running cell. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView, Message, parseView } from '../api';
 import { fields, FieldError, text } from '../check';
@@ -6,10 +6,10 @@ import { Answer, Connection, Stream } from '../stream';
 import { IEndpoint } from './endpoint';
 import { ILink, IListener, isNewer } from './link';
 
-/** Milliseconds that the server may take to say which one it is. */
+/** Milliseconds that the server may take to identify itself. */
 const PATIENCE = 5000;
 
-/** Which run of which server the page reaches; empty: none that has jupyter-gpu, or that lets us in. */
+/** The instance of the server that the page reaches; empty: none with jupyter-gpu, or none that accepts us. */
 export async function instanceAt(where: IEndpoint): Promise<string> {
   try {
     return (await ask(where, AbortSignal.timeout(PATIENCE))).instance;
@@ -129,7 +129,7 @@ export class DirectLink implements ILink {
     }
   }
 
-  /** Why it failed, which a WebSocket does not tell. */
+  /** Why it failed, which a WebSocket does not report. */
   private async ask(): Promise<Answer> {
     try {
       this.show(await ask(this.where, AbortSignal.timeout(PATIENCE)));
@@ -152,18 +152,18 @@ export class DirectLink implements ILink {
   private trouble = '';
 }
 
-/** Samples of the history that matter for what is shown. */
+/** Samples of the history that are shown. */
 const KEPT = 30;
 const FETCH: RequestInit = { credentials: 'same-origin', cache: 'no-store' };
 
-/** The server said no. */
+/** The server refused. */
 class Refusal extends Error {}
 
 async function ask({ status, headers }: IEndpoint, signal: AbortSignal): Promise<IView> {
   return read(await fetch(status, { ...FETCH, headers, signal }));
 }
 
-/** The view in an answer; throws what the server refused, in its own words. */
+/** The view in an answer; throws a refusal in the server's own words. */
 async function read(answer: Response): Promise<IView> {
   const body = (await answer.json().catch(() => null)) as unknown;
   if (answer.ok) {
@@ -181,7 +181,7 @@ async function read(answer: Response): Promise<IView> {
   }
 }
 
-/** The page's link; sliders are loaded as modules of their own, so it hangs on the page. */
+/** The page's link, stored on the page because sliders are loaded as separate modules. */
 export function pageLink(where: IEndpoint, trans: TranslationBundle): ILink {
   const page = globalThis as unknown as Record<symbol, { stream: string; link: ILink } | undefined>;
   const key = Symbol.for('jupyter-gpu.widget-link');

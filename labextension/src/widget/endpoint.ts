@@ -1,4 +1,4 @@
-/** Where the page's own server is, and how to be let in. Pure. */
+/** The address of the page's own server, and the credentials for it. Pure. */
 
 const API = 'jupyter-gpu/api/v1/';
 
@@ -10,13 +10,13 @@ export interface IEndpoint {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** What is needed of the page's configuration. */
+/** The used part of the page's configuration. */
 interface IConfig {
   readonly baseUrl?: unknown;
   readonly token?: unknown;
 }
 
-/** From the page's configuration; null if it has none, or one that leads to another site: a token never goes there. */
+/** The endpoint in the page's configuration; null without one, or if it is on another site, which never gets a token. */
 export function endpoint(config: IConfig | null, page: string, cookie: string): IEndpoint | null {
   if (typeof config?.baseUrl !== 'string') {
     return null;
@@ -40,7 +40,7 @@ export function endpoint(config: IConfig | null, page: string, cookie: string): 
   return { status, request, stream: stream.href, headers };
 }
 
-/** The same of this page. */
+/** The endpoint of this page. */
 export function here(): IEndpoint | null {
   const element = document.getElementById('jupyter-config-data');
   try {

@@ -1,25 +1,25 @@
-/** What connects a slider with its server: the page's own way (`direct.ts`), or through the kernel (`through-kernel.ts`). */
+/** The connection of a slider to its server: direct (`direct.ts`), or through the kernel (`through-kernel.ts`). */
 import { IView, ISample } from '../api';
 
-/** What a slider hears. */
+/** Callbacks of a connection. */
 export interface IListener {
-  /** What is so now; never older than before. */
+  /** The current view; never older than before. */
   view(view: IView): void;
-  /** How time shares are used. */
+  /** The use of time shares. */
   sample(sample: ISample): void;
-  /** What is wrong with the connection, and what to do; empty: nothing. */
+  /** Trouble with the connection, and what to do; empty: none. */
   trouble(text: string): void;
 }
 
 /** A connection. */
 export interface ILink {
-  /** Hear of it from now on; returns how to leave. */
+  /** Add a listener; returns how to remove it. */
   join(listener: IListener): () => void;
   /** Ask for so much. Throws an error whose message is for people. */
   wish(milli: number): Promise<void>;
   /** `listener` wants samples, or no more. */
   samples(listener: IListener, on: boolean): void;
-  /** Try now, instead of later. */
+  /** Try to connect now, instead of later. */
   retry(): void;
 }
 

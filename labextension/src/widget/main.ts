@@ -3,7 +3,7 @@
  * the panel's readers and words.
  *
  * A page may belong to another server than the kernel, as behind a gateway. So it asks its own server which one it
- * is, and goes through the kernel unless that is the kernel's. Nothing that it hears is kept in the widget's state.
+ * is, and goes through the kernel unless that is the kernel's. Nothing that it receives is kept in the widget's state.
  */
 import { IView } from '../api';
 import { formatGpus } from '../quantity';
@@ -11,15 +11,15 @@ import { gpus } from '../sentence';
 import { ShareHistory } from '../share-history';
 import { instanceAt, pageLink } from './direct';
 import { here } from './endpoint';
-import { Face } from './face';
+import { SliderView } from './slider-view';
 import { ILink, IListener } from './link';
 import { IModel, KernelLink } from './through-kernel';
 import { translation } from './translation';
 import { Wishes } from './wishes';
 
-/** Moments of a share that are kept: what is shown is of the last second. */
+/** Moments of a share that are kept: only the last second is shown. */
 const KEPT = 60;
-/** Seconds between two samples, at most about so many; a longer gap is one. */
+/** The usual most seconds between two samples; a longer pause is a gap. */
 const INTERVAL = 2.5;
 
 /** Show `model` in `el`; returns how to end. */
@@ -33,20 +33,20 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   let ended = false;
 
   const wishes = new Wishes(async milli => link?.wish(milli), draw);
-  const face = new Face(trans, {
+  const slider = new SliderView(trans, {
     commit: milli => void wishes.make(milli),
     retry: () => link?.retry()
   });
-  el.append(face.root);
+  el.append(slider.root);
 
   function draw(): void {
     const instead = trouble ? saved() : trans.__('Looking for the server…');
     const far = link instanceof KernelLink;
     const { pending, error } = wishes;
-    face.show({ view, pending, trouble, error, instead, shares, far });
+    slider.show({ view, pending, trouble, error, instead, shares, far });
   }
 
-  /** What the notebook was saved with. */
+  /** The state saved with the notebook. */
   function saved(): string {
     const [attached, limit] = ['attached', 'limit'].map(name => Number(model.get(name)) * 1000);
     return limit > 0
@@ -84,7 +84,7 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
 
   const where = here();
   let known = '';
-  /** Again when the kernel finds its server, or another one. */
+  /** Connect again when the kernel finds its server, or another one. */
   async function choose(): Promise<void> {
     const told = model.get('_instance');
     const its = typeof told === 'string' ? told : '';
@@ -111,7 +111,7 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
     ended = true;
     model.off('change:_instance', again);
     leave();
-    face.root.remove();
+    slider.root.remove();
   };
 }
 

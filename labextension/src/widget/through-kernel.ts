@@ -1,14 +1,14 @@
 /**
- * Through the kernel, for pages that do not reach its server: Voilà, a gateway, VS Code. The kernel tells a page that is
- * looked at every few seconds how it stands, also while a cell runs; so silence is a sign. It hears wishes only
- * between cells. All this goes in messages: nothing of it is saved with the notebook.
+ * The connection through the kernel, for pages that do not reach its server: Voilà, a gateway, VS Code. The kernel sends
+ * the state to a visible page every few seconds, also while a cell runs, so silence means that it is dead. It reads wishes
+ * only between cells. All this goes in messages: nothing of it is saved with the notebook.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView, parseMessage } from '../api';
 import { fields, FieldError, text } from '../check';
 import { ILink, IListener, isNewer } from './link';
 
-/** What is used of a widget's model in a page. */
+/** The used part of a widget's model in a page. */
 export interface IModel {
   get(name: string): unknown;
   on(name: string, callback: (...args: never[]) => void): void;
@@ -16,7 +16,7 @@ export interface IModel {
   send(content: unknown): void;
 }
 
-/** Milliseconds: after so long without a word; between two words of the page that it is looked at; until it is told why it takes so long. */
+/** Milliseconds: of silence before trouble is shown; between two messages that the page is visible; until a delay is explained. */
 export interface ITimes {
   readonly silence: number;
   readonly look: number;
@@ -25,7 +25,7 @@ export interface ITimes {
 
 const TIMES: ITimes = { silence: 9000, look: 15_000, slow: 2000 };
 
-/** One slider's way. */
+/** The connection of one slider. */
 export class KernelLink implements ILink {
   constructor(
     private readonly model: IModel,
@@ -74,7 +74,7 @@ export class KernelLink implements ILink {
   }
 
   samples(): void {
-    // The kernel sends them where there is a time share.
+    // The kernel sends them if there is a time share.
   }
 
   retry(): void {
@@ -119,7 +119,7 @@ export class KernelLink implements ILink {
     }
   }
 
-  /** It lives. */
+  /** The kernel is alive. */
   private heardFrom(): void {
     this.heard = true;
     if (this.silent) {
@@ -140,7 +140,7 @@ export class KernelLink implements ILink {
     }
   }
 
-  /** The page is looked at. A hidden one says nothing, so the kernel falls silent, too. */
+  /** Report that the page is visible. A hidden one sends nothing, so the kernel falls silent, too. */
   private readonly look = () => {
     if (document.visibilityState === 'visible') {
       this.send({ type: 'look' });
@@ -153,7 +153,7 @@ export class KernelLink implements ILink {
     }
   };
 
-  /** The kernel's end may have closed; it has a moment to prove otherwise. */
+  /** The kernel's end may have closed; it has a moment to answer. */
   private readonly suspect = () => {
     this.send({ type: 'look' });
     this.expect(this.times.slow);
@@ -163,11 +163,11 @@ export class KernelLink implements ILink {
     try {
       this.model.send(content);
     } catch {
-      // no connection, which shows by silence
+      // no connection, which silence will show
     }
   }
 
-  /** Expect a word within `wait`. */
+  /** Expect a message within `wait`. */
   private expect(wait = this.times.silence): void {
     clearTimeout(this.watchdog);
     this.watchdog = setTimeout(this.fallSilent, wait);
@@ -197,7 +197,7 @@ export class KernelLink implements ILink {
   private listener: IListener | null = null;
   private view: IView | null = null;
   private heard = false;
-  /** It was not heard of for too long. */
+  /** There was no message for too long. */
   private silent = false;
   /** It does not reach its server. */
   private lost = false;

@@ -1,4 +1,4 @@
-/** The slider's language: the page's, where our extension runs in it; else the kernel's, which sends the words along. */
+/** The slider's language: the page's, if our extension runs in it; otherwise the kernel's, which sends the words. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 const KEY = Symbol.for('jupyter-gpu.translation');
@@ -15,7 +15,7 @@ export function translation(words: unknown): TranslationBundle {
   return (globalThis as unknown as Page)[KEY] ?? fromWords(words);
 }
 
-/** Only what is used of a bundle. */
+/** The used part of a bundle. */
 function fromWords(words: unknown): TranslationBundle {
   const known = new Map(Object.entries((words ?? {}) as Record<string, unknown>));
   const __ = (english: string, ...values: (string | number)[]) => {

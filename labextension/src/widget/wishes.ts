@@ -1,14 +1,14 @@
 /**
- * Wishes, one at a time: while one is on its way a newer one waits, and replaces what waited before it. So the server
+ * Wishes, one at a time: while one is under way a newer one waits, and replaces one that waited before. So the server
  * gets them in order, and a late answer never overwrites a newer wish.
  */
 export class Wishes {
-  /** What is asked for and not answered; null: nothing. */
+  /** The wish that is not answered yet; null: none. */
   pending: number | null = null;
-  /** What the last one was refused with. */
+  /** The refusal of the last one. */
   error = '';
 
-  /** `changed` is called when `pending` or `error` did. */
+  /** `changed` is called when `pending` or `error` changes. */
   constructor(
     private readonly send: (milli: number) => Promise<void>,
     private readonly changed: () => void

@@ -8,7 +8,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 
 const HERE = 'http://127.0.0.1:8888/user/ann/lab/tree/x.ipynb';
 
-test('with a token: header and stream have it', () => {
+test('a token is in header and stream', () => {
   const where = endpoint({ baseUrl: '/user/ann/', token: 'abc' }, HERE, '_xsrf=x')!;
   expect(where.request).toBe('http://127.0.0.1:8888/user/ann/jupyter-gpu/api/v1/request');
   expect(where.status).toBe('http://127.0.0.1:8888/user/ann/jupyter-gpu/api/v1/status');
@@ -17,7 +17,7 @@ test('with a token: header and stream have it', () => {
   expect(where.headers['X-XSRFToken']).toBeUndefined();
 });
 
-test('with cookies: the header repeats the one against cross-site requests', () => {
+test('with cookies the header repeats the XSRF cookie', () => {
   const where = endpoint(
     { baseUrl: '/' },
     HERE.replace('http', 'https'),
@@ -37,7 +37,7 @@ test.each([
   expect(endpoint(config, HERE, '')).toBeNull();
 });
 
-test('older views are left out; those of a server that started anew are not', () => {
+test('older views are ignored, except those of a restarted server', () => {
   const at = (instance: string, version: number) => ({ instance, version }) as IView;
   expect(isNewer(at('a', 6), at('a', 5))).toBe(true);
   expect(isNewer(at('a', 5), at('a', 5))).toBe(false);
@@ -55,7 +55,7 @@ describe('wishes', () => {
   };
   const soon = () => new Promise(resolve => setImmediate(resolve));
 
-  test('one at a time, and only the newest of those that waited', async () => {
+  test('are sent one at a time, and only the newest of the waiting ones', async () => {
     const { sent, wishes } = setUp();
     [1000, 2000, 3000].forEach(milli => void wishes.make(milli));
     expect(sent.map(one => one.milli)).toEqual([1000]);
@@ -68,7 +68,7 @@ describe('wishes', () => {
     expect(wishes.pending).toBeNull();
   });
 
-  test('the error of one that was replaced is not shown', async () => {
+  test('the error of a replaced one is not shown', async () => {
     const { sent, wishes } = setUp();
     void wishes.make(1000);
     void wishes.make(2000);
@@ -84,7 +84,7 @@ describe('wishes', () => {
   });
 });
 
-test('words: those of the kernel, unless the page has its own', () => {
+test('words are the kernel’s, unless the page has its own', () => {
   const words = translation({ '%1 of %2': '%1 von %2', 'Try again': 7 });
   expect(words.__('%1 of %2', '1', 4)).toBe('1 von 4');
   expect(words.__('Try again')).toBe('Try again');

@@ -58,7 +58,7 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-test('it says that somebody looks, again and again, and shows what is newer', () => {
+test('reports a visible page repeatedly, and shows newer views', () => {
   expect(model.said).toEqual([{ type: 'look' }]);
   model.view(5);
   model.view(4);
@@ -70,7 +70,7 @@ test('it says that somebody looks, again and again, and shows what is newer', ()
   expect(troubles).toEqual([]);
 });
 
-test('no kernel, as in a saved notebook: it says so within ten seconds, and what to do', () => {
+test('a saved notebook without a kernel is explained within ten seconds', () => {
   jest.advanceTimersByTime(10_000);
   expect(troubles).toEqual([
     'No kernel answers here. Run this cell again, or wait if its kernel is busy.'
@@ -79,7 +79,7 @@ test('no kernel, as in a saved notebook: it says so within ten seconds, and what
   expect(troubles.at(-1)).toBe('');
 });
 
-test('a kernel that falls silent, and one that comes back', () => {
+test('a silent kernel is reported until it is back', () => {
   model.view(1);
   jest.advanceTimersByTime(9500);
   expect(troubles.at(-1)).toMatch(/^The kernel does not answer/);
@@ -89,7 +89,7 @@ test('a kernel that falls silent, and one that comes back', () => {
   expect(troubles.at(-1)).toBe('');
 });
 
-test('where the page is told that the connection closed, it takes two seconds', () => {
+test('a closed connection is reported after two seconds', () => {
   model.view(1);
   model.connected = false;
   model.callbacks.get('comm_live_update')?.();
@@ -97,7 +97,7 @@ test('where the page is told that the connection closed, it takes two seconds', 
   expect(troubles.at(-1)).toMatch(/^The kernel does not answer/);
 });
 
-test('a wish is answered by its name', async () => {
+test('a wish is answered by its id', async () => {
   model.view(1);
   const wish = link.wish(2000);
   const { id, milli } = model.said.find(one => one.type === 'wish')!;
@@ -111,7 +111,7 @@ test('a wish is answered by its name', async () => {
   expect(troubles).toEqual([]);
 });
 
-test('while a cell runs the wish waits, and that is said', async () => {
+test('a wish during a running cell waits, with an explanation', async () => {
   model.view(1);
   const wish = link.wish(2000);
   for (let i = 0; i < 20; i++) {
@@ -124,7 +124,7 @@ test('while a cell runs the wish waits, and that is said', async () => {
   expect(troubles.at(-1)).toBe('');
 });
 
-test('a wish to a kernel that is dead ends with a sentence', async () => {
+test('a wish to a dead kernel ends with a message', async () => {
   model.view(1);
   const wish = link.wish(2000);
   const ended = expect(wish).rejects.toThrow('The kernel does not answer.');
@@ -132,7 +132,7 @@ test('a wish to a kernel that is dead ends with a sentence', async () => {
   await ended;
 });
 
-test('a server that the kernel does not reach: its words, until it does', () => {
+test('a server that the kernel does not reach is reported until it does', () => {
   model.view(1);
   const message = 'The Jupyter server at … does not answer.';
   model.hear({ type: 'error', reason: 'ServerUnreachable', message });
@@ -141,7 +141,7 @@ test('a server that the kernel does not reach: its words, until it does', () => 
   expect(troubles.at(-1)).toBe('');
 });
 
-test('a hidden page says nothing, and does not complain', () => {
+test('a hidden page sends nothing and reports no trouble', () => {
   model.view(1);
   const hide = jest.spyOn(document, 'visibilityState', 'get').mockReturnValue('hidden');
   document.dispatchEvent(new Event('visibilitychange'));
@@ -153,7 +153,7 @@ test('a hidden page says nothing, and does not complain', () => {
   expect(model.said).toHaveLength(2);
 });
 
-test('anything may come: what is no message is left out', () => {
+test('invalid messages are ignored', () => {
   const warn = jest.spyOn(console, 'warn').mockImplementation(() => undefined);
   for (const content of [null, 3, {}, { type: 'view' }, { type: 'answer' }, { type: 'other' }]) {
     model.hear(content);

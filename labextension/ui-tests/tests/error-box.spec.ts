@@ -9,7 +9,7 @@ async function fail(page: Page): Promise<void> {
   await expect(page.locator('.jp-OutputArea')).toContainText('Only 4 GPUs here can serve this');
 }
 
-test('in JupyterLab it opens the panel, and the fold shows the traceback', async ({
+test('in JupyterLab the button opens the panel, and the fold shows the traceback', async ({
   page,
   panel,
   server
@@ -31,7 +31,7 @@ test('in JupyterLab it opens the panel, and the fold shows the traceback', async
 test.describe('Notebook 7', () => {
   test.use({ allowed: async ({}, use) => use([/reading 'schema'/]) }); // its own
 
-  test('in Notebook 7, too', async ({ page }) => {
+  test('in Notebook 7 the button opens the panel', async ({ page }) => {
     const server = await new JupyterServer({ app: 'notebook' }).start();
     try {
       server.notebook('wrong.ipynb', ['from jupyter_gpu import gpu\ngpu.resize(9)']);
@@ -50,7 +50,7 @@ test.describe('Notebook 7', () => {
 test.describe('without our extension', () => {
   test.use({ allowed: async ({}, use) => use([/./]) });
 
-  test('there is what to type instead', async ({ page, server }) => {
+  test('the box says what to type instead', async ({ page, server }) => {
     server.notebook('wrong.ipynb', ['from jupyter_gpu import gpu\ngpu.resize(9)']);
     // As if it were not installed in the front end's environment.
     await page.route('**/extensions/jupyter-gpu/**', route => route.abort());

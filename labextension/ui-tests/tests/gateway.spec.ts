@@ -26,7 +26,7 @@ async function show(panel: Panel): Promise<void> {
   await command(panel.page, 'notebook:run-all-cells');
 }
 
-test('the slider shows the GPUs of the kernel’s server; panel and toolbar say whose theirs are', async ({
+test('the slider shows the GPUs of the kernel’s server; panel and toolbar name their own', async ({
   page
 }) => {
   test.setTimeout(120_000);
@@ -55,7 +55,7 @@ test('the slider shows the GPUs of the kernel’s server; panel and toolbar say 
   }
 });
 
-test('a gateway without jupyter-gpu: a cell says that there is no server with it', async ({
+test('behind a gateway without jupyter-gpu, a cell says that there is no server with it', async ({
   page
 }) => {
   test.setTimeout(120_000);

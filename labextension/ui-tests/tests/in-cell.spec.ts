@@ -21,7 +21,7 @@ async function open(page: Page, server: JupyterServer, ...cells: string[]): Prom
   await command(page, 'notebook:run-all-cells');
 }
 
-test('traits: a linked box moves it, and code hears who else does', async ({
+test('a linked box moves the slider, and code observes other changes', async ({
   page,
   panel,
   server
@@ -52,9 +52,7 @@ test('traits: a linked box moves it, and code hears who else does', async ({
   await panel.shot('traits', true);
 });
 
-test('a time share: slice, bank, idle, waiting and quota, in the panel’s words; readable in each theme', async ({
-  page
-}) => {
+test('a time share is shown in the panel’s words, readable in each theme', async ({ page }) => {
   test.setTimeout(240_000);
   const driver = mkdtempSync(join(tmpdir(), 'jupyter-gpu-driver-'));
   execFileSync(join(ROOT, 'node_plugin/gate/standin/build.sh'), [driver]);

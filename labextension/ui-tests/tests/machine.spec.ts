@@ -4,7 +4,7 @@ import { JupyterServer } from './server';
 
 const THEMES = { light: 'JupyterLab Light', dark: 'JupyterLab Dark' };
 
-test('closed at first; opened by keyboard it shows all GPUs, who has them and who waits', async ({
+test('is closed at first; opened by keyboard it shows all GPUs, their servers and the waiting ones', async ({
   page,
   panel,
   server
@@ -65,7 +65,7 @@ test('closed at first; opened by keyboard it shows all GPUs, who has them and wh
   }
 });
 
-test('where the administrator shows it to nobody, it is not there', async ({ browser }) => {
+test('is absent if the administrator shows it to nobody', async ({ browser }) => {
   const server = new JupyterServer({ args: ['--GpuExtension.show_machine=nobody'] });
   try {
     await server.start();

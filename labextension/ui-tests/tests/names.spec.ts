@@ -23,7 +23,7 @@ async function train(page: Page, server: JupyterServer, folder: string, source: 
   await expect(notebook.locator('.jp-OutputArea-output').first()).toContainText('holding');
 }
 
-test('two of one name are told apart in the panel, and the question says which one wholly', async ({
+test('notebooks of one name are distinguished in the panel, and the dialog shows the full path', async ({
   page,
   panel,
   server
@@ -56,7 +56,7 @@ test('two of one name are told apart in the panel, and the question says which o
   await expect(panel.sentence).not.toContainText('two/train.ipynb');
 });
 
-test('a console and a kernel without a notebook are named wholly, too', async ({
+test('a console and a kernel without a notebook have full names, too', async ({
   page,
   panel,
   server
@@ -85,7 +85,7 @@ test('a console and a kernel without a notebook are named wholly, too', async ({
   await dialog.getByRole('button', { name: 'Cancel' }).click();
 });
 
-test('the notice about a block of code names the notebook, and follows who holds', async ({
+test('the notice about a block of code names the notebook that holds it', async ({
   page,
   panel,
   server

@@ -23,7 +23,7 @@ for (const [name, theme] of Object.entries(THEMES)) {
   });
 }
 
-test('fits into a narrow side bar', async ({ page, panel, server }) => {
+test('fits a narrow side bar', async ({ page, panel, server }) => {
   await panel.open();
   await server.request(2);
   await expect(panel.cards).toHaveCount(2);
@@ -39,7 +39,7 @@ test('fits into a narrow side bar', async ({ page, panel, server }) => {
   expect(inner).toBeLessThanOrEqual(outer);
 });
 
-test('says what is so, in the words of the server', async ({ panel, server }) => {
+test('shows the state in the server’s words', async ({ panel, server }) => {
   await panel.open();
   for (const gpus of [0, 0.25, 3, 0]) {
     const { sentence } = await server.request(gpus);
@@ -74,7 +74,7 @@ test('results are announced politely, once', async ({ page, panel }) => {
   expect(log).toEqual(['2 of 4 GPUs attached']);
 });
 
-test('the status bar shows how many, and opens the panel', async ({ panel, server }) => {
+test('the status bar shows the amount, and opens the panel', async ({ panel, server }) => {
   await panel.open();
   await expect(panel.statusItem).toHaveText('GPU 0/4');
   await server.request(0.5);
@@ -82,7 +82,7 @@ test('the status bar shows how many, and opens the panel', async ({ panel, serve
   await expect(panel.statusItem).toHaveAccessibleName(/0.5 of 4 GPUs attached.*simulated/);
 });
 
-test('commands of the palette: show, change, release', async ({ page, panel, server }) => {
+test('commands of the palette show, change and release', async ({ page, panel, server }) => {
   await page.goto(server.page('lab?reset'));
   await page.locator('.jp-Launcher').waitFor();
   await palette(page, 'Show GPUs');
@@ -95,7 +95,7 @@ test('commands of the palette: show, change, release', async ({ page, panel, ser
   await expect(panel.sentence).toHaveText('0 of 4 GPUs attached');
 });
 
-test('settings: the choice of the table stays, the item of the status bar can go', async ({
+test('settings keep the choice of the table, and can hide the item of the status bar', async ({
   page,
   panel,
   server
@@ -118,7 +118,7 @@ test('settings: the choice of the table stays, the item of the status bar can go
   await server.fetch(`lab/api/settings/${id}`, 'PUT', { raw: '{}' });
 });
 
-test('one connection; none of the samples is asked for while nobody can see them', async ({
+test('there is one connection, and no samples while they are not visible', async ({
   page,
   panel,
   server

@@ -68,7 +68,7 @@ function painted(found: Locator, text: string): Promise<number> {
   }, text);
 }
 
-test('the panel is turned around, nothing sticks out, and no number is taken apart', async ({
+test('the panel is mirrored, nothing overflows, and no number is split', async ({
   page,
   panel,
   server
@@ -94,7 +94,7 @@ test('the panel is turned around, nothing sticks out, and no number is taken apa
   expect(await middle(value)).toBeLessThan(await middle(load.locator('span').first()));
   const digits = (await value.textContent())!.split(' ');
   expect(await painted(value, digits[0])).toBeLessThan(await painted(value, '%'));
-  const brief = panel.cards.first().locator('.jp-gpu-Closer summary span').last();
+  const brief = panel.cards.first().locator('.jp-gpu-Details summary span').last();
   await expect(brief).toHaveText(/^\d+ °C · \d+ W$/);
   expect(await painted(brief, '°')).toBeLessThan(await painted(brief, 'W'));
   // Charts are not: now is at the right edge.
@@ -108,7 +108,7 @@ test('the panel is turned around, nothing sticks out, and no number is taken apa
   await panel.root.getByLabel('Show as table').uncheck();
 });
 
-test('keys and mouse go where the thumb goes: to the left is more', async ({ page, panel }) => {
+test('keys and mouse follow the mirrored thumb: left is more', async ({ page, panel }) => {
   await turn(page);
   await panel.open();
   await panel.slider.focus();

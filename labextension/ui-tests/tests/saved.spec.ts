@@ -7,7 +7,7 @@ import { JupyterServer } from './server';
 
 const JUPYTER = resolve(__dirname, '..', '..', '..', '.venv', 'bin', 'jupyter');
 
-test('saved with its widgets while a secret notebook holds a GPU, and opened by another server', async ({
+test('a saved notebook reveals no other notebook when another server opens it', async ({
   page
 }) => {
   test.setTimeout(180_000);

@@ -27,7 +27,7 @@ async function own(
 test.describe('a server that is killed', () => {
   test.use({ allowed: async ({}, use) => use(LOST) });
 
-  test('is shown as such, and the panel recovers by itself', async ({ page }) => {
+  test('is reported, and the panel recovers by itself', async ({ page }) => {
     await own(page, new JupyterServer(), async server => {
       const panel = new Panel(page, server);
       await panel.open();
@@ -49,7 +49,7 @@ test.describe('a server that is killed', () => {
   });
 });
 
-test('no GPU: says so, and how to try it out', async ({ page }) => {
+test('without a GPU the panel says so, and how to try it out', async ({ page }) => {
   await own(page, new JupyterServer({ gpus: 0 }), async server => {
     const panel = new Panel(page, server);
     await panel.open();
@@ -60,7 +60,7 @@ test('no GPU: says so, and how to try it out', async ({ page }) => {
   });
 });
 
-test('waiting in line: the place is told, and one can keep what one has', async ({
+test('a wait shows the place in line, and can be ended with what is attached', async ({
   page,
   panel,
   server
@@ -90,7 +90,7 @@ test.describe('Notebook 7', () => {
   // An error of Notebook itself, with and without this extension: it looks for the settings of plugins that it left out.
   test.use({ allowed: async ({}, use) => use([/reading 'schema'/]) });
 
-  test('the panel is there, and works; soft mode is said', async ({ page }) => {
+  test('the panel works, and shows soft mode', async ({ page }) => {
     const args = ['--GpuExtension.enforcement=soft'];
     await own(page, new JupyterServer({ app: 'notebook', args }), async server => {
       server.notebook('analysis.ipynb', ['1']);

@@ -85,7 +85,7 @@ async function showTheme(page: Page, theme: string): Promise<void> {
   await page.locator(`body[data-jp-theme-name="${theme}"]`).waitFor({ state: 'attached' });
 }
 
-test('a share at rest lends its half, bursts from its bank and has its half back', async ({
+test('an idle share lends its half, bursts from its bank and gets its half back', async ({
   context
 }) => {
   test.setTimeout(300_000);
@@ -140,7 +140,7 @@ test('a share at rest lends its half, bursts from its bank and has its half back
   await page.locator('.jp-OutputArea-output').getByText('done').waitFor({ timeout: MS });
 });
 
-test('the card fits into a narrow side bar, as picture and as table', async ({ page }) => {
+test('the card fits a narrow side bar, as picture and as table', async ({ page }) => {
   const card = new Card(new Panel(page, mine));
   await card.panel.open();
   await card.summary.click();
@@ -160,7 +160,7 @@ test('the card fits into a narrow side bar, as picture and as table', async ({ p
   await card.panel.root.getByLabel('Show as table').uncheck();
 });
 
-test('ten samples a second at most, and none while nobody looks', async ({ page }) => {
+test('there are at most ten samples a second, and none without viewers', async ({ page }) => {
   const heard = listen(page);
   const panel = new Panel(page, mine);
   const times = () =>

@@ -15,7 +15,7 @@ async function run(page: Page, server: JupyterServer, script: string, args: stri
   return page.locator('.jp-OutputArea-output').first();
 }
 
-test('dragging from 0 to 2 and to 1 while a cell runs: the kernel can open what it could not', async ({
+test('dragging while a cell runs changes what the kernel can open', async ({
   page,
   panel,
   server
@@ -35,10 +35,7 @@ test('dragging from 0 to 2 and to 1 while a cell runs: the kernel can open what 
   await expect(output).toContainText(/can open 1[^]*can open 0/);
 });
 
-test('while the thumb is dragged only the words change; one wish when it is let go', async ({
-  page,
-  panel
-}) => {
+test('dragging changes only the words; releasing makes one wish', async ({ page, panel }) => {
   const bodies: string[] = [];
   page.on('request', request => {
     if (request.method() === 'PUT' && request.url().includes('/jupyter-gpu/')) {
@@ -55,7 +52,7 @@ test('while the thumb is dragged only the words change; one wish when it is let 
   expect(bodies).toEqual(['{"milli":4000,"overrule":true}']);
 });
 
-test('with the keys alone, from the slider to the field', async ({ page, panel, server }) => {
+test('slider and field work by keyboard alone', async ({ page, panel, server }) => {
   await panel.open();
   await panel.slider.focus();
   await page.keyboard.press('ArrowRight');
@@ -82,7 +79,7 @@ test('with the keys alone, from the slider to the field', async ({ page, panel, 
   await expect(panel.field).toBeFocused();
 });
 
-test('the number field takes what lies between the steps, and says what it cannot take', async ({
+test('the number field accepts amounts between the steps, and reports invalid ones', async ({
   panel
 }) => {
   await panel.open();
@@ -100,7 +97,7 @@ test('the number field takes what lies between the steps, and says what it canno
   await expect(panel.root.getByRole('alert')).toHaveCount(0);
 });
 
-test('code in the kernel, the panel and a second tab tell the same', async ({
+test('code in the kernel, the panel and a second tab agree', async ({
   page,
   panel,
   server,
@@ -150,7 +147,7 @@ test('the slider in a cell works while the kernel is busy, and the panel follows
   await panel.shot('cell', true);
 });
 
-test('work in the kernel shows in the charts', async ({ page, panel, server }) => {
+test('work in the kernel appears in the charts', async ({ page, panel, server }) => {
   await server.request(2);
   const output = await run(page, server, 'work.py', '');
   await expect(output).toContainText('working');
@@ -177,7 +174,7 @@ test('work in the kernel shows in the charts', async ({ page, panel, server }) =
   await panel.shot('load', true);
 });
 
-test('a GPU that is still open: the panel names the notebook and restarts its kernel when told so', async ({
+test('the panel names the notebook that has a GPU open, and restarts its kernel on request', async ({
   page,
   panel,
   server
@@ -202,7 +199,7 @@ test('a GPU that is still open: the panel names the notebook and restarts its ke
   await expect(panel.cards).toHaveCount(0);
 });
 
-test('a shrink can be taken back while it lasts', async ({ page, panel, server }) => {
+test('a shrink can be undone while it drains', async ({ page, panel, server }) => {
   await server.request(2);
   const output = await run(page, server, 'hold.py', '');
   await expect(output).toContainText('holding 2');
@@ -212,7 +209,7 @@ test('a shrink can be taken back while it lasts', async ({ page, panel, server }
   await expect(panel.sentence).toHaveText('2 of 4 GPUs attached');
 });
 
-test('the token is not needed: a cookie and the XSRF header do', async ({
+test('a cookie and the XSRF header are enough without the token', async ({
   page,
   panel,
   server

@@ -19,7 +19,7 @@ async function openNotebook(page: Page, server: JupyterServer): Promise<Locator>
   return item;
 }
 
-test('the slider opens beside the item, with the keys alone, and the focus comes back', async ({
+test('the slider opens beside the item by keyboard alone, and the focus returns', async ({
   page,
   panel,
   server
@@ -46,7 +46,7 @@ test('the slider opens beside the item, with the keys alone, and the focus comes
   await expect(item).toHaveAttribute('aria-expanded', 'false');
 });
 
-test('by mouse: a click opens it, another one and one elsewhere close it, details show the panel', async ({
+test('a click opens it, another one or one elsewhere closes it, details show the panel', async ({
   page,
   panel,
   server
@@ -80,7 +80,7 @@ test('a setting hides the item', async ({ page, server }) => {
   await server.fetch(`lab/api/settings/${id}`, 'PUT', { raw: '{}' });
 });
 
-test('a page loads 60 kB of code at most before the panel is opened, and charts when they are first seen', async ({
+test('a page loads at most 60 kB of code before the panel is opened, and charts when they are first shown', async ({
   page,
   panel,
   server
@@ -107,7 +107,7 @@ test('a page loads 60 kB of code at most before the panel is opened, and charts 
   expect([...loaded.keys()].filter(name => name.startsWith('charts'))).toHaveLength(1);
 });
 
-test('code that does not come is said, and nothing else breaks', async ({
+test('code that cannot be loaded is reported, and nothing else breaks', async ({
   page,
   panel,
   server,
@@ -126,7 +126,7 @@ test.describe('Notebook 7', () => {
   // An error of Notebook itself, with and without this extension: it looks for the settings of plugins that it left out.
   test.use({ allowed: async ({}, use) => use([/reading 'schema'/]) });
 
-  test('the item is there from the start, and the slider works', async ({ page }) => {
+  test('the item is present from the start, and the slider works', async ({ page }) => {
     const server = new JupyterServer({ app: 'notebook' });
     try {
       await server.start();

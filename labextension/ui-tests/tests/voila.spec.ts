@@ -23,7 +23,7 @@ const of = (page: Page) => ({
   alert: page.locator('.jp-gpu-InCell').getByRole('alert')
 });
 
-test('alone, with kernels that are told which server it is: through the kernel', async ({
+test('alone, with kernels that know their server, works through the kernel', async ({
   page,
   server
 }) => {
@@ -53,7 +53,7 @@ test('alone, with kernels that are told which server it is: through the kernel',
   }
 });
 
-test('alone, and no server with jupyter-gpu: it says so', async ({ page, server }) => {
+test('alone, without a server with jupyter-gpu, says so', async ({ page, server }) => {
   test.setTimeout(120_000);
   server.notebook('dashboard.ipynb', CELLS);
   const voila = await new Program().start(
@@ -71,7 +71,7 @@ test('alone, and no server with jupyter-gpu: it says so', async ({ page, server 
   }
 });
 
-test('as an extension of the server that has the GPUs', async ({ page }) => {
+test('works as an extension of the server that has the GPUs', async ({ page }) => {
   test.setTimeout(120_000);
   const server = new JupyterServer({
     gpus: 3,

@@ -36,7 +36,7 @@ async function open(page: Page, server: JupyterServer): Promise<Locator> {
   return toolbar;
 }
 
-test('one click takes them, none does nothing; remembered and forgotten with the keys', async ({
+test('one click takes the GPUs, and nothing happens without it; wants are edited by keyboard', async ({
   page,
   panel,
   server
@@ -110,7 +110,7 @@ test('one click takes them, none does nothing; remembered and forgotten with the
   await expect(toolbar.getByText('Take 4 GPUs')).toBeVisible();
 });
 
-test('what is not understood is said, and ignored', async ({ page, server }) => {
+test('invalid wants are reported and ignored', async ({ page, server }) => {
   write(server, { wants: { gpus: '<img src=x onerror=alert(1)>' } });
   const toolbar = await open(page, server);
   await expect(toolbar.getByRole('button')).toHaveCount(1);

@@ -15,7 +15,7 @@ const of = (page: Page) => ({
 
 test.use({ allowed: async ({}, use) => use([/favicon/, /status of 404/]) });
 
-test('it works through the kernel alone, and says what waits while a cell runs', async ({
+test('works through the kernel alone, and explains a wait while a cell runs', async ({
   context,
   server
 }) => {
@@ -40,7 +40,7 @@ test('it works through the kernel alone, and says what waits while a cell runs',
   expect(violations.map(one => one.id)).toEqual([]);
 });
 
-test('a kernel that is killed: it says so within ten seconds and what to do', async ({
+test('a killed kernel is reported within ten seconds, with what to do', async ({
   context,
   server
 }) => {
@@ -60,7 +60,7 @@ test('a kernel that is killed: it says so within ten seconds and what to do', as
   await expect(slider).toHaveAttribute('aria-valuetext', '0 of 4 GPUs', { timeout: 15_000 });
 });
 
-test('a server that is gone and comes back: it says so, and goes on', async ({ context }) => {
+test('a server that restarts is reported, and the slider continues', async ({ context }) => {
   test.setTimeout(120_000);
   // The kernel is of one server, the GPUs are of another one.
   const gpus = await new JupyterServer({ gpus: 2 }).start();

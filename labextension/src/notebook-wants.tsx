@@ -1,4 +1,4 @@
-/** What the notebook wants, with what can be done about it: in the popover and in the panel. */
+/** The GPUs that a notebook wants, with buttons: in the popover and in the panel. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IView } from './api';
@@ -8,15 +8,15 @@ import { gpus } from './sentence';
 import { IGpuModel } from './tokens';
 import { asked, describe, offer } from './wants';
 
-/** What it needs. */
-export interface IWantedProps {
+/** Properties of the section. */
+export interface IWantedGpusProps {
   readonly notebook: NotebookWants;
   readonly model: IGpuModel;
   readonly trans: TranslationBundle;
 }
 
-/** Nothing where there is nothing to say and nothing to remember. */
-export function Wanted({ notebook, model, trans }: IWantedProps): React.JSX.Element | null {
+/** The section; nothing if there is nothing to show or to remember. */
+export function WantedGpus({ notebook, model, trans }: IWantedGpusProps): React.JSX.Element | null {
   useSignal(notebook.changed);
   useSignal(model.changed);
   const { view } = model;

@@ -79,7 +79,7 @@ async function wait(server: JupyterServer, seconds: number): Promise<void> {
   await server.see('four GPUs', view => view.amounts.attached === 4000);
 }
 
-test('one message for a wait, in one of the tabs; it opens the panel', async ({
+test('a wait causes one notice, in one of the tabs, which opens the panel', async ({
   page,
   panel,
   context,
@@ -105,7 +105,7 @@ test('one message for a wait, in one of the tabs; it opens the panel', async ({
   void panel;
 });
 
-test('some, then the rest; and nothing of a short wait, of what is in sight, or where a setting says so', async ({
+test('a part and the rest cause notices; a short or visible wait, or the setting, prevents them', async ({
   page,
   panel,
   server
@@ -145,7 +145,7 @@ test('some, then the rest; and nothing of a short wait, of what is in sight, or 
   await server.fetch(`lab/api/settings/${id}`, 'PUT', { raw: '{}' });
 });
 
-test('on the desktop only while hidden, and the browser is asked only by a command', async ({
+test('desktop notices need a hidden page, and permission is asked only by a command', async ({
   page,
   panel,
   server

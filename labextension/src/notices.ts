@@ -1,68 +1,68 @@
 /**
- * What became of a wait for GPUs, told from one view to the next. Pure.
+ * Notices about waits for GPUs and about failures, found by comparing a view with the one before. Pure.
  *
- * What somebody did just now is no news: a wait whose wish was changed is followed no further.
+ * The user's own changes cause no notice: a wait whose wish was changed is dropped.
  */
 import { IView } from './api';
 
 /** A wait for GPUs. */
 interface IWait {
-  /** Of the wish that waits. */
+  /** Generation of the wish that waits. */
   readonly generation: number;
   /** Milliseconds since the epoch. */
   readonly since: number;
-  /** Milli attached when somebody was last told. */
+  /** Milli attached at the last notice. */
   readonly attached: number;
 }
 
-/** What is remembered from one view to the next. */
+/** State kept from one view to the next. */
 export interface IFollowed {
   readonly instance: string;
   readonly wait: IWait | null;
-  /** Uuids of the GPUs that worked. */
+  /** Uuids of the working GPUs. */
   readonly working: ReadonlySet<string>;
 }
 
-/** All have come, some have come, none can come; or one that was there stopped working. */
+/** All have come, some have come, they cannot come, or an attached one stopped working. */
 export type Kind = 'came' | 'partly' | 'cannot' | 'lost';
 
-/** Something to tell. */
-export interface INews {
+/** A notice for the user. */
+export interface INotice {
   readonly kind: Kind;
-  /** The same in every tab of a browser, and never of two things. */
+  /** The same in every tab of a browser, and unique otherwise. */
   readonly id: string;
-  /** Milliseconds for which was waited; 0 for what was lost. */
+  /** Length of the wait in milliseconds; 0 for a failure. */
   readonly waited: number;
 }
 
-/** What is new in `view`, and what to remember of it; `before` is `null` for the first view. */
+/** The notices of `view`, and the state to keep; `before` is `null` for the first view. */
 export function follow(
   before: IFollowed | null,
   view: IView,
   now: number
-): { readonly followed: IFollowed; readonly news: readonly INews[] } {
+): { readonly followed: IFollowed; readonly notices: readonly INotice[] } {
   const known = before?.instance === view.instance ? before : null;
   const wait = known?.wait ?? null;
-  const news: INews[] = [];
-  const tell = (kind: Kind, about: string, waited = 0) =>
-    news.push({ kind, id: [view.instance, kind, about].join(' '), waited });
+  const notices: INotice[] = [];
+  const add = (kind: Kind, about: string, waited = 0) =>
+    notices.push({ kind, id: [view.instance, kind, about].join(' '), waited });
 
   for (const { uuid, state } of view.gpus) {
     if (state === 'unhealthy' && known?.working.has(uuid)) {
-      tell('lost', `${uuid} ${view.version}`);
+      add('lost', `${uuid} ${view.version}`);
     }
   }
   const kind = wait && outcome(wait, view);
   if (wait && kind) {
-    tell(kind, `${wait.generation} ${view.amounts.attached}`, now - wait.since);
+    add(kind, `${wait.generation} ${view.amounts.attached}`, now - wait.since);
   }
   return {
     followed: { instance: view.instance, wait: next(wait, view, now), working: working(view) },
-    news
+    notices
   };
 }
 
-/** What `view` says of `wait`; `null`: nothing yet, or nothing that is not known already. */
+/** The outcome of `wait` in `view`; `null`: none yet, or no new one. */
 function outcome(wait: IWait, view: IView): Kind | null {
   if (view.requested?.generation !== wait.generation) {
     return null;
@@ -75,7 +75,7 @@ function outcome(wait: IWait, view: IView): Kind | null {
     case 'Waiting':
       return view.amounts.attached > wait.attached ? 'partly' : null;
     default:
-      return null; // on the way
+      return null; // under way
   }
 }
 
@@ -86,27 +86,27 @@ function next(wait: IWait | null, view: IView, now: number): IWait | null {
   if (view.phase === 'Waiting') {
     return { generation, since: same?.since ?? now, attached };
   }
-  return view.settled ? null : same; // such as attaching what came
+  return view.settled ? null : same; // such as attaching new GPUs
 }
 
 function working(view: IView): ReadonlySet<string> {
   return new Set(view.gpus.filter(gpu => gpu.state === 'attached').map(gpu => gpu.uuid));
 }
 
-/** How this tab stands when there is news. */
+/** Visibility of this tab at a notice. */
 export interface ISight {
-  /** Nobody can see the tab. */
+  /** The tab is not visible. */
   readonly hidden: boolean;
-  /** The panel, or the slider in its popover, is in sight. */
+  /** The panel, or the slider in its popover, is in view. */
   readonly open: boolean;
 }
 
-/** Milliseconds: less is hardly a wait; after more, who looked at first looks no more. */
+/** Milliseconds: a shorter wait gets no notice; after a longer one, the user has probably stopped looking. */
 const SHORT = 3000;
 const LONG = 30_000;
 
-/** Whether to say `news`, or whether it is seen anyway. */
-export function isWorthSaying({ kind, waited }: INews, { hidden, open }: ISight): boolean {
+/** Whether to show a notice, or whether the user sees the change anyway. */
+export function isWorthShowing({ kind, waited }: INotice, { hidden, open }: ISight): boolean {
   const unseen = hidden || !open;
   return kind === 'lost' ? unseen : waited >= LONG || (waited >= SHORT && unseen);
 }

@@ -1,48 +1,54 @@
-/** A closer look at a GPU: one line on its card, which opens to limits, rates and memory by program. */
+/** Details of a GPU: one line on its card, which opens to limits, rates and memory by program. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useCallback, useEffect, useState } from 'react';
 import { IGpu, ILoad } from './api';
-import { IAnswer, useAsked } from './asking';
+import { IAnswer, usePolled } from './polling';
 import { Details, IGpuDetails, INamedUse, IOthers, IRates, parseDetails } from './details';
 import { formatBytes } from './quantity';
 import { userName } from './sentence';
 import { IGpuModel } from './tokens';
 
-/** In milliseconds. What takes the driver long is measured only after the first question. */
+/** In milliseconds. Slow measurements of the driver start only after the first request. */
 const PACE = { pause: 3000, second: 1000 };
 
-/** Which GPUs somebody looks at closely, and what is known of them. */
-export interface ICloser extends IAnswer<Details> {
+/** The GPUs whose details are open, and what is known about them. */
+export interface IOpenDetails extends IAnswer<Details> {
   readonly look: (uuid: string, on: boolean) => void;
 }
 
-/** Asks the server while the details of one GPU at least are open. */
-export function useCloser(model: IGpuModel): ICloser {
+/** Poll the server while the details of at least one GPU are open. */
+export function useOpenDetails(model: IGpuModel): IOpenDetails {
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const look = useCallback((uuid: string, on: boolean) => {
     setOpen(before => new Set([...before].filter(one => one !== uuid).concat(on ? uuid : [])));
   }, []);
-  return { ...useAsked(model, 'details', parseDetails, open.size > 0, PACE), look };
+  return { ...usePolled(model, 'details', parseDetails, open.size > 0, PACE), look };
 }
 
-/** What one line needs. */
-export interface ICloserProps {
+/** Properties of the line. */
+export interface IDetailsLineProps {
   readonly gpu: IGpu;
   readonly load: ILoad;
-  readonly closer: ICloser;
+  readonly details: IOpenDetails;
   readonly trans: TranslationBundle;
-  /** What the line is called; a card says already which GPU it is. */
+  /** Name of the line; a card already shows which GPU it is. */
   readonly name?: string;
 }
 
-/** The line, and what it opens. */
-export function Closer({ gpu, load, closer, trans, name }: ICloserProps): React.JSX.Element {
-  const { look } = closer;
+/** The line with its details. */
+export function DetailsLine({
+  gpu,
+  load,
+  details,
+  trans,
+  name
+}: IDetailsLineProps): React.JSX.Element {
+  const { look } = details;
   useEffect(() => () => look(gpu.uuid, false), [look, gpu.uuid]);
   const [open, setOpen] = useState(false);
   return (
     <details
-      className="jp-gpu-Closer"
+      className="jp-gpu-Details"
       onToggle={event => {
         const on = event.currentTarget.open;
         setOpen(on);
@@ -53,13 +59,13 @@ export function Closer({ gpu, load, closer, trans, name }: ICloserProps): React.
         <span>{name ?? trans.__('Details')}</span>
         <span>{brief(load, trans)}</span>
       </summary>
-      {open && <Facts gpu={gpu} load={load} closer={closer} trans={trans} />}
+      {open && <Facts gpu={gpu} load={load} details={details} trans={trans} />}
     </details>
   );
 }
 
-function Facts({ gpu, load, closer, trans }: ICloserProps): React.JSX.Element {
-  const found = closer.known?.get(gpu.uuid);
+function Facts({ gpu, load, details, trans }: IDetailsLineProps): React.JSX.Element {
+  const found = details.known?.get(gpu.uuid);
   const rows = facts(load, found, trans);
   return (
     <>
@@ -76,9 +82,9 @@ function Facts({ gpu, load, closer, trans }: ICloserProps): React.JSX.Element {
       {found?.processes && <Programs gpu={gpu} found={found} trans={trans} />}
       {!found && (
         <p>
-          {closer.failure
+          {details.failure
             ? trans.__('The server did not answer; it is asked again.')
-            : closer.known
+            : details.known
               ? trans.__('This GPU tells nothing more, or not yet.')
               : trans.__('Asking the GPU…')}
         </p>
@@ -119,7 +125,7 @@ function Programs({ gpu, found, trans }: IProgramsProps): React.JSX.Element {
   );
 }
 
-/** By its notebook where it has one. */
+/** Name of a program: its notebook if it has one. */
 function program(use: INamedUse, gpu: IGpu, trans: TranslationBundle): string {
   const user = use.pid ? gpu.users.find(one => one.pid === use.pid) : undefined;
   return userName(
@@ -134,7 +140,7 @@ function strangers({ processes }: IOthers, trans: TranslationBundle): string {
     : trans.__('%1 programs outside this server', processes);
 }
 
-/** `"62 °C · 210 W"`; empty where the device tells neither. */
+/** `"62 °C · 210 W"`; empty if the device reports neither. */
 export function brief({ temperature, power }: ILoad, trans: TranslationBundle): string {
   return [
     ...(temperature === undefined ? [] : [celsius(temperature, trans)]),
@@ -142,7 +148,7 @@ export function brief({ temperature, power }: ILoad, trans: TranslationBundle): 
   ].join(' · ');
 }
 
-/** Rows of what is told; nothing of what is not. */
+/** Rows of the known values. */
 export function facts(
   { temperature, power }: ILoad,
   found: IGpuDetails | undefined,
@@ -186,7 +192,7 @@ const watts = (value: number, trans: TranslationBundle) => trans.__('%1 W', Math
 const traffic = ({ received, sent }: IRates, trans: TranslationBundle) =>
   trans.__('%1 in, %2 out', rate(received, trans), rate(sent, trans));
 
-/** Of bytes a second, in decimal units as makers of links count: `"1.2 GB/s"`. */
+/** Bytes per second in decimal units, as link speeds are given: `"1.2 GB/s"`. */
 export function rate(bytes: number, trans: TranslationBundle): string {
   const units = ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s'];
   const unit = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));

@@ -1,5 +1,5 @@
 /** Code that is loaded later. */
-import { patiently } from '../src/patiently';
+import { loadWithRetries } from '../src/retry';
 
 let warned: jest.SpyInstance;
 
@@ -13,25 +13,25 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-test('what comes at once is not asked for again', async () => {
+test('a successful load is not repeated', async () => {
   const load = jest.fn().mockResolvedValue('code');
-  await expect(patiently('it', load)).resolves.toBe('code');
+  await expect(loadWithRetries('it', load)).resolves.toBe('code');
   expect(load).toHaveBeenCalledTimes(1);
   expect(warned).not.toHaveBeenCalled();
 });
 
-test('a server that is away for some seconds', async () => {
+test('a load is retried while the server is away', async () => {
   const load = jest.fn().mockRejectedValueOnce('away').mockRejectedValueOnce('away');
-  const found = patiently('it', load.mockResolvedValue('code'));
+  const found = loadWithRetries('it', load.mockResolvedValue('code'));
   await jest.advanceTimersByTimeAsync(2999);
   expect(load).toHaveBeenCalledTimes(2);
   await jest.advanceTimersByTimeAsync(1);
   await expect(found).resolves.toBe('code');
 });
 
-test('what never comes', async () => {
+test('a load that always fails gives null', async () => {
   const load = jest.fn().mockRejectedValue('gone');
-  const found = patiently('it', load);
+  const found = loadWithRetries('it', load);
   await jest.advanceTimersByTimeAsync(15_000);
   await expect(found).resolves.toBeNull();
   expect(load).toHaveBeenCalledTimes(5);

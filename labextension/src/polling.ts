@@ -1,29 +1,29 @@
-/** Asks the server for what is no part of the stream, while somebody looks at it. */
+/** Polls the server for data outside the stream, while it is visible. */
 import { useEffect, useState } from 'react';
 import { Reader } from './check';
 import { get } from './request';
 import { IGpuModel } from './tokens';
 
-/** What came of it. */
+/** The last answer, and the last failure. */
 export interface IAnswer<T> {
   readonly known: T | null;
-  /** Why the last question was not answered. */
+  /** Why the last request failed. */
   readonly failure: Error | null;
 }
 
 /** Milliseconds. */
 export interface IPace {
-  /** Between two questions. */
+  /** Between two requests. */
   readonly pause: number;
-  /** From the first to the second one, where the first may find little. */
+  /** From the first to the second request, if the first may return little. */
   readonly second?: number;
 }
 
 /**
- * What `path` has, asked again and again while `on` and while samples arrive: those stop in a hidden
- * tab and in a panel that is not in sight.
+ * The answer at `path`, polled while `on` and while samples arrive, which stop in a hidden
+ * tab and in a panel that is not in view.
  */
-export function useAsked<T>(
+export function usePolled<T>(
   model: IGpuModel,
   path: string,
   read: Reader<T>,

@@ -1,15 +1,15 @@
-/** Hears of the end of waits from the model, and has it said. */
+/** Watches the model for the end of waits, and shows notices. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { CommandIDs } from './commands';
-import { follow, IFollowed } from './news';
-import { patiently } from './patiently';
+import { follow, IFollowed } from './notices';
+import { loadWithRetries } from './retry';
 import { IGpuModel, IGpuSettings } from './tokens';
 
 const load = () =>
-  patiently('a message', () => import(/* webpackChunkName: "notify" */ './notify'));
+  loadWithRetries('a message', () => import(/* webpackChunkName: "notify" */ './notify'));
 
-/** Say what becomes of waits for GPUs as long as the page is there, and add the command for the desktop. */
+/** Show notices as long as the page is open, and add the command for the desktop. */
 export function watchWaits(
   app: JupyterFrontEnd,
   model: IGpuModel,
@@ -19,16 +19,16 @@ export function watchWaits(
   let before: IFollowed | null = null;
   let lastSeen = Date.now();
   document.addEventListener('visibilitychange', () => {
-    lastSeen = Date.now(); // at both turns
+    lastSeen = Date.now(); // when it is hidden and when it is shown
   });
   model.changed.connect(() => {
     const { view } = model;
     if (!view) {
       return;
     }
-    const { followed, news } = follow(before, view, Date.now());
+    const { followed, notices } = follow(before, view, Date.now());
     before = followed;
-    if (!news.length || !settings.notify) {
+    if (!notices.length || !settings.notify) {
       return;
     }
     const hidden = document.visibilityState === 'hidden';
@@ -40,7 +40,7 @@ export function watchWaits(
       unseen: hidden ? Date.now() - lastSeen : 0,
       open: () => void app.commands.execute(CommandIDs.showPanel)
     };
-    void load().then(loaded => news.forEach(one => void loaded?.notify(one, view, options)));
+    void load().then(loaded => notices.forEach(one => void loaded?.notify(one, view, options)));
   });
   app.commands.addCommand(CommandIDs.desktop, {
     label: trans.__('Tell on the Desktop When GPUs Are Here'),
@@ -51,7 +51,7 @@ export function watchWaits(
     execute: async () => {
       const on = !settings.notifyOnDesktop;
       if (on) {
-        await (await load())?.askOrSay(trans); // first: browsers let a page ask only just after a click
+        await (await load())?.askOrSay(trans); // first: browsers allow this only right after a click
       }
       await settings.useDesktop(on);
     }
@@ -59,5 +59,5 @@ export function watchWaits(
   settings.changed.connect(() => app.commands.notifyCommandChanged(CommandIDs.desktop));
 }
 
-/** It is in the document only while it is open. */
+/** The popover is in the document only while it is open. */
 const isPopoverOpen = () => document.getElementById('jupyter-gpu-popover') !== null;

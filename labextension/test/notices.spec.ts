@@ -1,6 +1,6 @@
 /** What is told of a wait, and to whom. */
 import { IView, parseView } from '../src/api';
-import { follow, IFollowed, INews, isWorthSaying } from '../src/news';
+import { follow, IFollowed, INotice, isWorthShowing } from '../src/notices';
 import { claim, claimAlone, patience } from '../src/claim';
 import { view } from './server';
 
@@ -39,11 +39,11 @@ const now = ({
 /** What is told while these states follow each other, a second apart. */
 function told(...states: IState[]): string[] {
   let before: IFollowed | null = null;
-  const all: INews[] = [];
+  const all: INotice[] = [];
   states.forEach((state, i) => {
-    const { followed, news } = follow(before, now(state), i * 1000);
+    const { followed, notices } = follow(before, now(state), i * 1000);
     before = followed;
-    all.push(...news);
+    all.push(...notices);
   });
   expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
   return all.map(({ kind, waited }) => `${kind} ${waited / 1000}`);
@@ -51,35 +51,35 @@ function told(...states: IState[]): string[] {
 
 const waiting = { phase: 'Waiting' };
 
-test('they came, over what is between', () => {
+test('GPUs that came cause a notice, whatever phases are between', () => {
   const attaching = { phase: 'Attaching' };
   expect(told(waiting, waiting, attaching, { phase: 'Ready', attached: 2000 })).toEqual(['came 3']);
 });
 
-test('some came, then the rest', () => {
+test('a part causes a notice, then the rest', () => {
   const some = { ...waiting, attached: 1000 };
   const rest = { phase: 'Ready', attached: 2000 };
   expect(told(waiting, { phase: 'Attaching' }, some, some, rest)).toEqual(['partly 2', 'came 4']);
 });
 
-test('they cannot come any more', () => {
+test('a wait that cannot end causes a notice', () => {
   expect(told(waiting, { phase: 'Refused' })).toEqual(['cannot 1']);
 });
 
-test('nothing of what somebody did: asked for less, for something that is refused, for something else', () => {
+test('the user’s own changes cause no notice', () => {
   const kept = { phase: 'Ready', requested: 1000, attached: 1000, generation: 2 };
   expect(told({ ...waiting, attached: 1000 }, kept)).toEqual([]);
   expect(told(waiting, { phase: 'Refused', requested: 9000, generation: 2 })).toEqual([]);
   expect(told({ phase: 'Idle', requested: 0 }, { phase: 'Ready', attached: 2000 })).toEqual([]);
 });
 
-test('a new wish that waits is a wait of its own', () => {
+test('a new wish that waits starts a new wait', () => {
   const more = { ...waiting, requested: 3000, generation: 2 };
   const all = { phase: 'Ready', requested: 3000, attached: 3000, generation: 2 };
   expect(told(waiting, waiting, more, all)).toEqual(['came 1']);
 });
 
-test('one that stopped working, once, and none that was broken before or at another server', () => {
+test('a failure causes one notice, unless it existed before or on another server', () => {
   const good = { phase: 'Ready', gpus: [['a', 'attached']] as [string, string][] };
   const bad = { phase: 'Degraded', gpus: [['a', 'unhealthy']] as [string, string][] };
   expect(told(good, bad, bad)).toEqual(['lost 0']);
@@ -87,11 +87,11 @@ test('one that stopped working, once, and none that was broken before or at anot
   expect(told(good, { ...bad, instance: 'two' })).toEqual([]);
 });
 
-test('a server that started again has no wait of before', () => {
+test('a restarted server has no earlier wait', () => {
   expect(told(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
 });
 
-test('whatever comes: nothing is told of the first view, nothing twice, and waits are only ever told with their wish', () => {
+test('no sequence causes a notice for the first view, a second time, or without its wish', () => {
   let seed = 7;
   const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
   const phases = ['Idle', 'Pending', 'Waiting', 'Attaching', 'Releasing', 'Ready', 'Degraded'];
@@ -106,34 +106,34 @@ test('whatever comes: nothing is told of the first view, nothing twice, and wait
         generation,
         gpus: [['a', random(2) ? 'attached' : 'unhealthy']]
       });
-      const { followed, news }: ReturnType<typeof follow> = follow(before, state, i);
-      for (const { kind, waited } of news) {
+      const { followed, notices }: ReturnType<typeof follow> = follow(before, state, i);
+      for (const { kind, waited } of notices) {
         expect(before).not.toBeNull();
         expect(waited).toBeGreaterThanOrEqual(0);
         if (kind !== 'lost') {
           expect(before!.wait?.generation).toBe(generation);
         }
       }
-      // The same view again is never news.
-      expect(follow(followed, state, i).news).toEqual([]);
+      // The same view again never causes a notice.
+      expect(follow(followed, state, i).notices).toEqual([]);
       before = followed;
     }
   }
 });
 
-test('said only where it is not seen anyway, or after a long wait', () => {
+test('a notice is shown only if the change is not visible, or after a long wait', () => {
   const seen = { hidden: false, open: true };
   const elsewhere = { hidden: false, open: false };
   const hidden = { hidden: true, open: true };
-  const of = (kind: INews['kind'], waited: number) => ({ kind, id: '', waited });
+  const of = (kind: INotice['kind'], waited: number) => ({ kind, id: '', waited });
   for (const sight of [elsewhere, hidden]) {
-    expect(isWorthSaying(of('came', 2000), sight)).toBe(false);
-    expect(isWorthSaying(of('came', 4000), sight)).toBe(true);
-    expect(isWorthSaying(of('lost', 0), sight)).toBe(true);
+    expect(isWorthShowing(of('came', 2000), sight)).toBe(false);
+    expect(isWorthShowing(of('came', 4000), sight)).toBe(true);
+    expect(isWorthShowing(of('lost', 0), sight)).toBe(true);
   }
-  expect(isWorthSaying(of('came', 4000), seen)).toBe(false);
-  expect(isWorthSaying(of('cannot', 40_000), seen)).toBe(true);
-  expect(isWorthSaying(of('lost', 0), seen)).toBe(false);
+  expect(isWorthShowing(of('came', 4000), seen)).toBe(false);
+  expect(isWorthShowing(of('cannot', 40_000), seen)).toBe(true);
+  expect(isWorthShowing(of('lost', 0), seen)).toBe(false);
 });
 
 describe('claims', () => {
@@ -145,7 +145,7 @@ describe('claims', () => {
     };
   };
 
-  test('the first gets it, and old ones are forgotten', () => {
+  test('only the first claim succeeds, and old ones are forgotten', () => {
     const shared = store();
     for (let i = 0; i < 200; i++) {
       expect([claim(shared, `${i}`), claim(shared, `${i}`)]).toEqual([true, false]);
@@ -162,7 +162,7 @@ describe('claims', () => {
     }
   );
 
-  test('where nothing can be stored everybody has it', () => {
+  test('every claim succeeds without storage', () => {
     const none = {
       getItem: () => null,
       setItem: () => {
@@ -172,7 +172,7 @@ describe('claims', () => {
     expect([claim(none, 'a'), claim(none, 'a')]).toEqual([true, true]);
   });
 
-  test('one of two tabs, before either sees what the other stored; later one that sees it', async () => {
+  test('one of two tabs succeeds, even before it sees the other’s claim', async () => {
     jest.useFakeTimers();
     const held = new Set<string>();
     const request = async (
@@ -200,7 +200,7 @@ describe('claims', () => {
     jest.useRealTimers();
   });
 
-  test('the tab in front goes first, hidden ones by how long ago they were seen', () => {
+  test('the focused tab claims first, hidden ones by how long they have been hidden', () => {
     const order = [
       patience(true, false, 0),
       patience(false, false, 0),

@@ -16,7 +16,7 @@ async function work(page: Page, server: JupyterServer): Promise<void> {
   await expect(page.locator('.jp-OutputArea-output').first()).toContainText('working');
 }
 
-test('opens by keyboard; says what the GPU tells and which notebook has its memory', async ({
+test('opens by keyboard; shows the GPU’s values and the notebook that has its memory', async ({
   page,
   panel,
   server
@@ -31,14 +31,14 @@ test('opens by keyboard; says what the GPU tells and which notebook has its memo
   await work(page, server);
   await panel.statusItem.click();
   const card = panel.cards.first();
-  const line = card.locator('.jp-gpu-Closer summary');
+  const line = card.locator('.jp-gpu-Details summary');
   await expect(line).toHaveAccessibleName(/Details of GPU 0: \d+ °C · \d+ W/);
   await expect(line).toContainText(/\d+ °C · \d+ W/);
   expect(asked, 'nobody looked closely so far').toEqual([]);
 
   await line.focus();
   await page.keyboard.press('Enter');
-  const details = card.locator('.jp-gpu-Closer');
+  const details = card.locator('.jp-gpu-Details');
   await expect(details).toContainText(/Temperature\d+ °C, slows down at 90 °C/);
   await expect(details).toContainText(/Power\d+ of 300 W/);
   await expect(details).toContainText(/PCIe[1-9][\d.]* GB\/s in, [1-9][\d.]* GB\/s out/);
@@ -62,7 +62,7 @@ test('opens by keyboard; says what the GPU tells and which notebook has its memo
   expect(asked.length, 'nothing is asked for that nobody sees').toBeLessThanOrEqual(closed + 1);
 });
 
-test('under the table too, in a narrow side bar', async ({ page, panel, server }) => {
+test('is below the table as well, in a narrow side bar', async ({ page, panel, server }) => {
   await server.request(2);
   await work(page, server);
   await panel.statusItem.click();

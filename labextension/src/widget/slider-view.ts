@@ -1,4 +1,4 @@
-/** What one sees of the slider in a cell. Plain elements: the page may have no framework at all. */
+/** The visible slider in a cell. Plain elements: the page may have no framework at all. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from '../api';
 import { nearest, positions } from '../positions';
@@ -9,23 +9,23 @@ import { ShareHistory } from '../share-history';
 import { bank, layerName, part, quota } from '../share-words';
 import { share } from '../words';
 
-/** What is shown. */
+/** The shown state. */
 export interface IShown {
   readonly view: IView | null;
-  /** A wish on its way; null: none. */
+  /** A wish under way; null: none. */
   readonly pending: number | null;
   readonly trouble: string;
   readonly error: string;
-  /** In place of a line while there is no view. */
+  /** Text in place of the line while there is no view. */
   readonly instead: string;
   readonly shares: ShareHistory;
   /** The page may belong to another server than the kernel. */
   readonly far: boolean;
 }
 
-/** What the slider calls. */
+/** Callbacks of the slider. */
 export interface IActions {
-  /** The thumb was let go there. */
+  /** The thumb was released at this amount. */
   commit(milli: number): void;
   /** Try the connection now. */
   retry(): void;
@@ -38,8 +38,8 @@ const MOVES = new Set([
 
 let count = 0;
 
-/** The elements, and what the user does with them. */
-export class Face {
+/** The elements and their events. */
+export class SliderView {
   readonly root = make('div', { class: 'jp-gpu-InCell' });
 
   constructor(
@@ -58,7 +58,7 @@ export class Face {
       'aria-describedby': `${id}-line`,
       'data-lm-suppress-shortcuts': 'true' // or JupyterLab takes the arrow keys
     });
-    // Not an output element: those speak, and the slider says the same itself.
+    // Not an output element: screen readers announce those, and the slider says the same itself.
     this.output = make('span', { class: 'jp-gpu-InCell-amount', 'aria-hidden': 'true' });
     this.line = make('div', { id: `${id}-line`, role: 'status', 'aria-live': 'polite' });
     this.shares = make('div', { class: 'jp-gpu-InCell-shares' });
@@ -117,7 +117,7 @@ export class Face {
     return this.places[Number(this.input.value)] ?? 0;
   }
 
-  /** With keys `change` comes at every repeat, so the wish is made when the key is let go. */
+  /** With keys `change` is emitted at every repeat, so the wish is made when the key is released. */
   private listen(): void {
     const { input } = this;
     let typing = false;
@@ -158,7 +158,7 @@ export class Face {
     }
   }
 
-  /** The panel's words in few lines. They change each second, so nothing here speaks by itself. */
+  /** The panel's words in few lines. They change each second, so nothing here is a live region. */
   private showShares(view: IView, history: ShareHistory): void {
     const { trans } = this;
     const parts = view.gpus.filter(gpu => gpu.milli < MILLI_PER_GPU && gpu.state !== 'draining');
@@ -227,7 +227,7 @@ function paragraph(words: string): HTMLElement {
   return element;
 }
 
-/** Change the text only if it differs: a live region speaks at every change. */
+/** Change the text only if it differs: a live region is announced at every change. */
 function say(node: HTMLElement, words: string): void {
   if (node.textContent !== words) {
     node.textContent = words;
