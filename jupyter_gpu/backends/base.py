@@ -62,7 +62,7 @@ class Backend(Protocol):
     async def machine(self, shown: Shown) -> Machine:
         """Return all GPUs of this machine, with the holders that its user may see; of a cluster's node, sums alone.
 
-        Raises `BackendUnavailable` while that cannot be told.
+        Raises `BackendUnavailable` while that is not known.
         """
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A small file that tells kernels which GPUs are attached, so that none has to ask the server before each cell.
+"""A small file by which kernels know which GPUs are attached, so that none has to ask the server before each cell.
 
 The server writes it when that changes; a kernel looks at its modification time, which costs two microseconds and never
 waits for a busy server. The gate reads it, too, when a program looks for GPUs. It is a hint for `CUDA_VISIBLE_DEVICES`

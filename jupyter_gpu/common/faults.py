@@ -20,9 +20,9 @@ POINTS: Final = (
     "start:guarded",  # the process is in its group and can open nothing, the record does not tell of it yet
     "write:temporary",  # the new text is in a temporary file, not yet under its name
     "decide:recorded",  # the wish and what was decided are written, nothing is applied
-    "rules:applied",  # the device rules are in force, `attached` still tells the old
+    "rules:applied",  # the device rules are in force, `attached` still has the old state
     "look:done",  # /proc was searched, its result is not written
-    "attach:recorded",  # `attached` is written, and not told yet
+    "attach:recorded",  # `attached` is written, and not published yet
     "stop:released",  # everything was given back, the server is still in its group
     "stop:left",  # the server left its group, the record is still there
     "reap:emptied",  # the group of a dead pod is removed, its record is not
@@ -30,18 +30,18 @@ POINTS: Final = (
 """All of them, so that tests can go through them one by one."""
 
 SCHEDULER_POINTS: Final = (
-    "scheduler:decided",  # a change of `allocated` is decided, and not told yet
+    "scheduler:decided",  # a change of `allocated` is decided, and not written yet
     "scheduler:written",  # `allocated` is written, this process does not know it yet
     "scheduler:reserved",  # a new pod's GPUs are chosen, the pod is not bound
-    "scheduler:bound",  # the pod is bound, kube-scheduler was not told
+    "scheduler:bound",  # the pod is bound, kube-scheduler has no answer yet
 )
 """Those of the scheduler."""
 
 
 def point(name: str) -> None:
     """Die here if the environment, or the file that it names, says so."""
-    told = os.environ.get(VARIABLE)
-    if told and (told == name or (told[0] == "@" and _taken(Path(told[1:]), name))):
+    wanted = os.environ.get(VARIABLE)
+    if wanted and (wanted == name or (wanted[0] == "@" and _taken(Path(wanted[1:]), name))):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

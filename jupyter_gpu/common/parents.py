@@ -1,4 +1,4 @@
-"""The parents and start times of processes, as far as ``/proc`` tells."""
+"""The parents and start times of processes, as far as ``/proc`` shows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .rules import proc_stat
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """Yield ``pid``, its parent, and so on, as far as ``/proc`` tells."""
+    """Yield ``pid``, its parent, and so on, as far as ``/proc`` shows them."""
     seen: set[int] = set()
     while pid > 0 and pid not in seen:
         seen.add(pid)

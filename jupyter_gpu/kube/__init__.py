@@ -1,7 +1,7 @@
 """The only Kubernetes client of the project: asyncio, plain JSON objects, and what every controller needs.
 
 Import from here; the modules are divided by what they know: `rules` reads objects and makes paths, `client` talks,
-`reflector` remembers, `lease` elects, `recorder` tells.
+`reflector` remembers, `lease` elects, `recorder` writes events.
 """
 
 from .client import MERGE_PATCH, Event, Kube, Listing

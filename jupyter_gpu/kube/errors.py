@@ -4,7 +4,7 @@ KubeError          anything else that it refuses (400, 405, …): a mistake of o
 ├── Unauthorized   401: the token is not, or no longer, good
 ├── Forbidden      403: RBAC or an admission policy says no
 ├── NotFound       404
-├── Conflict       409: somebody was faster, or it exists already; read again and decide again
+├── Conflict       409: another writer was faster, or it exists already; read again and decide again
 ├── Gone           410: that version is forgotten; list again
 ├── Invalid        422: the object is not valid, or an admission policy says no
 ├── TooMany        429: come again after ``retry_after`` seconds

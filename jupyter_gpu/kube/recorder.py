@@ -107,7 +107,7 @@ class Recorder:
             entry = self._entries[due]
             pause = max(entry.written + AGAIN - loop.time(), self._until_token(loop.time()))
             if pause > 0:
-                await asyncio.sleep(min(pause, 0.2))  # in slices: news that was never told must not wait
+                await asyncio.sleep(min(pause, 0.2))  # in slices: a new event must not wait
                 continue
             self._tokens -= 1
             del self._waiting[due]

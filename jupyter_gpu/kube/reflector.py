@@ -1,7 +1,7 @@
 """A copy of objects of the API server, kept by list and watch; every change is reported once and in order.
 
 Cut connections are nothing special: a watch goes on from the last version that was reported. Only when the server has
-forgotten that version (410) is everything listed again, and what vanished meanwhile is told as removed.
+forgotten that version (410) is everything listed again, and what vanished meanwhile is reported as removed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Selection:
 
 
 class Reflector:
-    """A copy of what it watches, which tells of each change, in order.
+    """A copy of what it watches, which reports each change, in order.
 
     ``on_change`` is called on the event loop and must not fail: an exception of it ends `run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
     it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
-    ``trim``: makes smaller what is kept and told; uid, name and resource version must stay.
+    ``trim``: makes smaller what is kept and reported; uid, name and resource version must stay.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class Reflector:
         self._trim = trim
         self._objects: dict[str, dict[str, Any]] = {}
         self._from = "" if newest else "0"  # of the first list
-        self._version = ""  # of what was told last; empty: list first
+        self._version = ""  # of what was reported last; empty: list first
         self._trouble = ""
         self._heard: float | None = None
         self._failures = 0
         self.synced = asyncio.Event()
-        """Set after the first list was told; stays set."""
+        """Set after the first list was reported; stays set."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
         """Objects by uid, as they were at one instant: where a list brings several changes, it has all of them when
-        the first is told. Read only."""
+        the first is reported. Read only."""
 
     @property
     def fresh_seconds(self) -> float:
@@ -109,7 +109,7 @@ class Reflector:
             except Gone:
                 self._version, self._from = "", ""  # the cache may be what is too old
             except KubeError as error:
-                self._tell_trouble(error.message)
+                self._report_trouble(error.message)
                 if error.status == 400:  # a version that this server does not understand: another cluster's
                     self._version, self._from = "", ""
             pause = min(FIRST_PAUSE * 2 ** min(self._failures, 16), LAST_PAUSE)
@@ -124,11 +124,13 @@ class Reflector:
         self._hear()
         known = dict(self._objects)
         self._objects.clear()
-        self._objects.update((objects.uid(item), item) for item in found.items)  # all of it before any of it is told
+        self._objects.update(
+            (objects.uid(item), item) for item in found.items
+        )  # all of it before any of it is reported
         for uid in known.keys() - self._objects.keys():
             self._on_change(ObjectChange("removed", known[uid]))
         for uid, item in self._objects.items():
-            self._tell(known.get(uid), item)
+            self._report(known.get(uid), item)
         self._version = found.resource_version
         self.synced.set()
 
@@ -164,9 +166,9 @@ class Reflector:
         uid = objects.uid(item)
         known = self._objects.get(uid)
         self._objects[uid] = item
-        self._tell(known, item)
+        self._report(known, item)
 
-    def _tell(self, known: dict[str, Any] | None, item: dict[str, Any]) -> None:
+    def _report(self, known: dict[str, Any] | None, item: dict[str, Any]) -> None:
         if known is None or objects.resource_version(known) != objects.resource_version(item):
             self._on_change(ObjectChange("added" if known is None else "changed", item))
 
@@ -180,7 +182,7 @@ class Reflector:
             if self._on_trouble:
                 self._on_trouble("")
 
-    def _tell_trouble(self, message: str) -> None:
+    def _report_trouble(self, message: str) -> None:
         if message != self._trouble:
             _log.warning("%s can't be followed: %s It is tried again.", self._selection.path, message)
             self._trouble = message

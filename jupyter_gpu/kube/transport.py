@@ -177,7 +177,7 @@ async def raise_for_status(response: aiohttp.ClientResponse) -> None:
 
 
 async def lines(response: aiohttp.ClientResponse, silence: float) -> AsyncIterator[bytes]:
-    """Yield whole lines. Half of one is that of a cut connection: the change it tells of comes again."""
+    """Yield whole lines. A half line is that of a cut connection: its change comes again."""
     rest_of_line = b""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The wire vocabulary: which annotation holds what, who may write it, and its JSON.
+"""The wire vocabulary: the annotations, the only writer of each, and their JSON.
 
 | object | key           | class        | only writer                                    |
 |--------|---------------|--------------|------------------------------------------------|
@@ -175,7 +175,7 @@ class Allocated:
     """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
     """Number of pods served up to and including this one, 1 = next; approximate beyond `~.quantity.EXACT_POSITIONS`.
-    Absent where nothing is owed or not told."""
+    Absent where nothing is owed or it is not known."""
     revision: int = 0
     """Number of times that something was taken away."""
     revoked: tuple[GpuShare, ...] = ()
@@ -247,7 +247,7 @@ class Attached:
     revision: int = 0
     """Revision of the ``allocated`` that the rules in force follow: what it had revoked is closed, or listed here."""
     open: tuple[str, ...] = ()
-    """Uuids of those in ``shares`` that some process of the pod has open; told some seconds late."""
+    """Uuids of those in ``shares`` that some process of the pod has open; some seconds late."""
     lacks: tuple[str, ...] = ()
     """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)

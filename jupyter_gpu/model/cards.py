@@ -34,8 +34,8 @@ def cards(
         state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
         milli = usable.get(uuid) or granted[uuid]
         beside = tuple(strangers.get(uuid, ()))[:MAX_STRANGERS]
-        told = {stranger.pid for stranger in beside}
-        inside = users(holder for holder in holders.get(uuid, ()) if holder.pid not in told)
+        outside = {stranger.pid for stranger in beside}
+        inside = users(holder for holder in holders.get(uuid, ()) if holder.pid not in outside)
         return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, inside, beside)
 
     there = (uuid for uuid in granted.keys() | usable.keys() | leaving.keys() if uuid in gpus)

@@ -70,7 +70,7 @@ class Reading:
     processes: tuple[ProcessUse, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; what is not told is left out."""
+        """JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
         return {**_figures(self), **_told({"processes": processes})}
 
@@ -113,7 +113,7 @@ class Others:
 
     processes: int
     memory: int | None = None
-    """Bytes; ``None`` where one of them is not told."""
+    """Bytes; ``None`` where one of them is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """``{"processes", "memory"?}``."""
@@ -143,7 +143,7 @@ class GpuDetails:
     """All others on the GPU: those of the pods that share it, or of the machine."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; what is not told is left out."""
+        """JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
         others = self.others.to_json() if self.others else None
         return {**_figures(self), **_told({"processes": processes, "others": others})}
@@ -182,7 +182,7 @@ def read_all(value: Any, key: str = "details") -> dict[str, GpuDetails]:
 def named(reading: Reading, known: Mapping[int, Holder]) -> GpuDetails:
     """Name in ``reading`` the processes that a pod's user may know: those that are ``known``, by pid.
 
-    The others are told in number and in sum: the user of a share learns nothing of what its neighbours run.
+    The others are given in number and in sum: the user of a share learns nothing of its neighbours' programs.
     """
     processes = others = None
     if reading.processes is not None:
@@ -196,8 +196,9 @@ def _sum(uses: Iterable[ProcessUse]) -> Others | None:
     memories = [use.memory for use in uses]
     if not memories:
         return None
-    told = [memory for memory in memories if memory is not None]
-    return Others(min(len(memories), MAX_PROCESSES), min(sum(told), MAX_BYTES) if len(told) == len(memories) else None)
+    found = [memory for memory in memories if memory is not None]
+    in_sum = min(sum(found), MAX_BYTES) if len(found) == len(memories) else None
+    return Others(min(len(memories), MAX_PROCESSES), in_sum)
 
 
 def _figures(of: Reading | GpuDetails) -> dict[str, Any]:

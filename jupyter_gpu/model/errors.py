@@ -4,7 +4,7 @@
     ├── InvalidRequest        the request itself is wrong: nothing was changed
     │   └── TooLarge          more bytes than any valid request needs
     ├── InvalidAnnotation     a stored record cannot be read: nothing was changed
-    ├── StaleGeneration       somebody changed the wish since you looked
+    ├── StaleGeneration       the wish was changed since you looked
     ├── LimitExceeded         more than you may have
     ├── Infeasible            more than there is, however long you wait
     ├── NoCapacity            valid, but not free now: your server is in line

@@ -7,7 +7,7 @@ These rules hold:
   that need one GPU each need one together.
 - Code changes the base and no lease: what a block needs stays until the block ends.
 - A person has the last word: the slider *overrules* the leases that need more than it says, and these are over. So does
-  whoever writes the wish beside the server (`kubectl annotate`, an arbiter that takes a share away).
+  any other writer of the wish (`kubectl annotate`, an arbiter that takes a share away).
 - The base is recorded with the wish. Leases are not: a server that starts again knows none and falls back to the base.
 """
 

@@ -1,5 +1,5 @@
-"""All GPUs of a machine: which server has which part of them, and which wait for more. What of it may be told is
-decided in `overview`. ``docs/openapi.yaml`` describes the JSON.
+"""All GPUs of a machine: which server has which part of them, and which wait for more. `overview` decides which of it
+may be shown. ``docs/openapi.yaml`` describes the JSON.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Machine:
     shown: Shown
     totals: Totals
     gpus: tuple[MachineGpu, ...] = ()
-    """By index; none where only sums are told."""
+    """By index; none where only sums are shown."""
     servers: tuple[Server, ...] = ()
     """The telling one first, then those of its user, then the others; those of one kind in the order of the line."""
 

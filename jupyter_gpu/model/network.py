@@ -20,19 +20,19 @@ STEPS = 10
 
 
 def with_network(gpus: Iterable[Gpu], use: float | None) -> tuple[Gpu, ...]:
-    """Return ``gpus`` as the inventory tells of them, with the use of the node's uplink, 0 to 1; ``None``: not known.
+    """Return ``gpus`` as the inventory has them, with the use of the node's uplink, 0 to 1; ``None``: not known.
 
     It is rounded to steps of 0.1; what lies outside counts as idle or full.
     """
-    told = {} if use is None else {NETWORK: round(max(0.0, min(1.0, use)) * STEPS) / STEPS}
+    known = {} if use is None else {NETWORK: round(max(0.0, min(1.0, use)) * STEPS) / STEPS}
     return tuple(
-        replace(gpu, extra={**{key: value for key, value in gpu.extra.items() if key != NETWORK}, **told})
+        replace(gpu, extra={**{key: value for key, value in gpu.extra.items() if key != NETWORK}, **known})
         for gpu in gpus
     )
 
 
 def network_of(gpus: Iterable[Gpu]) -> float | None:
-    """Return the use of the busiest uplink in an inventory, 0 to 1; ``None``: it tells of none that makes sense."""
+    """Return the use of the busiest uplink in an inventory, 0 to 1; ``None``: it has none that makes sense."""
     found = [use for gpu in gpus if (use := _use(gpu.extra.get(NETWORK))) is not None]
     return max(found, default=None)
 

@@ -1,7 +1,7 @@
 """The facts that may be shown about a machine's GPUs and the servers that have them; pure.
 
-Servers of the same user are told with their folder, those of other users by the user's name, or only in sum. In a
-cluster, a pod is told the sums of its node and nothing else.
+Servers of the same user are shown with their folder, those of other users by the user's name, or only in sum. In a
+cluster, a pod sees the sums of its node and nothing else.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ServerClaim:
 def overview(gpus: Sequence[Gpu], claims: Iterable[ServerClaim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
     """Show the ``claims`` as far as allowed. Beyond a whole GPU none is believed: the asked server comes first."""
     ordered = sorted(claims, key=_order)
-    told = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
-    places = {claim.uid: place for place, claim in enumerate(told[:MAX_SERVERS])}
+    named = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
+    places = {claim.uid: place for place, claim in enumerate(named[:MAX_SERVERS])}
     cards = tuple(_gpu(gpu, ordered, places, loads) for gpu in sorted(gpus, key=lambda gpu: gpu.index))
     totals = Totals(
         gpus=len(cards),
@@ -53,7 +53,7 @@ def overview(gpus: Sequence[Gpu], claims: Iterable[ServerClaim], loads: Mapping[
     )
     if shown is Shown.TOTALS:
         return Machine(shown, totals)
-    return Machine(shown, totals, cards, tuple(_server(claim) for claim in told[:MAX_SERVERS]))
+    return Machine(shown, totals, cards, tuple(_server(claim) for claim in named[:MAX_SERVERS]))
 
 
 def _order(claim: ServerClaim) -> tuple[bool, bool, bool, int, str, str]:

@@ -17,7 +17,7 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """Describe ``view`` in one line, always with what is being given back and who else uses a GPU."""
+    """Describe ``view`` in one line, always with GPUs that are being given back and other users of a GPU."""
     leaving = _in_state(view, GpuState.DRAINING)
     if view.status.phase is Phase.RELEASING:
         return _giving_back(leaving)

@@ -139,7 +139,7 @@ _MONOTONIC = ("borrowed", "idle", "switching", "waited", "throttled", "lost")
 
 
 def rates(before: ShareUse | None, after: ShareUse, passed: int) -> ShareRates | None:
-    """Return the rates over the ``passed`` microseconds between the two; ``None`` if they cannot be told.
+    """Return the rates over the ``passed`` microseconds between the two; ``None`` if they are not known.
 
     Totals that fell were begun again, by a node that was restarted or for a new share of the same GPU: then what they
     say happened since, and that is all that is known. Clocks differ: what does not fit into the time is scaled to it.

@@ -19,7 +19,7 @@ class Stranger(NamedTuple):
     """0 where it has none here."""
     command: str
     user: str | None = None
-    """Name of the account that it runs as; None where it cannot be told."""
+    """Name of the account that it runs as; None where it is not known."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The names of notebooks and consoles: whole, and as short as tells them from all others. Pure."""
+"""The names of notebooks and consoles: whole, and as short as they are unique. Pure."""
 
 from __future__ import annotations
 

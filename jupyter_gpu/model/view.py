@@ -50,7 +50,7 @@ class User(NamedTuple):
     notebook: str | None = None
     """Path of the notebook (or console) that the kernel belongs to."""
     label: str | None = None
-    """The end of that path which tells it from all others of this server."""
+    """The shortest end of that path that is unique on this server."""
 
     @property
     def name(self) -> str:
@@ -235,7 +235,7 @@ class GpuLoad(NamedTuple):
     """Watts."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; temperature and power are left out where they are not told."""
+        """JSON object; temperature and power are left out where they are not known."""
         body: dict[str, Any] = {"utilisation": self.utilisation, "memory": self.memory}
         more = {"temperature": self.temperature, "power": self.power}
         return {**body, **{key: value for key, value in more.items() if value is not None}}

@@ -113,7 +113,7 @@ class LineSettings:
     patience_seconds: float = bounded(3600.0, least=1, most=365 * 86400)
     """Seconds after which a waiting pod is served before all later ones, whatever their priority. Default 3600."""
     place_seconds: float = bounded(10.0, least=0, most=3600)
-    """A pod is told a new place in line, where nothing else is new, at most once in so many seconds. Default 10."""
+    """Seconds between two updates of a waiting pod's place in line, where nothing else is new. Default 10."""
     wish_burst: int = bounded(20, least=1, most=10_000)
     """So many changes of one pod's wish are answered at once, ... Default 20."""
     wish_seconds: float = bounded(0.2, least=0, most=3600)

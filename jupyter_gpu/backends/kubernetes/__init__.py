@@ -1,4 +1,4 @@
-"""The server in a pod of a Kubernetes cluster: others decide and enforce, this only asks and tells."""
+"""The server in a pod of a Kubernetes cluster: it asks and reports; others decide and enforce."""
 
 from .backend import KubernetesBackend
 

@@ -1,7 +1,7 @@
 """The backend of a pod as the server sees it: it records the wish in the pod, and follows what others make of it.
 
 Nothing here decides or enforces. The pod's `requested` is written with the pod's own token; scheduler and node plugin
-answer in `allocated` and `attached`, of which the node plugin tells over the pod's socket, so that the pod need not be
+answer in `allocated` and `attached`, which the node plugin streams over the pod's socket, so that the pod need not be
 read at the API server. All of it is asynchronous I/O on the server's event loop: there is no thread.
 """
 
@@ -97,23 +97,23 @@ class KubernetesBackend:
     async def start(self) -> None:
         """Find our pod and follow it. Passing trouble of the cluster is shown in the view."""
         path = self._socket()
-        credentials, who = self._who()
+        credentials, identity = self._identify()
         try:
             kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
-            own = OwnPod(kube, who, lambda why: self._trouble.set("server", why))
+            own = OwnPod(kube, identity, lambda why: self._trouble.set("server", why))
             pod = await own.find()
         except NoCredentials as error:
             raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
         except BaseException:
             await self._stack.aclose()
             raise
-        uid = objects.uid(pod) or who.uid
+        uid = objects.uid(pod) or identity.uid
         self._state = replace(self._state, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
         self._node = NodeSocket(path, self._heard, self._on_update)
         self._writer = RequestWriter(own, lambda: self._state.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
-        for job in (self._node.run(), own.stay_in_touch(self._adopt), self._follow_events(kube, who.namespace)):
+        for job in (self._node.run(), own.stay_in_touch(self._adopt), self._follow_events(kube, identity.namespace)):
             self._run(job)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK):
@@ -151,7 +151,7 @@ class KubernetesBackend:
         assert self._node is not None
         try:
             use = await self._node.sample()
-        except Unreachable:  # told in the view
+        except Unreachable:  # the view says so
             self._node.refresh()
             return Sample(time=time.time(), loads={})
         self._state = replace(self._state, holders=use.holders)
@@ -227,7 +227,7 @@ class KubernetesBackend:
             )
         return path
 
-    def _who(self) -> tuple[Credentials, Identity]:
+    def _identify(self) -> tuple[Credentials, Identity]:
         try:
             credentials = self._credentials or in_cluster()
         except NoCredentials as error:
@@ -309,7 +309,7 @@ class KubernetesBackend:
 
     def _heard(self) -> None:
         assert self._node is not None
-        if self._node.trouble:  # nothing tells when that is over
+        if self._node.trouble:  # no message comes when that is over
             self._trouble.set("node", "")
         self._see(node=self._node.node, node_trouble=self._node.trouble)
 

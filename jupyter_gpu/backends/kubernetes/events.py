@@ -25,8 +25,8 @@ async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], N
     except KubeError:
         pass  # the reflector goes on trying
 
-    def told(_: ObjectChange) -> None:
+    def changed(_: ObjectChange) -> None:
         saw(tuple(reflector.objects.values()))
 
-    reflector = Reflector(kube, Selection(path, fields=fields), on_change=told)
+    reflector = Reflector(kube, Selection(path, fields=fields), on_change=changed)
     await reflector.run()

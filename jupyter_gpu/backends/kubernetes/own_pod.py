@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 class OwnPod:
     """One pod, known by name and, as soon as it was seen, by uid. ``trouble``: why it cannot be reached; "": it can."""
 
-    def __init__(self, kube: Kube, who: Identity, trouble: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, kube: Kube, identity: Identity, trouble: Callable[[str], None] = lambda _: None) -> None:
         self._kube = kube
-        self._who = who
+        self._identity = identity
         self._trouble = trouble
         self._lost = asyncio.Event()
-        self.uid = who.uid
+        self.uid = identity.uid
 
     async def look(self) -> Pod:
         """Read the pod now. Raises `KubeError`; `NotFound` also where another pod has its name by now."""
@@ -52,7 +52,7 @@ class OwnPod:
         """Merge this into its metadata; the pod afterwards. Raises `KubeError`."""
         body = {"metadata": {**({"uid": self.uid} if self.uid else {}), **metadata}}
         try:
-            pod = await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body)
+            pod = await self._kube.patch(paths.pod(self._identity.namespace, self._identity.name, "status"), body)
         except KubeError as error:
             if not isinstance(error, ANSWERS):
                 self._trouble(error.message)
@@ -68,18 +68,18 @@ class OwnPod:
 
         Raises `BackendUnavailable` where waiting would not help.
         """
-        who = self._who
+        identity = self._identity
         try:
             return await self.look()
         except NotFound as error:
             replaced = error.reason == "Replaced"
             why = "that name belongs to another pod by now" if replaced else "there is none of that name"
-            raise identities.mistaken(who, why) from None
+            raise identities.mistaken(identity, why) from None
         except (Forbidden, Unauthorized) as error:
             raise BackendUnavailable(
                 f"The cluster does not let this pod ask for GPUs ({error.message}). An administrator can allow it: "
                 "bind the role for notebooks of jupyter-gpu's chart to the service account in namespace "
-                f"{who.namespace!r}."
+                f"{identity.namespace!r}."
             ) from None
         except KubeError as error:
             _log.warning("The cluster can't be asked yet: %s", error.message)

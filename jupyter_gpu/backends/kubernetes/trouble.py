@@ -1,4 +1,4 @@
-"""The reasons the cluster cannot be heard, by the part that should hear it: told when one lasts."""
+"""Reasons why the cluster cannot be reached, by the part that needs it: shown when one lasts."""
 
 from __future__ import annotations
 

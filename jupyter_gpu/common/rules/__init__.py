@@ -1,1 +1,1 @@
-"""Pure: environment variables that tell programs their GPUs and libraries, and what ``/proc`` tells of a process."""
+"""Pure: environment variables that name GPUs and libraries to programs, and the fields of ``/proc`` of a process."""

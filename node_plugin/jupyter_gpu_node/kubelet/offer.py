@@ -55,12 +55,12 @@ class Offer:
         if problem == self._heard.get(topic, ""):
             return True
         if problem:
-            told = self._event(topic.wrong, f"{problem} No pod gets a slot until that is so no more.", "Warning")
+            published = self._event(topic.wrong, f"{problem} No pod gets a slot until that is so no more.", "Warning")
         else:
-            told = self._event(topic.right, topic.relief, "Normal")
-        if told:
+            published = self._event(topic.right, topic.relief, "Normal")
+        if published:
             self._heard[topic] = problem
-        return told
+        return published
 
     def _words(self, topics: Iterable[Topic]) -> str:
         return " ".join(filter(None, (self._problems.get(topic, "") for topic in topics)))

@@ -144,9 +144,9 @@ class SlotOwners:
             except Unresolved as error:
                 _log.warning("Slots were not compared: %s", error)
             else:
-                told = report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
-                if told is not None:
-                    await told
+                reported = report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
+                if reported is not None:
+                    await reported
                 before = frozenset(result.unguarded)
             await asyncio.sleep(self._settings.reconcile_seconds)
 
@@ -162,7 +162,7 @@ class SlotOwners:
             path = self._settings.slot_directory(slot)
             with contextlib.suppress(OSError):  # not ours, or not empty
                 _remove_directory(path)
-                _log.info("The directory of %s was removed: nobody has it any more.", slot)
+                _log.info("The directory of %s was removed: no pod has it any more.", slot)
 
     def _checkpoint(self) -> tuple[CheckpointEntry, ...] | None:
         """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""

@@ -32,8 +32,8 @@ class PodStore(ShareStore):
     def write(self, entries: Iterable[ShareEntry]) -> bool:
         """Write of each entry the own copy and those of the pod; return whether all could be written."""
         found = tuple(entries)
-        told = (entry for entry in found if entry.public)
-        more = [replace(entry, directory=other, own=False) for entry in told for other in self._others(entry.pod)]
+        public = (entry for entry in found if entry.public)
+        more = [replace(entry, directory=other, own=False) for entry in public for other in self._others(entry.pod)]
         return super().write((*found, *more))
 
 

@@ -53,8 +53,8 @@ def conditions(events: Iterable[Mapping[str, Any]], phase: Phase) -> tuple[Condi
     latest: dict[str, Mapping[str, Any]] = {}
     for event in sorted(events, key=_when):
         latest[str(event.get("reason") or "")] = event
-    told = [_told(reason, event) for reason, event in latest.items() if _matters(reason, phase)]
-    return tuple(condition for _, condition in sorted(told, key=lambda item: item[0], reverse=True)[:MAX_EVENTS])
+    found = [_condition(reason, event) for reason, event in latest.items() if _matters(reason, phase)]
+    return tuple(condition for _, condition in sorted(found, key=lambda item: item[0], reverse=True)[:MAX_EVENTS])
 
 
 def _matters(reason: str, phase: Phase) -> bool:
@@ -64,7 +64,7 @@ def _matters(reason: str, phase: Phase) -> bool:
     return meaning.phases is None or phase in meaning.phases
 
 
-def _told(reason: str, event: Mapping[str, Any]) -> tuple[str, Condition]:
+def _condition(reason: str, event: Mapping[str, Any]) -> tuple[str, Condition]:
     meaning = _MEANINGS.get(reason)
     original = str(event.get("message") or "").strip()
     said = f"Kubernetes says: {original}" if original else ""

@@ -105,7 +105,7 @@ def lead(
 ) -> Lead:
     """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
-    Raises `Unresolved` where it contradicts itself or tells nothing.
+    Raises `Unresolved` where it contradicts itself or says nothing.
     """
     named = [item for item in listed if slot in item.slots]
     if len({(item.namespace, item.name) for item in named}) > 1:

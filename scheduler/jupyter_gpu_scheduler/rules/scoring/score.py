@@ -53,7 +53,7 @@ def prioritize(
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all `NEAR` to it.
 
-    The others are told apart as far as they differ: a step is a tenth of what is between the best and the worst, and
+    The others are distinguished as far as they differ: a step is a tenth of what is between the best and the worst, and
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
     their way to a node, by its name.
     """

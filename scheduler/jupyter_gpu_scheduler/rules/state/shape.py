@@ -78,7 +78,7 @@ def _looks(cell: Cell) -> _Looks:
 
 
 def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks], int]]:
-    """Return, for each GPU, the looks of its group and the group's number, which tells equal groups apart."""
+    """Return, for each GPU, the looks of its group and the group's number, which distinguishes equal groups."""
     ids = [-1 - index if number is None else number for index, number in enumerate(numbers)]
     members: dict[int, list[_Looks]] = {}
     for name, cell in zip(ids, shape, strict=True):
