@@ -186,7 +186,10 @@ def _wishes() -> Iterator[Case]:
         yield Case("notebook", route, "lab", DONE, WISH)
         yield Case("notebook", route, "lab", DONE, {"requested": None})
         yield Case("notebook", route, "other", DENIED, WISH)
-    for target in ("other", "plain"):  # the answer to a change of nothing would show that pod to who may not read it
+    for target in (
+        "other",
+        "plain",
+    ):  # the answer to a change of nothing would show that pod to a client that may not read it
         yield Case("notebook", "patch pods/status", target, DENIED, note="nothing")
     yield Case("notebook", "patch pods/status", "far", DENIED, WISH)
     yield Case("notebook", "patch pods/status", "waiting", DENIED, WISH)

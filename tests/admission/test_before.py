@@ -123,7 +123,7 @@ def test_pod_created_during_the_clean_up_keeps_its_records(world: World) -> None
     world.write_hook()
     path = world.folder / "hook" / "hook.py"
     program = path.read_text()
-    # Stands still between its list and its first patch, until it is told to go on.
+    # Stands still between its list and its first patch, until it is asked to go on.
     path.write_text(program.replace("def strip(", "def _strip(").replace("if __name__ ==", HALT + "if __name__ =="))
     with world.start_hook("apply") as hook:
         assert hook.stdout is not None

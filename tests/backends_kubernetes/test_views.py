@@ -131,9 +131,9 @@ def test_same_wish_asked_anew_is_a_new_generation() -> None:
         (Records(requested(1), allocated([0]), attached([0])), 1, True),
         (Records(requested(2), allocated([0]), attached([0])), 1, True),  # waits for the rest
         (Records(requested(1, generation=2), allocated([0]), attached([0])), 2, False),  # of the wish before
-        (Records(requested(1, generation=3), allocated([0]), attached([0])), 2, True),  # somebody else's came after
+        (Records(requested(1, generation=3), allocated([0]), attached([0])), 2, True),  # another wish came after it
         (Records(requested(0), allocated([]), attached([0])), 1, False),  # revoked, not yet closed
-        (Records(requested(0), allocated([]), attached([], draining=[0])), 1, False),  # nobody looked yet
+        (Records(requested(0), allocated([]), attached([], draining=[0])), 1, False),  # holders are not known yet
         (Records(requested(0), allocated([]), attached([], draining=[0], holders=[Holder(1, "x")])), 1, True),
         (Records(requested(0), None, attached([], draining=[0])), 1, False),
         (Records(), 1, False),

@@ -12,7 +12,7 @@ from tests.cluster.testbed import ControlPlane, control_plane
 from tests.kube.proxy import Proxy
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-"""Objects that nobody but the test writes."""
+"""Objects that only the test writes."""
 
 Through = Callable[..., AbstractAsyncContextManager[tuple[Kube, Proxy]]]
 

@@ -148,7 +148,9 @@ def test_lease_taken_away_ends_the_lead(plane: ControlPlane) -> None:
             async with asyncio.timeout(SECONDS):
                 while leaders.now:
                     await asyncio.sleep(0.02)
-            assert (await kube.get(path))["spec"]["holderIdentity"] == "thief"  # who lost it does not give it away
+            assert (await kube.get(path))["spec"][
+                "holderIdentity"
+            ] == "thief"  # a leader that lost it does not give it away
             await leaders.until("one")
             await kube.delete(path)
             async with asyncio.timeout(SECONDS):

@@ -28,7 +28,7 @@ async def _token(kube: Kube, account: str) -> str:
     return str((await kube.create(f"{ACCOUNT}/{account}/token", body))["status"]["token"])
 
 
-async def _who(kube: Kube) -> str:
+async def _user(kube: Kube) -> str:
     """The id of the very token that a call was made with."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     found: dict[str, Any] = await kube.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
@@ -60,10 +60,10 @@ def test_token_of_a_pod_is_renewed(plane: ControlPlane, tmp_path: Path) -> None:
                 )
                 task = asyncio.create_task(follower.run())
                 await asyncio.wait_for(follower.synced.wait(), SECONDS)
-                before = await _who(kube)
-                assert await _who(kube) == before
+                before = await _user(kube)
+                assert await _user(kube) == before
                 mount.put(token=await _token(admin, name), ca_crt=authority, namespace="default")
-                after = await _who(kube)
+                after = await _user(kube)
                 await admin.create(MAPS, {"metadata": {"name": name, "labels": {"t": name}}})
                 assert await asyncio.wait_for(names.get(), SECONDS) == name
                 task.cancel()

@@ -49,7 +49,7 @@ class Host:
         self.plugin = DevicePlugin(settings, Service(settings, lambda: self.gpus, self, self.owners))
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
-        """Close the pod's group, unless told to refuse."""
+        """Close the pod's group, unless asked to refuse."""
         refuse = self.settings.state / "refuse"
         if refuse.exists():
             raise PermissionError(refuse.read_text())

@@ -34,11 +34,11 @@ class SecondPlugin:
 
     async def watch(self, _request: Any, _context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
         """Yield the devices, again after each change."""
-        told = None
+        sent = None
         while True:
             now = self._read()
-            if now != told:
-                told = now
+            if now != sent:
+                sent = now
                 yield api.ListAndWatchResponse(devices=[api.Device(ID=uuid, health="Healthy") for uuid in now])
             await asyncio.sleep(0.1)
 

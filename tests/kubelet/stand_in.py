@@ -45,7 +45,7 @@ class Plugin:
     channel: grpc.aio.Channel
     options: api.DevicePluginOptions | None = None
     health: dict[str, str] = field(default_factory=dict)
-    """Of the slots, as the stream told last."""
+    """Health of the slots, as the stream reported it last."""
     messages: int = 0
     stopped: bool = False
 

@@ -32,10 +32,10 @@ class Guard:
 
 async def main():
     chosen = settings(Path(sys.argv[1]))
-    async def nobody(namespace, name):
+    async def no_pod(namespace, name):
         return None
-    claims = SlotOwners(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, nobody)
-    await supervision.supervise({"plugin": DevicePlugin(chosen, Service(chosen, gpus, Guard(), claims)).run()})
+    owners = SlotOwners(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, no_pod)
+    await supervision.supervise({"plugin": DevicePlugin(chosen, Service(chosen, gpus, Guard(), owners)).run()})
 
 asyncio.run(main())
 """

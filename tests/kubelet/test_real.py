@@ -125,11 +125,11 @@ class Node:
     def hears(self, name: str, words: str) -> None:
         """Wait for an event of the pod."""
 
-        def told() -> bool:
+        def has_come() -> bool:
             assert words in (text := self.events(name)), f"{text} {self.get(name)['status']}"
             return True
 
-        until(told, SECONDS, f"the event {words!r}")
+        until(has_come, SECONDS, f"the event {words!r}")
 
     def restarts(self, name: str) -> int:
         """How often the pod's container was started again and runs."""

@@ -85,10 +85,10 @@ class Shared:
         draft.replace(self.offered)
 
     def divide(self, index: int, *names: str) -> None:
-        """The driver tells of these instances of a GPU."""
+        """Have the driver report these instances of a GPU."""
         words = [self.GPUS, UUIDS[index], *(NAMES[name] for name in names)]
-        told = self.run(sys.executable, "-m", "jupyter_gpu_node.gpus.simulated_instances", *words)
-        assert told.wait(SECONDS) == 0, self.log()[-3000:]
+        driver = self.run(sys.executable, "-m", "jupyter_gpu_node.gpus.simulated_instances", *words)
+        assert driver.wait(SECONDS) == 0, self.log()[-3000:]
 
     def whole(self, index: int) -> None:
         """It is in MIG mode no more."""
@@ -215,10 +215,10 @@ def test_instance_of_an_own_gpu_gives_it_two_owners(shared: Shared) -> None:
         shared.create(name, KEEP, **{RESOURCE: 1})
         until(lambda name=name: "has 1" in shared.cluster.kubectl("logs", name), SECONDS, "its user to have it open")  # type: ignore[misc]
 
-    def told(name: str) -> bool:
+    def is_reported(name: str) -> bool:
         return any(reason == "GpuHasTwoOwners" and name in text for reason, text in shared.events())
 
-    until(lambda: told(NAMES["known"]), SECONDS, "the event")
+    until(lambda: is_reported(NAMES["known"]), SECONDS, "the event")
     assert NAMES["known"] in shared.inventory()[1].health
     assert shared.inventory()[0].healthy, "the driver says that this one is whole"
     shared.allocate("ours", UUIDS[0], UUIDS[1], generation=5)

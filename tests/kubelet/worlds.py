@@ -43,7 +43,7 @@ def gpus(count: int = 4) -> tuple[Gpu, ...]:
 
 
 def pod(uid: str, name: str, *, container: str = "main", node: str = NODE, namespace: str = "team", **more: Any) -> Any:
-    """A pod with a slot, as the API server tells of it."""
+    """A pod with a slot, as the API server has it."""
     limits = {"resources": {"limits": {SLOT: "1"}}}
     return {
         "metadata": {"uid": uid, "namespace": namespace, "name": name, **more.pop("metadata", {})},
@@ -76,7 +76,7 @@ class World:
     kubelet: Kubelet
     guard: Guard
     pods: dict[str, Any]
-    """By uid what the watch has told."""
+    """Pods by uid, as the watch reported them."""
     server: list[Any] | None
     """What the API server answers when it is asked; None: it is away."""
     gpus: tuple[Gpu, ...] = field(default_factory=gpus)

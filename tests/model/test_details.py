@@ -50,7 +50,7 @@ HOLDERS = st.dictionaries(st.integers(1, 9), st.builds(Holder, st.integers(0, 9)
 
 @given(READINGS)
 def test_reading_survives_a_round_trip(reading: Reading) -> None:
-    """Nothing is lost, and fields that are not told are not in the text."""
+    """Nothing is lost, and unknown fields are not in the text."""
     text = strict.dumps(reading.to_json())
     assert Reading.from_json(json.loads(text)) == reading
     assert "null" not in text
@@ -58,7 +58,7 @@ def test_reading_survives_a_round_trip(reading: Reading) -> None:
 
 @given(DETAILS)
 def test_details_survive_a_round_trip(details: GpuDetails) -> None:
-    """Nothing is lost, and fields that are not told are not in the text."""
+    """Nothing is lost, and unknown fields are not in the text."""
     text = strict.dumps({"GPU-1": details.to_json()})
     assert read_all(json.loads(text)) == {"GPU-1": details}
     assert "null" not in text

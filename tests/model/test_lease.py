@@ -199,7 +199,7 @@ class Blocks(RuleBasedStateMachine):
         assert not self.wish or self.wish.milli >= need(self.leases.values())
 
     @invariant()
-    def nothing_is_held_for_nobody(self) -> None:
+    def nothing_is_held_without_an_owner(self) -> None:
         """The wish is no more than base and leases need, and the base is what was asked for last."""
         assert base_of(self.wish) == self.last
         assert not idle(self.wish, need(self.leases.values()))

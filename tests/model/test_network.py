@@ -15,11 +15,11 @@ from tests.builders import inventory
 @given(st.floats(allow_nan=False))
 def test_use_survives_the_annotation_in_steps_of_a_tenth(use: float) -> None:
     """Written, read and written again it is the same, the nearest tenth within 0 and 1."""
-    told = decode_inventory(encode(with_network(inventory(2), use)))
-    found = network_of(told)
+    body = decode_inventory(encode(with_network(inventory(2), use)))
+    found = network_of(body)
     assert found in {step / 10 for step in range(11)}
     assert abs(found - max(0.0, min(1.0, use))) <= 0.0500001
-    assert encode(with_network(told, found)) == encode(told)
+    assert encode(with_network(body, found)) == encode(body)
 
 
 def test_unknown_use_leaves_no_trace() -> None:
@@ -33,9 +33,9 @@ def test_unknown_use_leaves_no_trace() -> None:
 
 def test_fields_of_newer_versions_stay() -> None:
     """Only the own field is replaced."""
-    told = json.loads(encode(inventory(1)))
-    told[0]["colour"] = "green"
-    (gpu,) = with_network(decode_inventory(json.dumps(told)), 0.25)
+    body = json.loads(encode(inventory(1)))
+    body[0]["colour"] = "green"
+    (gpu,) = with_network(decode_inventory(json.dumps(body)), 0.25)
     assert gpu.extra == {"colour": "green", NETWORK: 0.2}
 
 
@@ -48,9 +48,9 @@ def test_busiest_network_counts() -> None:
 @pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", True, None, [], {}])
 def test_senseless_use_is_unknown(value: Any) -> None:
     """The GPUs are known all the same."""
-    told = json.loads(encode(inventory(1)))
-    told[0][NETWORK] = value
-    gpus = decode_inventory(json.dumps(told))
+    body = json.loads(encode(inventory(1)))
+    body[0][NETWORK] = value
+    gpus = decode_inventory(json.dumps(body))
     assert len(gpus) == 1
     assert network_of(gpus) is None
 
@@ -58,6 +58,6 @@ def test_senseless_use_is_unknown(value: Any) -> None:
 @pytest.mark.parametrize(("value", "use"), [(0, 0.0), (1, 1.0), (0.55, 0.55)])
 def test_finer_and_whole_numbers_are_read(value: float, use: float) -> None:
     """Steps of a tenth bind the writer only."""
-    told = json.loads(encode(inventory(1)))
-    told[0][NETWORK] = value
-    assert network_of(decode_inventory(json.dumps(told))) == use
+    body = json.loads(encode(inventory(1)))
+    body[0][NETWORK] = value
+    assert network_of(decode_inventory(json.dumps(body))) == use

@@ -378,7 +378,7 @@ def _allocated(pod: PodState) -> dict[str, int]:
 
 
 def _held(pod: PodState) -> dict[str, int]:
-    held = {} if pod.finished else _allocated(pod)  # what was only promised to who finished is nobody's
+    held = {} if pod.finished else _allocated(pod)  # promises to a finished pod are void
     actual = _attached(pod)
     revoked = pod.allocated.pending(pod.attached) if pod.allocated and not pod.finished else ()
     for share in (*revoked, *actual.shares, *(item.share for item in actual.draining)):

@@ -190,7 +190,7 @@ class Stage:
                 paths.node(whole, "status"), {"status": {"allocatable": allocatable, "capacity": allocatable}}
             )
         )
-        ready = {"spec": {"taints": None}}  # a new node is taken for not ready, and nobody else would say it is
+        ready = {"spec": {"taints": None}}  # a new node is taken for not ready, and nothing else would say that it is
         self.do(self._kube.patch(paths.node(whole), ready))
         self._nodes.append(whole)
         return whole
@@ -211,7 +211,7 @@ class Stage:
         )
 
     def put_inventory(self, node: str, gpus: int, **fields: Any) -> None:
-        """The node's plugin tells of other GPUs."""
+        """Report other GPUs, as the node's plugin does."""
         text = encode(self.inventory(node, gpus, **fields))
         self.do(self._kube.patch(paths.node(node, "status"), {"metadata": {"annotations": {INVENTORY: text}}}))
 
@@ -411,14 +411,14 @@ class Watcher:
 
     def _changed(self, change: ObjectChange) -> None:
         self.seen.append((change.kind, time.monotonic(), change.object))
-        now = self._pods.objects  # of one instant, which what was told so far need not be
+        now = self._pods.objects  # of one instant, which changes reported so far need not be
         for uid in self._known.keys() - now.keys():
             del self._known[uid], self._decided[uid], self._real[uid]
         for uid, pod in now.items():
             if self._known.get(uid) is not pod:
                 self._known[uid] = pod
                 self._decided[uid] = {} if objects.finished(pod) else _milli(pod, ALLOCATED)
-                self._real[uid] = _milli(pod, ATTACHED)  # also of who finished: what drains is nobody's
+                self._real[uid] = _milli(pod, ATTACHED)  # also of a finished pod: draining GPUs belong to no pod
         for records, broken in ((self._decided, self.decided_twice), (self._real, self.attached_twice)):
             for gpu in records.get(objects.uid(change.object), ()):
                 if sum(record.get(gpu, 0) for record in records.values()) > 1000:

@@ -277,11 +277,11 @@ def test_renamed_machine_is_handled(stage: Stage) -> None:
     assert len((stage.allocated("stuck") or Allocated(0)).shares) == 2
     assert scheduler.metric("jupyter_gpu_scheduler_gpus_claimed_twice") == 2
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         found = json.loads(stage.plane.kubectl("get", "events", "-n", "default", "-o", "json"))["items"]
         return {item["involvedObject"]["name"] for item in found if item["reason"] == "GpusClaimedTwice"}
 
-    until(lambda: {old, new} <= told(), what="Events of both nodes")
+    until(lambda: {old, new} <= reported(), what="Events of both nodes")
     assert f"GPU-{old}-1 is in the inventories of" in scheduler.log
     stage.delete_node(old)
     until(lambda: scheduler.metric("jupyter_gpu_scheduler_gpus_claimed_twice") == 0, what="one to be forgotten")

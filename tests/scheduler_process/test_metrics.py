@@ -7,7 +7,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import cluster, inventory, pod
 
 
-def told(metrics: SchedulerMetrics) -> dict[tuple[str, str], float]:
+def gpus_by_state(metrics: SchedulerMetrics) -> dict[tuple[str, str], float]:
     """GPUs by node and state, as Prometheus understands the text."""
     (found,) = (
         family
@@ -24,20 +24,20 @@ def test_gpus_are_counted_by_node_and_state() -> None:
     """
     snapshot = cluster({"a": inventory(2, unhealthy=[1]), "b": 1}, [pod("p", wants=0.5, has={0: 500}, node="a")])
     metrics = SchedulerMetrics(snapshot)
-    before = told(metrics)
+    before = gpus_by_state(metrics)
     assert [before["a", state] for state in ("free", "held", "unhealthy")] == [0.5, 0.5, 1]
     assert before["b", "free"] == 1
     snapshot.remove_pod("p")
-    assert told(metrics) == {**before, ("a", "free"): 1, ("a", "held"): 0}
+    assert gpus_by_state(metrics) == {**before, ("a", "free"): 1, ("a", "held"): 0}
     snapshot.remove_node("b")
-    assert not [node for node, _ in told(metrics) if node == "b"]
+    assert not [node for node, _ in gpus_by_state(metrics) if node == "b"]
 
 
 def test_odd_names_break_nothing() -> None:
     """A node's name is escaped, so that any text could be parsed."""
     snapshot = ClusterSnapshot()
     snapshot.put_node('a"b\\c\nd', inventory(1))
-    assert told(SchedulerMetrics(snapshot))['a"b\\c\nd', "free"] == 1
+    assert gpus_by_state(SchedulerMetrics(snapshot))['a"b\\c\nd', "free"] == 1
 
 
 def test_library_metrics_are_there() -> None:
@@ -45,4 +45,4 @@ def test_library_metrics_are_there() -> None:
     metrics = SchedulerMetrics(ClusterSnapshot())
     metrics.leading.set(1)
     assert b"jupyter_gpu_scheduler_leading 1.0\n" in metrics.text()
-    assert told(metrics) == {}
+    assert gpus_by_state(metrics) == {}

@@ -104,7 +104,7 @@ def test_place_and_gpus_come_in_one_write(stage: Stage) -> None:
 
 
 def test_pod_without_room_says_why_and_waits_in_line(stage: Stage) -> None:
-    """FailedScheduling tells of GPUs; the pod has a ticket; it starts when a resize frees its GPUs."""
+    """FailedScheduling names GPUs; the pod has a ticket; it starts when a resize frees its GPUs."""
     stage.node(gpus=2)
     _start(stage)
     stage.pod("owner", requested=2)
@@ -236,7 +236,7 @@ def test_pods_that_start_without_a_wish_can_have_one_later(stage: Stage, gpus: t
 
 
 def test_node_without_gpus_attracts_no_pod(stage: Stage) -> None:
-    """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
+    """It has slots and reports no GPU: pods wait, with a reason, and start when its driver has come up."""
     node = stage.node(gpus=0)
     _start(stage)
     stage.pod("note")

@@ -90,7 +90,7 @@ def _build(names: Sequence[str], progress: Progress) -> dict[str, Path]:
     with _alone(progress):
         for name in names:
             if (cache() / name).exists():
-                continue  # somebody else built it while this one waited
+                continue  # another process built it while this one waited
             progress(
                 f"Building {name} {version() if name.startswith('kube') else ''}… (once; minutes on a small machine)"
             )

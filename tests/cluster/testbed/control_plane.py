@@ -23,7 +23,7 @@ PARTS = ("etcd", "apiserver", "controller-manager", "scheduler")
 """In the order in which they start."""
 USERS = {"controller-manager": "system:kube-controller-manager", "scheduler": "system:kube-scheduler"}
 TRIES = 3
-"""Free ports can be lost to somebody else before they are used."""
+"""Free ports can be lost to another process before they are used."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Layout:
     service: str = "10.96.0.1"
     """Address of the service `kubernetes`, the first of the range."""
     advertise: str = "192.0.2.1"
-    """What pods would be told; without nodes an address that is nobody's (RFC 5737)."""
+    """Address for pods; without nodes one that is reserved (RFC 5737)."""
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More flags of a part, such as {"apiserver": ["--feature-gates=…"]}."""
 

@@ -179,7 +179,7 @@ class Existing(Cluster):
         testbed.load_image(archive, node)
 
     def has_image(self, reference: str, node: str) -> bool:
-        """Whether the node has it, as far as anybody here can know."""
+        """Whether the node has it, as far as can be known here."""
         return self._testbed is not None and self._testbed.has_image(reference, node)
 
     def _our_namespaces(self) -> list[str]:

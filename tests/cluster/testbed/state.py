@@ -58,7 +58,7 @@ def alone(state: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not state.exists() or state.stat().st_ino != os.fstat(lock).st_ino:
-                continue  # whoever had the lock removed the folder
+                continue  # the process that had the lock removed the folder
             yield
             return
         finally:

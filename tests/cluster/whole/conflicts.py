@@ -19,7 +19,7 @@ from tests.cluster.whole.world import SECONDS, Product, World
 
 WRITERS = 3
 NOISE = "test.example/noise"
-"""An annotation that is nobody's business."""
+"""An annotation that no program reads."""
 PORT = 8080
 """Of the scheduler's metrics."""
 

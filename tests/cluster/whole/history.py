@@ -30,7 +30,7 @@ class History:
         self._failed: BaseException | None = None
         self._pods: Reflector
         self.moments: list[Moment] = []
-        """Everything that was told, in order."""
+        """All changes, in order."""
         self.broken: list[str] = []
         """Rules that did not hold at one of these moments."""
 
@@ -78,7 +78,7 @@ class History:
         """The thread's work."""
         try:
             asyncio.run(self._follow(kubeconfig, namespace, ended))
-        except BaseException as error:  # told to the test, which waits for what never comes
+        except BaseException as error:  # raised in the test, which would wait in vain
             with self._changed:
                 self._failed = error
                 self._changed.notify_all()
@@ -102,7 +102,7 @@ class History:
         with self._changed:
             earliest = min(heard, heard - wall + written(pod, ALLOCATED))
             self.moments.append(Moment(len(self.moments), change.kind, earliest, heard, state))
-            # Of one instant: where a list brought several changes, what was told so far is none.
+            # Of one instant: where a list brought several changes, those reported so far are not.
             self._now = {uid: pod_state(each) for uid, each in self._pods.objects.items()}
             self.broken += broken_rules(self._now.values())
             self._changed.notify_all()

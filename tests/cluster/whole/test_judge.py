@@ -1,4 +1,4 @@
-"""The judge of what the prober saw, and the prober on devices that anybody may open."""
+"""The judge of what the prober saw, and the prober on devices that any user may open."""
 
 import json
 import subprocess

@@ -312,4 +312,4 @@ def test_later_gpu_goes_to_new_pods(corner: World) -> None:
     known = corner.pod("early").annotations
     corner.ask("late", 0)
     corner.has("late", 0)
-    assert corner.pod("early").annotations == known, "nobody tries it again and again"
+    assert corner.pod("early").annotations == known, "it was tried again and again"

@@ -224,11 +224,11 @@ def test_shrink_takes_the_idle_gpu(corner: World) -> None:
     for stays, goes in ((second, first), (first, second)):
         with corner.holding("works", corner.path_of(stays)):
 
-            def told(stays: str = stays) -> bool:
+            def is_reported(stays: str = stays) -> bool:
                 attached = corner.pod("works").attached
                 return attached is not None and attached.open == (stays,)
 
-            corner.until(told, "the open GPU to be told")
+            corner.until(is_reported, "the open GPU to be reported")
             corner.ask("works", 1)
             assert set(corner.has("works", 1000).usable) == {stays}
             assert corner.opens("works", corner.path_of(stays))

@@ -57,7 +57,7 @@ class Product:
 
     @property
     def ready(self) -> bool:
-        """Whether every node tells of its GPUs and has slots."""
+        """Whether every node reports its GPUs and has slots."""
         gpus, slots = self.gpus, self.slots
         return all(len(gpus.get(name, ())) == chart.GPUS and slots.get(name) for name in self.cluster.node_names)
 
@@ -259,11 +259,11 @@ class World:
     def event(self, name: str, what: str, condition: Callable[[str, str], bool]) -> str:
         """The message of the first event about a pod of which the condition is true."""
 
-        def told() -> str:
+        def first() -> str:
             return next((message for reason, message in self.events(name) if condition(reason, message)), "")
 
         try:
-            return until(told, SECONDS, f"an event of {name}: {what}", every=0.5)
+            return until(first, SECONDS, f"an event of {name}: {what}", every=0.5)
         except Exception as error:
             raise AssertionError(f"{error}\n{self.report()}") from error
 

@@ -36,7 +36,7 @@ def each_in_turn(snapshot: ClusterSnapshot, changed: Iterable[str]) -> list[Deci
 
 
 def _moved(snapshot: ClusterSnapshot, state: PodState, dirty: set[str], with_room: list[str]) -> Decision | None:
-    offered = any(name in (state.offered or ()) for name in dirty)  # who is in no line goes to nodes that changed
+    offered = any(name in (state.offered or ()) for name in dirty)  # a pod in no line goes to nodes that changed
     if state.nominated in dirty and (state.nominated or is_void(state) or offered) and must_leave(snapshot, state):
         return leave(snapshot, state, POLICY, dirty)
     if fits_at(snapshot, state, state.nominated):
