@@ -1,1 +1,1 @@
-"""Measurements of what people wait for; each module's `run()` gives figures (see `figures`)."""
+"""Measurements of what people wait for; each module's `run()` returns figures (see `figures`)."""

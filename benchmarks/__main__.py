@@ -9,25 +9,25 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _apart
+from . import _isolated
 from .figures import Figure, table
 
 NOT_BENCHMARKS = {"__main__", "figures"}
 
 
 def names() -> list[str]:
-    """The modules here that measure something."""
+    """Return the names of the benchmarks."""
     found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
     return sorted(name for name in found if name not in NOT_BENCHMARKS and not name.startswith("_"))
 
 
 def measure(name: str) -> Sequence[Figure]:
-    """The figures of one benchmark, with a line on the standard error while it runs. Raises BrokenError."""
+    """Return the figures of one benchmark; print a line on standard error meanwhile. Raises BrokenError."""
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     started = time.monotonic()
     try:
-        outcome = _apart.measure(name)
-    except _apart.BrokenError as error:
+        outcome = _isolated.measure(name)
+    except _isolated.BrokenError as error:
         print(f"BROKEN: {error}", file=sys.stderr)
         raise
     print(f"NOT RUN: {outcome.missing}" if outcome.missing else f"{time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -35,7 +35,7 @@ def measure(name: str) -> Sequence[Figure]:
 
 
 def main() -> int:
-    """Exit status 1 if a benchmark broke. A missed goal is shown and no error: it is what was measured."""
+    """Run the benchmarks. Exit status 1 if one broke; a missed goal is shown, but is no error."""
     known = names()
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what people wait for.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
@@ -48,7 +48,7 @@ def main() -> int:
     for name in arguments.names or known:
         try:
             figures += measure(name)
-        except _apart.BrokenError:  # one broken benchmark does not hide the others
+        except _isolated.BrokenError:  # one broken benchmark does not hide the others
             broken.append(name)
     load = os.getloadavg()[0]
     print(f"\n{table(figures)}\n\n{os.cpu_count()} CPUs, load {load:.1f}; p50, p90 and p99 in the figure's unit.")

@@ -1,6 +1,7 @@
 """A day of notebook activity on shared GPUs: read from a recording, or drawn so that it resembles one.
 
-A cell is what it would do with a GPU of its own: so long, with so much of the GPU (its pace). Minutes throughout.
+A cell is described by what it would do with a GPU of its own: how long, with how much of the GPU (its pace). Minutes
+throughout.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RECORDING = "sessions_june_1_2.json"
 
 @dataclass(frozen=True)
 class Cell:
-    """It begins at ``start`` or when the one before it has ended."""
+    """A cell that begins at ``start``, or when the one before it has ended."""
 
     start: int
     length: int
@@ -37,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Notebook:
-    """It has its share from ``start`` to ``stop``; what is not done by then is not done."""
+    """A notebook that has its share from ``start`` to ``stop``; cells not finished by then are not done."""
 
     start: int
     stop: int
@@ -48,10 +49,10 @@ Gpu = Sequence[Notebook]
 
 
 def recorded(folder: Path, first: int = DAY) -> list[Notebook]:
-    """The 24 hours from minute ``first`` on of a recording, whose ticks are minutes. Only cells that use a GPU count.
+    """Return the 24 hours of a recording from minute ``first`` on; its ticks are minutes. Only cells with a GPU count.
 
-    A share is of one GPU: of a cell that ran on several its mean use of them counts. Sessions and cells that began
-    before that day, or end after it, are cut.
+    A share is of one GPU: for a cell on several, the mean of their use counts. Sessions and cells that cross the day's
+    borders are cut.
     """
     try:
         sessions = json.loads((folder / RECORDING).read_text())["sessions"]
@@ -76,7 +77,7 @@ def _cut(start: int, stop: int, first: int) -> tuple[int, int]:
 
 
 def drawn(count: int, seed: int = 0) -> list[Notebook]:
-    """So many notebooks, there all day, with the published statistics of the recording.
+    """Draw this many notebooks, present all day, with the published statistics of the recording.
 
     Lengths are lognormal with p50 11 and p75 21 minutes, but for one cell in fifty, which lasts for 20 hours on
     average, or for what is left of the day. From one start to the next p50 is 15 and p5 5 minutes. The use of the GPU
@@ -102,7 +103,7 @@ def drawn(count: int, seed: int = 0) -> list[Notebook]:
 
 
 def facts(notebooks: Sequence[Notebook]) -> str:
-    """What kind of day it is, in one line."""
+    """Describe a day in one line."""
     cells = [cell for one in notebooks for cell in one.cells]
     lengths = [float(cell.length) for cell in cells]
     gaps = [float(after.start - before.start) for one in notebooks for before, after in pairwise(one.cells)]
@@ -116,7 +117,7 @@ def facts(notebooks: Sequence[Notebook]) -> str:
 
 
 def placed(notebooks: Sequence[Notebook], milli: int) -> list[Gpu]:
-    """Each has ``milli`` of the first GPU that has as much left while it is there."""
+    """Place each notebook's ``milli`` on the first GPU that has as much left while the notebook is there."""
     gpus: list[list[Notebook]] = []
     for one in sorted(notebooks, key=lambda one: (one.start, one.stop)):
         for gpu in gpus:

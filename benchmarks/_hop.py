@@ -1,4 +1,4 @@
-"""One party of the floor, in a pod as ours are: hears of one annotation of a pod, and writes one, no more.
+"""A party of the floor, in a pod like the product's: watches one annotation of a pod and writes another, no more.
 
 It ends with its input.
 
@@ -7,7 +7,7 @@ It ends with its input.
     python3 hop.py NAMESPACE POD ask HEARD WRITTEN TURNS   asks, waits for the answer, rests, asks again
 
 Times are seconds of CLOCK_MONOTONIC, which all pods of a machine share. The first line of output says that the watch
-follows.
+has begun.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ REST = 0.1
 
 
 class Party:
-    """What all of them do."""
+    """The watch and the writes that all parties share."""
 
     def __init__(self, kube: Kube, namespace: str, pod: str, heard: str) -> None:
         self._kube = kube
@@ -50,12 +50,12 @@ class Party:
         self.words.put_nowait((time.monotonic(), text))
 
     async def write(self, key: str, text: str) -> object:
-        """One PATCH."""
+        """Write an annotation by one PATCH."""
         return await self._kube.patch(self._path, {"metadata": {"annotations": {key: text}}})
 
 
 async def main(namespace: str, pod: str, role: str, heard: str, written: str = "", turns: str = "0") -> None:
-    """Until its input ends, or all turns are over."""
+    """Run until the input ends, or all turns are over."""
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, lambda: os.read(0, 4096) or os._exit(0))
     async with Kube(credentials.load()) as kube, asyncio.TaskGroup() as tasks:

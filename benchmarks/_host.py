@@ -1,4 +1,4 @@
-"""The machine below a virtual machine: while its host gives the CPUs to others, it is those that are measured."""
+"""Detects when the host of a virtual machine takes its CPUs away, as measurements then show the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Calm(Generic[T]):
-    """What a run measured."""
+    """A measurement, and how much of the CPUs the host took meanwhile."""
 
     result: T
     taken: float
@@ -24,9 +24,9 @@ class Calm(Generic[T]):
 
 
 def calmest(measure: Callable[[], T], ticks: Callable[[], tuple[int, int]] | None = None) -> Calm[T]:
-    """The first run that the host left alone; if it left none of them alone, that from which it took least.
+    """Return the first run that the host left alone, or else the one from which it took least.
 
-    That alone chooses, never what was measured. ``ticks``: of the CPUs so far, those that the host took and all.
+    Only that decides, never what was measured. ``ticks``: of the CPUs so far, those that the host took and all.
     """
     count = ticks or _ticks
     runs: list[Calm[T]] = []
@@ -39,6 +39,6 @@ def calmest(measure: Callable[[], T], ticks: Callable[[], tuple[int, int]] | Non
 
 
 def _ticks() -> tuple[int, int]:
-    """Of all CPUs together (proc_stat(5): ``steal``, and the sum to there: guests are in ``user`` already)."""
+    """Return the ticks of all CPUs (proc_stat(5): ``steal``, and the sum up to it: guests are part of ``user``)."""
     times = [int(field) for field in Path("/proc/stat").read_text().split(maxsplit=9)[1:9]]
     return times[7], sum(times)

@@ -30,7 +30,7 @@ ASK, GRANT = MESSAGE.pack(1, 1, 0, 0, 0, 0, 0), 16
 
 
 def main() -> None:
-    """One turn is 0 → 1 → 0."""
+    """Run the turns; each is 0 → 1 → 0."""
     turns, token, paths = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     line = http.client.HTTPConnection("127.0.0.1", 8888, timeout=PATIENCE)
     found: dict[str, list[float]] = {"open": [], "launch": [], "shrink": []}
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[str]) -> list[float]:
-    """Milliseconds from before the request to the first attempts with the other answer."""
+    """Return the milliseconds from before the request to the first attempts with the other answer."""
     began = time.monotonic()
     asking = threading.Thread(target=ask, args=(line, token, gpus))
     asking.start()
@@ -57,7 +57,7 @@ def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[st
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    """With a short rest between two looks."""
+    """Wait for a condition, with short pauses."""
     end = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > end:
@@ -66,7 +66,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def settle(line: http.client.HTTPConnection, token: str) -> None:
-    """What comes after (the record that all is done, and who hears of it) is over before the next turn begins."""
+    """Wait until later effects, such as the final record and its readers, are over before the next turn begins."""
     while True:
         time.sleep(REST)
         line.request("GET", "/jupyter-gpu/api/v1/status", headers={"Authorization": f"token {token}"})
@@ -75,7 +75,7 @@ def settle(line: http.client.HTTPConnection, token: str) -> None:
 
 
 def ask(line: http.client.HTTPConnection, token: str, gpus: int) -> None:
-    """PUT, and read the answer."""
+    """Send a PUT and read the answer."""
     headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
     line.request("PUT", "/jupyter-gpu/api/v1/request", json.dumps({"gpus": gpus}), headers)
     answer = line.getresponse()
@@ -85,7 +85,7 @@ def ask(line: http.client.HTTPConnection, token: str, gpus: int) -> None:
 
 
 def launches() -> bool:
-    """Whether the node gives the GPU to a program that asks for it."""
+    """Return whether the node gives the GPU to a program that asks for it."""
     for place in SHARES.glob("[!.]*.sock"):
         with socket.socket(socket.AF_UNIX) as gate:
             gate.settimeout(PATIENCE)
@@ -99,7 +99,7 @@ def launches() -> bool:
 
 
 def opens(path: str) -> bool:
-    """One attempt."""
+    """Return whether the device opens."""
     try:
         os.close(os.open(path, FLAGS))
     except OSError:

@@ -1,4 +1,4 @@
-"""A real Jupyter server of this Python, alone in a home of its own, to be measured."""
+"""A real Jupyter server of this Python, with a home of its own, to be measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_SECONDS = 60.0
 
 
 class Server:
-    """``jupyter server`` with or without the extension, and nothing else but what comes with it.
+    """``jupyter server`` with or without the extension, and nothing else but its dependencies.
 
     ``options`` are arguments of its command line. ``via``: a command that starts it, such as ``nice``.
     """
@@ -92,7 +92,7 @@ class Server:
                 return
 
     def connection(self) -> http.client.HTTPConnection:
-        """A connection to keep open for many calls."""
+        """Return a connection to keep open for many calls."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.connect()
         assert connection.sock is not None
@@ -100,7 +100,7 @@ class Server:
         return connection
 
     def call(self, verb: str, path: str, body: Any = None, on: http.client.HTTPConnection | None = None) -> Any:
-        """The JSON of the answer; an answer that is no success is a RuntimeError."""
+        """Return the JSON of the answer; raise RuntimeError unless it is a success."""
         connection = on or self.connection()
         headers = {"Authorization": f"token {TOKEN}", "Content-Type": "application/json"}
         try:
@@ -115,7 +115,7 @@ class Server:
         return json.loads(text) if text else None
 
     def kernel(self) -> BlockingKernelClient:
-        """A client of a new Python kernel; its channels are to be stopped."""
+        """Start a Python kernel and return its client, whose channels the caller stops."""
         started = self.call("POST", "/api/kernels", {"name": "python3"})
         (connection,) = (self.home / "runtime").glob(f"kernel-{started['id']}.json")
         client = BlockingKernelClient(connection_file=str(connection))
@@ -132,10 +132,10 @@ class Server:
 
 
 def processor_clock(pid: int) -> int:
-    """The clock of the processor time of a process, for `time.clock_gettime` (clock_getcpuclockid(3))."""
+    """Return the clock of a process's CPU time, for `time.clock_gettime` (clock_getcpuclockid(3))."""
     return (~pid << 3) | 2
 
 
 def simulated(home: Path, count: int = 4) -> tuple[str, ...]:
-    """Options for simulated GPUs with a state directory inside ``home``."""
+    """Return options for simulated GPUs with a state directory inside ``home``."""
     return (f"--GpuExtension.simulated_gpus={count}", f"--GpuExtension.state_dir={home / 'gpus'}")

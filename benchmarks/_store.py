@@ -1,6 +1,6 @@
-"""Thousands of objects at once, put into the store of a test's API server.
+"""Puts thousands of objects at once into the store of a test's API server.
 
-Through the API, 25,000 objects take many minutes of two processors. So one of each kind is made there and read back,
+Through the API, 25,000 objects take many minutes of two processors. So one of each kind is created there and read back,
 and its copies are put into etcd, a hundred in a transaction: the API server reads them as it reads its own.
 """
 
@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 
 def copies(made: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Objects like ``made``, which the API server has; ``changes`` are put over the fields of metadata and of spec."""
+    """Yield copies of ``made``, which the API server has; ``changes`` replace fields of metadata and of spec."""
     metadata = {key: value for key, value in made["metadata"].items() if key != "resourceVersion"}
     for change in changes:
         own = {**metadata, **change.get("metadata", {}), "uid": str(uuid.uuid4())}
@@ -29,7 +29,7 @@ def copies(made: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def put(etcd: str, folder: str, objects: Iterable[Mapping[str, Any]], what: str) -> None:
-    """Into the folder of the store; ``what`` they are is told while it lasts."""
+    """Put objects into the folder of the store; print ``what`` they are meanwhile."""
     told, done = time.monotonic(), 0
     left = iter(objects)
     while some := list(islice(left, TOGETHER)):

@@ -1,4 +1,4 @@
-"""The node's side of a resize: rules changed as the agent does it, and what an idle agent costs."""
+"""The node's side of a resize: changes of rules as the agent makes them, and the cost of an idle agent."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ DEVICES = frozenset(gpu.device for gpu in GPUS.values() if gpu.device)
 
 
 def run() -> Sequence[Figure]:
-    """One change of rules, pinned and in force; memory and CPU of an agent at rest."""
+    """Measure one change of rules, pinned and in force, and memory and CPU of an idle agent."""
     if os.geteuid():
         raise CannotRunError("attaching programs needs root")
     hierarchy = cgroup.mounts().unified
@@ -64,7 +64,7 @@ def _changes(parent: Path) -> Iterator[Figure]:
 
 
 def _timed(guard: GuardedPod) -> list[float]:
-    """Milliseconds of each change, as the agent makes it: at once, without a thread."""
+    """Return the milliseconds of each change, made as by the agent: at once, without a thread."""
     rng, spent = random.Random(1), []
     for count in cycle(range(len(GPUS))):
         uuids = rng.sample(sorted(GPUS), count)
@@ -77,7 +77,7 @@ def _timed(guard: GuardedPod) -> list[float]:
 
 
 def _bare(group: Path) -> list[float]:
-    """The same without compiling and pins: load and attach beside it."""
+    """Do the same without compiling and pins: load and attach only."""
     code, spent = compile_rules(DeviceRules.closed(DEVICES)), []
     current = bpf.load(code, "jupyter_gpu_b")
     bpf.attach(group, current)
@@ -92,7 +92,7 @@ def _bare(group: Path) -> list[float]:
 
 
 def _idle() -> Iterator[Figure]:
-    """With its usual looks at processes and GPUs, and pods that have GPUs."""
+    """Run an agent with its usual scans of processes and GPUs, and pods that have GPUs."""
     from tests.agent.stage import Api, Node
     from tests.cluster.testbed import control_plane
 
@@ -112,7 +112,7 @@ def _idle() -> Iterator[Figure]:
 
 
 def _watched(node: "Node") -> tuple[float, float]:
-    """Start pods, and return percents of a core and kB of memory that the plugin takes from then on."""
+    """Start pods; return the percentage of a core and the kB of memory that the plugin takes from then on."""
     for number in range(PODS):
         pod, _ = node.running()
         if number < len(node.uuids):
@@ -128,14 +128,14 @@ def _watched(node: "Node") -> tuple[float, float]:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of CPU that the process has used."""
+    """Return the CPU seconds of the process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def _kubelet(home: Path) -> Iterator[None]:
-    """A stand-in that answers: while the kubelet is away the plugin asks for it again and again."""
+    """Run a stand-in for the kubelet, which the plugin would otherwise keep looking for."""
     from tests.kubelet.stand_in import Kubelet
 
     kubelet, loop = Kubelet(home), asyncio.new_event_loop()

@@ -46,12 +46,12 @@ _ROOT = Path(__file__).parents[1]
 
 
 def run() -> Sequence[Figure]:
-    """For 2 and 10 shares that always want the GPU: leases given back at once, and leases of a millisecond."""
+    """Measure 2 and 10 shares that always want the GPU, with leases given back at once and leases of a millisecond."""
     return [*(figure for shares in (2, 10) for figure in _figures(shares)), *_connects()]
 
 
 def _figures(shares: int) -> Iterator[Figure]:
-    """Each round with our server and with the simple one, one after the other, so that both meet the same machine."""
+    """Measure our server and the simple one in turn in each round, so that both run on the same machine conditions."""
     ours, simple, rates = [], [], []
     for _ in range(ROUNDS):
         cost, rate, _ = _measure("serve", shares, 0)
@@ -67,7 +67,7 @@ def _figures(shares: int) -> Iterator[Figure]:
 
 
 def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[float]]:
-    """Microseconds of CPU for a lease, leases a second, and microseconds from each end of one to the next's begin."""
+    """Return the CPU µs of a lease, the leases a second, and the µs from each lease's end to the next one's begin."""
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _server(kind, folder, shares) as pid:
         pods = [Path(folder, f"pod-{number}", "shares", f"{GPU}.sock") for number in range(shares)]
         clients = [_started("client", str(path), str(SECONDS), str(hold)) for path in pods]
@@ -89,7 +89,7 @@ def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[floa
 
 
 def _connects() -> Iterator[Figure]:
-    """What two shares lose, and what the server spends, while a program of a third pod connects in a loop.
+    """Measure what two shares lose, and what the server spends, while a program of a third pod connects in a loop.
 
     The loop is stopped and continued every second, so both states meet the same server, the same clients and the same
     noise. It gains by the stops: the allowance of a pod fills up again meanwhile.
@@ -181,7 +181,7 @@ async def _serve(folder: Path, shares: int) -> None:
 
 
 def _fifo(folder: Path, shares: int) -> None:
-    """Whoever asks first has it first."""
+    """Serve clients in the order in which they ask."""
     poll, ears, lines = select.epoll(), {}, {}
     for number in range(shares):
         path = folder / f"pod-{number}" / "shares" / f"{GPU}.sock"
@@ -224,7 +224,7 @@ def _fifo(folder: Path, shares: int) -> None:
 
 
 def _client(path: str, seconds: float, hold: int) -> None:
-    """Wants the GPU all the time; writes when each of its leases began and ended, in nanoseconds."""
+    """Want the GPU all the time; write the times at which leases began and ended, in nanoseconds."""
     times = array("q")
     clock = time.monotonic_ns
     with socket.socket(socket.AF_UNIX) as line:
@@ -249,7 +249,7 @@ def _client(path: str, seconds: float, hold: int) -> None:
 
 
 def _connect(path: str) -> None:
-    """Connect and hang up, for ever."""
+    """Connect and disconnect for ever."""
     print("ready", flush=True)
     while True:
         with socket.socket(socket.AF_UNIX) as line, suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a change of device rules costs, and what rules cost each open(): on the running kernel."""
+"""The cost of a change of device rules, and of rules for each open(), on the running kernel."""
 
 import os
 import secrets
@@ -23,7 +23,7 @@ DENIED = tuple(Device(1, minor) for minor in range(100, 228, 2))
 
 
 def run() -> Sequence[Figure]:
-    """Replace alone, against only asking what is attached; a whole change of 8 rules; open() and close()."""
+    """Measure a replacement against a mere query, a whole change of 8 rules, and open() with close()."""
     if os.geteuid():
         raise CannotRunError("attaching programs needs root")
     hierarchy = cgroup.mounts().unified
@@ -55,17 +55,17 @@ class _Swap:
         self.numbers = cycle(range(8))
 
     def to(self, program: bpf.Program) -> None:
-        """Put ``program`` in the place of the current one."""
+        """Replace the current program by ``program``."""
         bpf.attach(self.group, program, replaces=self.current)
         self.current = program
 
     def between_two(self) -> Callable[[], None]:
-        """Two programs that are loaded already, in turn."""
+        """Alternate between two loaded programs."""
         programs = cycle([bpf.load(compile_rules(_rules(8, allowed)), NAME) for allowed in (1, 2)])
         return lambda: self.to(next(programs))
 
     def rules_of_eight(self) -> None:
-        """A whole resize, as far as the kernel's side goes: other rules each time."""
+        """Do the kernel's part of a whole resize, with other rules each time."""
         old = self.current
         self.to(bpf.load(compile_rules(_rules(8, next(self.numbers))), NAME))
         old.close()
@@ -80,7 +80,7 @@ def _open_and_close() -> None:
 
 
 def _timed(work: Callable[[], object]) -> list[float]:
-    """Microseconds of each of many runs."""
+    """Return the microseconds of each of many runs."""
     spent = []
     for _ in range(SAMPLES):
         begin = time.perf_counter_ns()
@@ -91,7 +91,7 @@ def _timed(work: Callable[[], object]) -> list[float]:
 
 @contextmanager
 def _inside_a_group(parent: Path) -> Iterator[Path]:
-    """This process in a group of its own, and back again; the program goes with the group."""
+    """Move this process to a group of its own and back; the program goes with the group."""
     group = cgroup.create(parent, f"bench-{secrets.token_hex(6)}")
     try:
         cgroup.enter(group, os.getpid())

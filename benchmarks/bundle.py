@@ -1,4 +1,4 @@
-"""How much JavaScript the extension adds to a page: what is loaded with the page, and all with what is loaded later."""
+"""The JavaScript that the extension adds to a page: what loads with the page, and all including what loads later."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ a part of it, so what counts is what comes with the page."""
 
 
 def run() -> Sequence[Figure]:
-    """Figures in kB (1000 bytes), as files lie on the disk, not compressed."""
+    """Measure kB (1000 bytes) of files as they are on the disk, not compressed."""
     ours = {file: file.stat().st_size / 1000 for file in STATIC.glob("*.js")}
     if not ours:
         raise CannotRunError("the labextension is not built; run scripts/bench rather than python -m benchmarks")
@@ -37,7 +37,7 @@ def run() -> Sequence[Figure]:
 
 
 def _later(files: Sequence[Path]) -> set[str]:
-    """How files begin that these, which the page has loaded, load when they are needed."""
+    """Return how the names of files begin that these files load later."""
     (entry,) = STATIC.glob(f"{ENTRY}.*.js")
     chunks = {chunk for file in files for chunk in _LOADS.findall(file.read_text())}
     return chunks | {name for chunk, name in _NAMES.findall(entry.read_text()) if chunk in chunks}

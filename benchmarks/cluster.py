@@ -1,11 +1,11 @@
-"""A resize in a pod of a real cluster against what there is without us, all in one run.
+"""A resize in a pod of a real cluster against what a cluster does without the product, all in one run.
 
 The floor is what any such design must pay: two hops through the API server, each a PATCH that a watch tells another
-process, with no work in between. Its parties are in pods with as much of a processor as ours, with tokens and rights of
+process, with no work in between. Its parties are in pods with as much CPU as the product's, with tokens and rights of
 their own. It is measured on a pod that is as large as the notebook's, as the API server's work grows with a pod's size,
-and on the same cluster: our admission policies are asked about these writes too, and pass them by their conditions.
-What the policies and programs of ours cost beyond that is ours. The alternatives are Kubernetes'
-own in-place resize of a CPU, and what people do today: delete the notebook's pod and make it again.
+and on the same cluster: the product's admission policies are asked about these writes too, and pass them by their
+conditions. What policies and programs cost beyond that is the product's. The alternatives are Kubernetes' own in-place
+resize of a CPU, and what people do today: delete the notebook's pod and create it again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RESOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def run() -> Sequence[Figure]:
-    """Some minutes, most of them for making the cluster."""
+    """Measure for some minutes, most of them to create the cluster."""
     if os.geteuid():
         raise CannotRunError("a cluster runs containers, which needs root")
     from tests.cluster.whole import pods
@@ -72,7 +72,7 @@ def run() -> Sequence[Figure]:
 
 
 def _twin(notebook: dict[str, Any]) -> dict[str, Any]:
-    """A pod of the same size that has nothing to do with GPUs, and in which nothing runs."""
+    """Create a pod of the same size that has nothing to do with GPUs, and runs nothing."""
     from tests.cluster.whole import pods
 
     twin = copy.deepcopy(notebook)
@@ -85,7 +85,7 @@ def _twin(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rights() -> tuple[dict[str, Any], ...]:
-    """What the parties of the floor need, and no more."""
+    """Grant the rights that the parties of the floor need."""
     group = "rbac.authorization.k8s.io"
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
@@ -105,7 +105,7 @@ def _rights() -> tuple[dict[str, Any], ...]:
 
 
 def _parties(images: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Pods for them: a processor's time is requested as for the programs in whose place they stand."""
+    """Create their pods, with the CPU requests of the programs that they stand for."""
     from tests.cluster.whole import pods
 
     found = []
@@ -159,7 +159,7 @@ def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
 
 
 def _room(here: World) -> list[float]:
-    """Milliseconds from the annotation that says that a GPU is closed to the Binding of a pod that waited for it."""
+    """Return the milliseconds from the annotation of a closed GPU to the Binding of a pod that waited for it."""
     from tests.cluster.whole import pods
 
     here.delete(POD)
@@ -184,7 +184,7 @@ def _room(here: World) -> list[float]:
 def _against(
     floor: Sequence[float], what: str, samples: Sequence[float], goals: tuple[float | None, ...]
 ) -> Iterator[Figure]:
-    """Median, p90 and p99; ``goals``: at most so many times the floor's."""
+    """Return figures of median, p90 and p99; ``goals``: at most so many times the floor's."""
     for percent, times in zip((50, 90, 99), goals, strict=True):
         goal = times and times * percentile(floor, percent)
         yield Figure.of(f"{what}, p{percent}", "ms", samples, COMMAND, at=percent, goal=goal, baseline=floor)
@@ -195,7 +195,7 @@ def _middle(samples: Sequence[float]) -> float:
 
 
 def _floor(here: World) -> list[float]:
-    """Milliseconds of two hops: one party asks, a second one hears and answers, a third one hears that."""
+    """Return the milliseconds of two hops: one party asks, a second one answers, and a third one hears that."""
     asked, decided = KEYS
     with _party(here, DECIDER, "answer", asked, decided), _party(here, HEARER, "hear", decided) as hearer:
         with _party(here, ASKER, "ask", decided, asked, str(TURNS)) as asker:
@@ -209,7 +209,7 @@ def _floor(here: World) -> list[float]:
 
 @contextmanager
 def _party(here: World, pod: str, *words: str) -> Iterator[IO[str]]:
-    """A program in that pod, and what it prints."""
+    """Start a program in that pod, and yield what it prints."""
     from tests.cluster.testbed import binaries
     from tests.cluster.whole import pods
 
@@ -226,7 +226,7 @@ def _party(here: World, pod: str, *words: str) -> Iterator[IO[str]]:
 
 
 def _cpu_resize(here: World) -> float:
-    """Milliseconds until the pod's status says that its CPU was resized, from any moment of the kubelet's second."""
+    """Return the milliseconds until the pod's status shows the new CPU, from any moment of the kubelet's second."""
     time.sleep(random.uniform(0, 1))
     now = json.loads(here.kubectl("get", "pod", BARE, "-o", "json"))["spec"]["containers"][0]
     cpu = "20m" if now["resources"]["requests"]["cpu"] == "10m" else "10m"
@@ -260,7 +260,7 @@ async def _resized(kubeconfig: Path, body: dict[str, Any], cpu: str) -> float:
 
 
 def _again(here: World, notebook: dict[str, Any]) -> float:
-    """Milliseconds to delete the notebook's pod and to have it ready again, empty."""
+    """Return the milliseconds to delete the notebook's pod and to have it ready again, empty."""
     began = time.monotonic()
     here.delete(POD)
     here.run(notebook)

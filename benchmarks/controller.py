@@ -1,8 +1,8 @@
 """Resizes per second of a whole cluster: the scheduler as a process on a real API server, against the bare writes.
 
 `scripts/bench controller` takes a minute; `python -m benchmarks.controller --nodes 5000 --pods 20000` is full size.
-Both turns alternate, a block of resizes each: the machine may be busy with other things, and not equally so. In a bare
-turn there is no scheduler, and who wishes writes the decision too.
+Both turns alternate, a block of resizes each, as other load on the machine varies. In a bare turn there is no
+scheduler, and the client writes the decision too.
 """
 
 import argparse
@@ -56,11 +56,11 @@ class _World:
 
     @property
     def block(self) -> range:
-        """Numbers of the pods that are resized in a turn, evenly over all nodes."""
+        """Return the numbers of the pods that a turn resizes, spread over all nodes."""
         return range(0, self.pods, max(1, self.pods // _BLOCK))
 
     def pid(self, part: str) -> int:
-        """Process of a part of the control plane."""
+        """Return the process of a part of the control plane."""
         return int(json.loads(self.plane.record(part).read_text())["pid"])
 
 
@@ -74,7 +74,7 @@ class _Turn:
 
 
 def run(nodes: int = _NODES, pods: int = _PODS) -> Sequence[Figure]:
-    """Milliseconds per resize (requested and allocated written), memory and start-up time of the scheduler."""
+    """Measure milliseconds per resize (requested and allocated written), memory and start-up time of the scheduler."""
     try:
         from tests.cluster.testbed import ClusterError, control_plane
     except ImportError as error:
@@ -146,7 +146,7 @@ def _figures(
 
 
 async def _populate(world: _World) -> None:
-    """All nodes and pods; every pod has what it wishes."""
+    """Create all nodes and pods; every pod has what it wishes."""
     kube, etcd = world.kube, f"http://127.0.0.1:{world.plane.layout.etcd_port}"
     await kube.create(paths.nodes(), _node(0))
     await kube.create(paths.pods("default"), _pod(0, world.nodes))
@@ -199,7 +199,7 @@ def _milli(number: int, generation: int) -> int:
 
 
 async def _bare(world: _World) -> _Turn:
-    """The same two writes per pod, with nobody who decides."""
+    """Do the same two writes per pod, without decisions."""
     asked, decided = _BARE
 
     async def both(number: int) -> None:
@@ -220,7 +220,7 @@ async def _bare(world: _World) -> _Turn:
 
 
 async def _resizes(world: _World, process: "subprocess.Popen[bytes]") -> _Turn:
-    """A new wish of each pod of the block, and until the last one is decided, as any client would hear of it."""
+    """Write a new wish for each pod of the block, and wait for the last decision, as any client would."""
 
     async def wish(number: int) -> dict[str, Any]:
         world.generations[number] += 1
@@ -240,7 +240,7 @@ async def _resizes(world: _World, process: "subprocess.Popen[bytes]") -> _Turn:
 async def _until(
     kube: Kube, wanted: dict[str, int], version: str, process: "subprocess.Popen[bytes]", one: str = ""
 ) -> None:
-    """Wait until these generations of pods are decided, told by a watch from ``version`` on; ``one``: of one pod."""
+    """Wait until these generations of pods are decided, by a watch from ``version`` on; ``one``: of one pod."""
     fields = f"metadata.name={one}" if one else ""
     while wanted:
         async for event in kube.watch(paths.pods("default"), resource_version=version, fields=fields):
@@ -255,7 +255,7 @@ async def _until(
 
 
 async def _each(numbers: Sequence[int], do: Callable[[int], Awaitable[object]]) -> None:
-    """For all of these, some at once."""
+    """Call a function for all of these, some at once."""
     left = iter(numbers)
 
     async def some() -> None:
@@ -267,7 +267,7 @@ async def _each(numbers: Sequence[int], do: Callable[[int], Awaitable[object]]) 
 
 @contextmanager
 def _timed(world: _World, **processes: int) -> Iterator[_Turn]:
-    """What is done inside is measured; ``processes`` beside the API server and its store."""
+    """Measure what is done inside; ``processes``: besides the API server and its store."""
     pids = {**processes, **{part: world.pid(part) for part in ("apiserver", "etcd")}}
     before = {name: _processor(pid) for name, pid in pids.items()}
     turn = _Turn()
@@ -278,7 +278,7 @@ def _timed(world: _World, **processes: int) -> Iterator[_Turn]:
 
 
 async def _start(world: _World) -> tuple["subprocess.Popen[bytes]", float]:
-    """The scheduler, and how many seconds it took to decide what had been wished before."""
+    """Start the scheduler; return how many seconds it took to decide earlier wishes."""
     last = max(range(world.pods), key=lambda number: f"node-{number % world.nodes}")  # it looks at nodes in this order
     world.generations[last] += 1
     text = encode(Requested(world.generations[last], Wish(_milli(last, world.generations[last]))))
@@ -297,13 +297,13 @@ async def _start(world: _World) -> tuple["subprocess.Popen[bytes]", float]:
 
 
 def _processor(pid: int) -> float:
-    """Seconds of the processors that a process has used."""
+    """Return the CPU seconds of a process so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(pid: int) -> float:
-    """MiB that a process has in memory."""
+    """Return the MiB of a process in memory."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 

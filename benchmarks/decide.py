@@ -1,4 +1,4 @@
-"""How long one resize takes to decide, and one new pod to filter and rate.
+"""The time to decide one resize, and to filter and rate one new pod.
 
 In synthetic clusters of 100, 1,000 and 5,000 nodes with 8 GPUs each.
 """
@@ -32,7 +32,7 @@ _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
 
 
 def run() -> Sequence[Figure]:
-    """Milliseconds from a changed wish to the decisions written down; the baseline builds the snapshot anew."""
+    """Measure milliseconds from a changed wish to the recorded decisions; the baseline builds the snapshot anew."""
     return [figure for nodes, goal in _GOALS.items() for figure in _measure(nodes, goal)]
 
 
@@ -61,7 +61,7 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
 
 
 def _inventory(node: int) -> tuple[Gpu, ...]:
-    """Two NVLink islands of four GPUs, two PCIe switches in each."""
+    """Return two NVLink islands of four GPUs, with two PCIe switches in each."""
     return tuple(
         Gpu(
             uuid=f"GPU-{node}-{index}",
@@ -95,7 +95,7 @@ def _build(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState]) ->
 
 
 def _step(snapshot: ClusterSnapshot, node: str) -> None:
-    """Decide, write it down, and let the node attach it."""
+    """Decide, record it, and let the node attach it."""
     for decision in decide(snapshot, node):
         pod = snapshot.pod(decision.uid)
         assert pod is not None
@@ -105,7 +105,7 @@ def _step(snapshot: ClusterSnapshot, node: str) -> None:
 
 
 def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> float:
-    """Milliseconds of one wish: put it, decide for its node, write the decisions down."""
+    """Return the milliseconds of one wish: put it, decide for its node, record the decisions."""
     pod = snapshot.pod(f"pod-{chance.randrange(nodes * _PODS):05}")
     assert pod is not None
     assert pod.requested is not None
@@ -119,7 +119,7 @@ def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> fl
 def _new_pods(
     chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of filter and prioritize: of wishes asked for the first time, and of those asked before.
+    """Return the milliseconds of filter and prioritize, for wishes that are new and for those asked before.
 
     Each pod is bound to its best node, so what was computed for that node is void for the next.
     """
@@ -145,7 +145,7 @@ def _new_pods(
 
 
 def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:
-    """Milliseconds of the same with nothing kept between two requests."""
+    """Return the milliseconds of the same with nothing kept between two requests."""
     began = time.perf_counter()
     _step(_build(inventories, pods), node)
     return (time.perf_counter() - began) * 1000

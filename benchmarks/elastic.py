@@ -1,6 +1,6 @@
-"""What co-adjustment brings on a day of notebooks: GPU work that was wanted and done, and how long cells waited.
+"""What co-adjustment brings on a day of notebooks: the GPU work that was done, and how long cells waited.
 
-Four ways to share the same GPUs: fixed shares that are a limit; fixed shares whose unused time goes to whoever wants it
+Four ways to share the same GPUs: fixed shares that are a limit; fixed shares whose unused time goes to others
 (work-conserving, what the arbiter does); and co-adjusted ones of both kinds. `scripts/bench elastic` draws a day; on a
 recorded one:
 
@@ -10,8 +10,9 @@ A day is computed as a fluid, period by period: a share has what it has a claim 
 is left; a cell that gets less than its pace takes longer, and the next one of its notebook begins later. Periods in
 which nothing changes are done in one step. `fluid_error` compares a minute of it with the arbiter, event by event.
 
-As the arbiter is work-conserving, co-adjustment does not make it do more: it says who has a claim to what others leave.
-Time without a claim can be taken back at any moment by whoever has one, and is not there when a burst needs it.
+As the arbiter is work-conserving, co-adjustment does not make it do more: it decides who has a claim to what others
+leave. Time without a claim can be taken back at any moment by the share that has one, and is not there when a burst
+needs it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _HOUR = 60 * _MINUTE * 1000
 
 @dataclass(frozen=True)
 class Way:
-    """How a GPU is shared."""
+    """A way to share a GPU."""
 
     name: str
     elastic: bool
@@ -64,7 +65,7 @@ WAYS = (
 
 @dataclass
 class Day:
-    """What came of a day; GPU time in hours, waiting in minutes."""
+    """The result of a day; GPU time in hours, waiting in minutes."""
 
     wanted: float = 0
     done: float = 0
@@ -78,12 +79,12 @@ class Day:
 
     @property
     def undone(self) -> float:
-        """In percent of what was wanted."""
+        """Return the undone part of what was wanted, in percent."""
         return 100 * round(1 - self.done / self.wanted, 6)
 
     @property
     def loose(self) -> float:
-        """What was had without a claim, in percent of what was had."""
+        """Return the part of what was had that was without a claim, in percent."""
         return 100 * self.unclaimed / self.done
 
 
@@ -91,7 +92,7 @@ class Day:
 
 
 def measure(gpus: Sequence[Gpu], milli: int, way: Way) -> Day:
-    """All GPUs of a day."""
+    """Simulate all GPUs of a day."""
     day = Day()
     for gpu in gpus:
         _Fluid(gpu, milli, way, day).run()
@@ -99,7 +100,7 @@ def measure(gpus: Sequence[Gpu], milli: int, way: Way) -> Day:
 
 
 def rates(claims: Mapping[str, int], wants: Mapping[str, float], *, idle: bool) -> dict[str, float]:
-    """What each has: what it has a claim to and wants; ``idle``: and what is left, in proportion to the claims."""
+    """Return each share's rate: what it wants of its claim; ``idle``: plus a part of the rest, by claims."""
     got = {name: min(float(claims[name]), wants[name]) for name in claims}
     while idle:
         short = [name for name in got if wants[name] - got[name] > 1e-6]
@@ -131,7 +132,7 @@ class _Running:
         return min(float(cell.pace), self._left) if cell and cell.start * _MINUTE <= now else 0.0
 
     def next(self, now: int, rate: float) -> int:
-        """When what it wants may change."""
+        """Return when what it wants may change."""
         if not self._cells or now >= self.stop:
             return DAY * _MINUTE
         start = self._cells[0].start * _MINUTE
@@ -154,7 +155,7 @@ class _Running:
         self._day.waits.append(max(0.0, now / _MINUTE - cell.start - cell.length))
 
     def leave(self) -> None:
-        """What it has not done by now is not done."""
+        """Drop what it has not done by now."""
         self._day.unfinished += len(self._cells)
         while self._cells:
             self._end(self.stop)
@@ -171,7 +172,7 @@ class _Fluid:
         day.wanted += sum(cell.work for one in gpu for cell in one.cells) * _MINUTE / _HOUR
 
     def run(self) -> None:
-        """From midnight to midnight."""
+        """Simulate from midnight to midnight."""
         now, end = 0, DAY * _MINUTE
         while now < end:
             if self._come_and_go(now):
@@ -195,7 +196,7 @@ class _Fluid:
         return self._states[name].effective if self._way.elastic else self._milli
 
     def _pass(self, seen: Mapping[str, PeriodUse]) -> bool:
-        """Whether it changed anything."""
+        """Run one pass of co-adjustment; return whether it changed anything."""
         if not self._way.elastic:
             return False
         before, self._states = self._states, adjust(self._states, seen, _RULES).states
@@ -227,7 +228,7 @@ class _Fluid:
 
 
 def events(programs: Mapping[str, SimulatedProgram], seconds: int, *, elastic: bool) -> Mapping[str, ProgramUse]:
-    """Programs on one GPU with the arbiter; with ``elastic`` one pass of co-adjustment a period."""
+    """Simulate programs on one GPU with the arbiter; with ``elastic`` one pass of co-adjustment a period."""
     simulation = Simulation(programs, _TIMING, handover=200)
     if elastic:
         act = _Adjuster({name: one.milli for name, one in programs.items()})
@@ -237,7 +238,7 @@ def events(programs: Mapping[str, SimulatedProgram], seconds: int, *, elastic: b
 
 
 class _Adjuster:
-    """What the node does once a period: look at the books of all shares, and put new milli into force at once."""
+    """What the node does once a period: read the accounts of all shares, and put new amounts into force at once."""
 
     def __init__(self, allocated: Mapping[str, int]) -> None:
         self.allocated = dict(allocated)
@@ -260,7 +261,7 @@ _PIECE = 60
 
 
 def fluid_error(*, elastic: bool) -> float:
-    """By how much the fluid is wrong about GPU time: of the share where it is most, in percent of the GPU."""
+    """Return the largest error of the fluid in a share's GPU time, in percent of the GPU."""
     half, period = _PIECE * 500_000, _TIMING.period
     steady = {"little": 100, "some": 200}
     programs = {
@@ -285,7 +286,7 @@ def fluid_error(*, elastic: bool) -> float:
 
 
 def run() -> Sequence[Figure]:
-    """A drawn day of 24 notebooks with a quarter of a GPU each; the baseline is the same with fixed shares."""
+    """Measure a drawn day of 24 notebooks with a quarter of a GPU each; the baseline is the same with fixed shares."""
     found = {way.name: measure(placed(drawn(24), 250), 250, way) for way in WAYS}
     co_adjusted, fixed = found[WAYS[3].name], found[WAYS[2].name]
     return [
@@ -300,7 +301,7 @@ def run() -> Sequence[Figure]:
 
 
 def compare(name: str, value: Day, fixed: Day) -> list[Figure]:
-    """One day against the same day with fixed shares."""
+    """Compare a day with the same day with fixed shares."""
     late = fixed.waits
     return [
         Figure(f"{name}: wanted GPU work not done", "%", value.undone, _COMMAND, baseline=fixed.undone),
@@ -311,7 +312,7 @@ def compare(name: str, value: Day, fixed: Day) -> list[Figure]:
 
 
 def _waits() -> list[Figure]:
-    """A minute of jobs, event by event: of whom co-adjustment is for, and of whom it costs something."""
+    """Simulate a minute of jobs, event by event, for the shares that co-adjustment serves and those that pay for it."""
     minute = 60_000_000
     programs = {
         "hog": hog(300, 60),
@@ -345,7 +346,7 @@ def _fluid_figure() -> Figure:
 
 
 def main() -> int:
-    """All four ways on one day."""
+    """Print all four ways on one day."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elastic", description=__doc__.splitlines()[0])
     parser.add_argument("--trace", type=Path, metavar="DIR", help="has sessions_june_1_2.json; default: a drawn day")
     parser.add_argument("--first", type=int, default=DAY, help="minute of the recording at which the day begins")

@@ -1,6 +1,6 @@
-"""How long kube-scheduler waits for us: filter and prioritize of one new pod, with bodies as they really are.
+"""How long kube-scheduler waits for the extender: filter and prioritize of one new pod, with bodies of real size.
 
-It is the time of the processor that is counted: nothing else is waited for, and other work on the machine is not ours.
+CPU time is counted: nothing else is waited for, and other work on the machine is not the extender's.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _WISHES = (250, 500, 1000, 1000, 1000, 2000, 2000, 4000)
 
 
 def run() -> Sequence[Figure]:
-    """Milliseconds of filter and prioritize together; the baseline only reads the body and names every node again."""
+    """Measure milliseconds of filter and prioritize together; the baseline only reads the body and lists every node."""
     return [figure for nodes, goal in _GOALS.items() for figure in asyncio.run(_measure(nodes, goal))]
 
 
@@ -70,14 +70,14 @@ async def _measure(nodes: int, goal: float) -> list[Figure]:
 
 
 def _exchange(question: bytes) -> float:
-    """Milliseconds to read a question and to name all its nodes again, with nothing decided."""
+    """Return the milliseconds to read a request and to list all its nodes again, with nothing decided."""
     began = time.thread_time()
     json.dumps({"NodeNames": json.loads(question)["NodeNames"]})
     return (time.thread_time() - began) * 1000
 
 
 def _churn(cache: ClusterCache, chance: random.Random, nodes: int) -> None:
-    """Between two questions something changes, as it does."""
+    """Change something between two requests, as happens in a cluster."""
     number = chance.randrange(nodes * _PODS)
     cache.pod_changed(ObjectChange("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
 
@@ -96,11 +96,11 @@ def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
 
 
 def _nobody_leads(decisions: Iterable[Decision], kind: str) -> None:
-    """Drop decisions about lines: nothing is written here."""
+    """Drop decisions about queues: nothing is written here."""
 
 
 def node(number: int) -> dict[str, Any]:
-    """A Node with eight GPUs in two islands."""
+    """Return a Node with eight GPUs in two islands."""
     gpus = tuple(
         Gpu(
             uuid=f"GPU-{number}-{index}",
@@ -120,7 +120,7 @@ def node(number: int) -> dict[str, Any]:
 
 
 def running_pod(number: int, nodes: int, chance: random.Random, version: int = 1) -> dict[str, Any]:
-    """A pod that has nothing, a part of a GPU, or one."""
+    """Return a pod that has nothing, a part of a GPU, or one."""
     place, slot = number % nodes, number // nodes
     milli = chance.choice((0, 250, 500, 1000))
     shares = (GpuShare(f"GPU-{place}-{2 * slot}", milli),) if milli else ()
@@ -135,7 +135,7 @@ def running_pod(number: int, nodes: int, chance: random.Random, version: int = 1
 
 
 def new_pod(number: int, milli: int) -> dict[str, Any]:
-    """A notebook's pod, with what such a pod usually carries."""
+    """Return a notebook's pod, with what such a pod usually carries."""
     variables = [{"name": f"JUPYTERHUB_SETTING_{index}", "value": "x" * 40} for index in range(30)]
     limits = {"cpu": "2", "memory": "8Gi", "jupyter-gpu.io/slot": "1"}
     return {

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 
 def percentile(samples: Iterable[float], percent: float) -> float:
-    """The smallest sample that at least `percent` (0–100) of the samples do not exceed (nearest rank).
+    """Return the smallest sample that at least `percent` (0–100) of the samples do not exceed (nearest rank).
 
-    Nearest rank gives a value that was really measured; with few samples p99 is the maximum, never an
-    interpolation below it. Raises ValueError for no samples or a percentage outside 0–100.
+    Nearest rank gives a value that was really measured; with few samples p99 is the maximum, never an interpolation
+    below it. Raises ValueError for no samples or a percentage outside 0–100.
     """
     ordered = sorted(samples)
     if not ordered:
@@ -23,11 +23,11 @@ def percentile(samples: Iterable[float], percent: float) -> float:
 
 
 def interval(samples: Iterable[float], sure: float = 0.95) -> tuple[float, float]:
-    """Two of the samples between which the median of what they are samples of lies, in at least `sure` of all runs.
+    """Return two samples between which the median of the distribution lies, in at least `sure` of all runs.
 
-    By the order of the samples alone: how many of them lie below the median is a toss of coins, however much the noise
-    of a busy machine is skewed. Too few samples (below 6 for 95 %) give the least and the largest. Raises ValueError
-    for no samples.
+    By the order of the samples alone: how many of them lie below the median is a binomial count, however skewed the
+    noise of a busy machine is. Too few samples (below 6 for 95 %) give the least and the largest. Raises ValueError for
+    no samples.
     """
     ordered = sorted(samples)
     if not ordered:
@@ -46,9 +46,9 @@ def interval(samples: Iterable[float], sure: float = 0.95) -> tuple[float, float
 class Figure:
     """One measured number.
 
-    `value`, `goal`, `baseline` and the percentiles are in `unit`. `goal` is the largest value that is good enough
-    (lower is better for everything measured here); None: there is none. `baseline` is what the same run measured
-    without us, or with the simplest thing that does the job. `command` measures it again.
+    `value`, `goal`, `baseline` and the percentiles are in `unit`. `goal` is the largest good value (lower is better for
+    everything measured here); None: there is none. `baseline` is what the same run measured without the product, or
+    with the simplest thing that does the job. `command` measures it again.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Figure:
         baseline: Sequence[float] | None = None,
         sure: bool = False,
     ) -> "Figure":
-        """The figure whose value is percentile `at` of `samples`; its baseline is the same percentile of `baseline`.
+        """Return the figure of percentile `at` of `samples`; its baseline is the same percentile of `baseline`.
 
         `sure`: with the interval of the median.
         """
@@ -98,21 +98,21 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None where there is no goal."""
+        """Return whether the goal is met; None without a goal."""
         return None if self.goal is None else self.value <= self.goal
 
     @property
     def ratio(self) -> float | None:
-        """`value / baseline`; None where there is no baseline, or where it is 0."""
+        """Return `value / baseline`; None without a baseline, or if it is 0."""
         return self.value / self.baseline if self.baseline else None
 
     def to_json(self) -> dict[str, object]:
-        """All fields with `met` and `ratio`, as JSON values."""
+        """Return all fields with `met` and `ratio`, as JSON values."""
         return {**asdict(self), "met": self.met, "ratio": self.ratio}
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures as text for people: aligned columns, one line each."""
+    """Return the figures as text for people: aligned columns, one line each."""
     head = ("figure", "value", "95 %", "goal", "", "baseline", "ratio", "p50", "p90", "p99")
     rows = [
         (
@@ -137,7 +137,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def short(number: float | None) -> str:
-    """Three significant digits without an exponent; `–` for None."""
+    """Return three significant digits without an exponent; `–` for None."""
     if number is None:
         return "–"
     if number == 0 or not math.isfinite(number):

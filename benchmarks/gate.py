@@ -1,15 +1,15 @@
-"""The cost of the gate for a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput
-of short kernels.
+"""The cost of the gate for a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput of
+short kernels.
 
-And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
-notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
+Also that of training, which has other things to do in each of its steps: a program that runs ahead of its GPU does not
+notice the gate, which lets it do so only while no program of another share is there. Training that the host of a
 virtual machine disturbed is measured again.
 
-And a program that only copies, beside one that only computes: each is to have its half, one after the other, while the
-GPU rests little; and small copies, which wait for no turn: how much of what they took was not charged.
+Also a program that only copies, beside one that only computes: each is to have its half, in turns, with little idle
+time; and small copies, which wait for no turn: how much of their time was not charged.
 
-And what a program costs its neighbour while it ends, which may take long: the longest pause of kernels of a
-millisecond, by the real server.
+Also what an ending program, which may take long, costs its neighbour: the longest pause of kernels of a millisecond,
+with the real server.
 """
 
 import os
@@ -44,7 +44,7 @@ SMALL, TRICKLE = 4096, 1.0
 
 
 def run() -> Sequence[Figure]:
-    """Each round with the gate and without, one after the other, so that both meet the same machine."""
+    """Measure with the gate and without in turn in each round, so that both run on the same machine conditions."""
     if shutil.which("gcc") is None:
         raise CannotRunError("building the gate and the stand-in driver needs gcc")
     with tempfile.TemporaryDirectory(prefix="g") as folder:
@@ -84,7 +84,7 @@ def run() -> Sequence[Figure]:
 
 
 def _training(which: str, steps: Sequence[tuple[float, float]]) -> list[Figure]:
-    """Without the gate and with it, microseconds of a step each."""
+    """Return the microseconds of a step without the gate, and with it."""
     free, held = ([step[at] for step in steps] for at in (0, 1))
     loss = [100 * (with_it / without - 1) for without, with_it in steps]
     return [
@@ -94,7 +94,7 @@ def _training(which: str, steps: Sequence[tuple[float, float]]) -> list[Figure]:
 
 
 def _endings() -> list[float]:
-    """Milliseconds of the neighbour's longest pause in each end of a program that has used the GPU."""
+    """Return the milliseconds of the neighbour's longest pause for each end of a program that has used the GPU."""
     from tests.gate.building import build
     from tests.gate.place import GPU, Place
     from tests.shares.serve import Serving
@@ -118,7 +118,7 @@ def _endings() -> list[float]:
 
 
 class _Bench:
-    """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
+    """The built driver, gate and program, and two servers' sockets, one of which grants a whole GPU."""
 
     def __init__(self, folder: Path) -> None:
         from tests.gate.building import build_entries, build_gate
@@ -142,14 +142,14 @@ class _Bench:
         return entry - direct, linked - direct
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
-        """Nanoseconds of each launch until all are said, and until all have ended."""
+        """Return the nanoseconds of each launch until all are submitted, and until all have ended."""
         said = self._said(kind, [self.program, "dlsym", f"rate:{launches}:{us}"])
         queued, ended = said.split("\n")[1].split()
         return float(queued), float(ended)
 
     def beside(self) -> tuple[float, float, float]:
-        """Two halves, one of which only copies from the host: how far its part of the work is from a half, how many
-        pieces came before the other's had ended, and how long the GPU rested. Percent.
+        """Run two halves, one of which only copies from the host. Return how far its part of the work is from a half,
+        how much of it came before the other had ended, and how long the GPU was idle; percent.
         """
         from tests.gate.standin.board import busy
 
@@ -164,7 +164,7 @@ class _Bench:
         return abs(100 * copies / both - 50), 100 * early / len(log), 100 - 100 * both / (end - since)
 
     def unpaid(self) -> float:
-        """Percent of the GPU time that small copies took, and that their share was not charged, or too much."""
+        """Return the percentage of small copies' GPU time that their share was not charged, or was charged too much."""
         work = (f"trickle:{TRICKLE * 1000:.0f}:{SMALL}", "sync", "say:copied", "wait-line")
         with self._two_halves(*work) as (server, copies, board):
             assert copies.stdout
@@ -177,7 +177,9 @@ class _Bench:
 
     @contextmanager
     def _two_halves(self, *work: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Training, and a program that does ``work``: the server, that program, which is ready, and the GPU's board."""
+        """Start training, and a program that does ``work``: yield the server, that program when ready, and the GPU's
+        board.
+        """
         from tests.gate.standin.board import Board
         from tests.shares.serve import Serving
 
@@ -202,7 +204,7 @@ class _Bench:
             yield server, program, lambda: Board(folder / "boards", GPU)
 
     def step(self, kind: str | None) -> float:
-        """Microseconds of a step of training."""
+        """Return the microseconds of a step of training."""
         from tests.gate.standin.clients import python_of
 
         program = Path(__file__).with_name("_numba_program.py")

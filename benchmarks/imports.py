@@ -14,7 +14,7 @@ _IN_A_KERNEL = "import ipykernel.ipkernel, ipykernel.kernelapp; "
 
 
 def run() -> Sequence[Figure]:
-    """Milliseconds of an import; the baseline is an import statement that imports nothing new."""
+    """Measure milliseconds of an import; the baseline is an import statement that imports nothing new."""
     cases = (
         ("import jupyter_gpu, bare interpreter", "", "import jupyter_gpu", "import sys"),
         ("from jupyter_gpu import gpu, bare interpreter", "", "from jupyter_gpu import gpu", "import sys"),
@@ -31,7 +31,7 @@ def run() -> Sequence[Figure]:
 
 
 def _time(before: str, statement: str) -> float:
-    """Milliseconds that ``statement`` takes in a fresh interpreter after ``before``."""
+    """Return the milliseconds that ``statement`` takes in a fresh interpreter after ``before``."""
     code = before + _TIMED.format(statement)
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(answer.stdout)

@@ -1,8 +1,8 @@
-"""How many GPUs stay unused because of where pods were put: each policy on the same stream of new pods. And how many
-notebooks that started without a wish have one served at once, where they were put.
+"""How many GPUs stay unused because of where pods were placed: each policy on the same stream of new pods. And how many
+notebooks that started without a wish can be served at once later, where they were placed.
 
-`scripts/bench placement` uses a synthetic cluster. On a recorded one, in the form of Alibaba's openb trace
-(`nodes.csv` and `pods_default.csv`):
+`scripts/bench placement` uses a synthetic cluster. On a recorded one, in the form of Alibaba's openb trace (`nodes.csv`
+and `pods_default.csv`):
 
     python -m benchmarks.placement --trace DIR [--pods FILE] [--policy fgd] [--part 0.1] [--seed 0]
 """
@@ -36,7 +36,7 @@ Nodes = Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]]
 
 
 def run() -> Sequence[Figure]:
-    """Percent of all GPUs that are unallocated when 130 % were asked for; the baseline is packing."""
+    """Measure percent of all GPUs that are unallocated when 130 % were asked for; the baseline is packing."""
     nodes, pods = _synthetic(60), _notebooks()
     outcomes = {name: measure(nodes, pods, name, 0) for name in ("pack", "fgd", "spread")}
     packed = unallocated(outcomes["pack"])
@@ -54,7 +54,7 @@ def run() -> Sequence[Figure]:
 
 
 def _later(name: str) -> Sequence[Figure]:
-    """Percent of the wishes of running notebooks that wait; the baseline looks at nothing that comes later."""
+    """Measure percent of the wishes of running notebooks that wait; the baseline ignores later wishes."""
     blind = {**PRESETS[name], "expected": 0.0, "left_for_others": 0.0}
     figures = []
     for what, nodes, wishes in _days():
@@ -73,13 +73,15 @@ def _later(name: str) -> Sequence[Figure]:
 
 
 def _missed(nodes: Nodes, wishes: Sequence[Wish], policy: Policy) -> float:
-    """In percent of the wishes. All notebooks start with none."""
+    """Return the missed part in percent of the wishes. All notebooks start without GPUs."""
     pods = [PodState(f"pod-{number}", asks={CPU: 1000}, created=float(number)) for number in range(len(wishes))]
     return 100 * (1 - at_once(_cluster(nodes), pods, wishes, list(nodes), policy) / len(wishes))
 
 
 def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
-    """One GPU each on equal nodes, as many as there are; and a mix on mixed nodes, for four fifths of what is there."""
+    """Yield one GPU each on equal nodes, as many as there are; and a mix on mixed nodes, for four fifths of what is
+    there.
+    """
     names = [f"node-{number}" for number in range(4)]
     yield (
         _EQUAL,
@@ -97,7 +99,7 @@ def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
 
 
 def measure(nodes: Nodes, pods: Sequence[PodState], policy: str, seed: int) -> SimulationResult:
-    """Pods drawn from ``pods`` until they wished for more than there is, placed by one policy."""
+    """Place pods drawn from ``pods`` by one policy, until they wished for more than there is."""
     rules = Policy(policy, PRESETS[policy], workload=workload_of(pods))
     return replay(_cluster(nodes), _stream(pods, _milli(nodes) * _INFLATION, seed), list(nodes), rules)
 
@@ -110,12 +112,12 @@ def _cluster(nodes: Nodes) -> ClusterSnapshot:
 
 
 def _milli(nodes: Nodes) -> int:
-    """Of all GPUs."""
+    """Return the milli of all GPUs."""
     return MILLI_PER_GPU * sum(len(gpus) for gpus, _ in nodes.values())
 
 
 def unallocated(outcome: SimulationResult) -> float:
-    """In percent of all GPUs."""
+    """Return the unallocated part in percent of all GPUs."""
     return 100 * (1 - outcome.part)
 
 
@@ -141,7 +143,7 @@ def _facts(cpu: int, memory: int) -> NodeFacts:
 
 
 def _synthetic(count: int) -> Nodes:
-    """Large nodes, small ones and some of another model."""
+    """Return large nodes, small ones and some of another model."""
     kinds = ((8, "H100", 96_000), (8, "A100", 64_000), (4, "A100", 32_000), (2, "T4", 16_000))
     found = {}
     for number in range(count):
@@ -151,7 +153,7 @@ def _synthetic(count: int) -> Nodes:
 
 
 def _notebooks() -> list[PodState]:
-    """A mix of notebooks: shares of a GPU, single ones, some larger, some bound to a model, some without."""
+    """Return a mix of notebooks: shares of a GPU, single ones, some larger, some bound to a model, some without."""
     wishes = [
         *[(Wish(0), 4000)] * 2,
         *[(Wish(milli), 2000) for milli in (100, 250, 250, 300, 500, 500, 500, 700)],
@@ -164,7 +166,7 @@ def _notebooks() -> list[PodState]:
 
 
 def read_nodes(file: Path) -> Nodes:
-    """The nodes of a trace: sn, cpu_milli, memory_mib, gpu, model."""
+    """Read the nodes of a trace: sn, cpu_milli, memory_mib, gpu, model."""
     with file.open(newline="") as lines:
         return {
             row["sn"]: (
@@ -176,7 +178,7 @@ def read_nodes(file: Path) -> Nodes:
 
 
 def read_pods(file: Path) -> list[PodState]:
-    """The pods of a trace: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec."""
+    """Read the pods of a trace: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec."""
     with file.open(newline="") as lines:
         return [
             PodState(
@@ -195,13 +197,13 @@ def _wish(count: int, milli: int, models: str) -> Wish:
 
 
 def _sample(nodes: Nodes, part: float) -> Nodes:
-    """Every so many-th node."""
+    """Return a regular sample of the nodes."""
     step = max(1, round(1 / part))
     return {name: nodes[name] for number, name in enumerate(nodes) if number % step == 0}
 
 
 def main() -> int:
-    """Replay a recorded trace and print what each policy makes of it."""
+    """Replay a recorded trace and print the result of each policy."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.placement", description=__doc__.splitlines()[0])
     parser.add_argument("--trace", type=Path, required=True, metavar="DIR", help="has nodes.csv and the pods")
     parser.add_argument("--pods", default="pods_default.csv", metavar="FILE", help="in DIR")

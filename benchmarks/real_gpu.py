@@ -1,6 +1,6 @@
 """The gate and the arbiter on a real GPU, with PyTorch: what training loses, and how well shares are kept.
 
-Each figure has the same program without the gate, which is what NVIDIA's driver does by itself, as its baseline.
+The baseline of each figure is the same program without the gate, which is what NVIDIA's driver does by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WARM = 10
 
 
 def run() -> Sequence[Figure]:
-    """Some minutes."""
+    """Measure for some minutes."""
     python = os.environ.get("JUPYTER_GPU_TEST_TORCH")
     if not python or not Path("/dev/nvidiactl").exists():
         raise CannotRunError("it needs an NVIDIA GPU, and JUPYTER_GPU_TEST_TORCH to name a Python with PyTorch for it")
@@ -64,7 +64,7 @@ class _Bench:
     def said(
         self, shares: Mapping[str, int], commands: Mapping[str, Sequence[object]], *, gated: bool
     ) -> dict[str, list[str]]:
-        """What each of the programs says, by share; all begin to measure together."""
+        """Return what each of the programs prints, by share; all begin to measure together."""
         from tests.shares.serve import Serving
 
         self.runs += 1
@@ -96,7 +96,7 @@ class _Bench:
             return {name: program.communicate()[0].splitlines() for name, program in programs.items()}
 
     def numbers(self, *words: object, gated: bool) -> list[float]:
-        """What one program says that is alone."""
+        """Return the numbers that one program prints when it runs alone."""
         said = self.said({"one": 500}, {"one": words}, gated=gated)["one"][-1]
         return [float(word) for word in said.split()]
 

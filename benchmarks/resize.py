@@ -45,7 +45,7 @@ threading.Thread(target=watch, args=({path!r}, {address!r}), daemon=True).start(
 
 
 def run() -> Sequence[Figure]:
-    """Growing and shrinking by one GPU; the baseline is a GET of the status on the same connection, by turns."""
+    """Measure growing and shrinking by one GPU; the baseline is a GET of the status on the same connection, in turn."""
     if os.geteuid():
         raise CannotRunError("device rules need root")
     with (
@@ -92,7 +92,7 @@ def _measure(server: Server, home: Path) -> Sequence[Figure]:
 
 
 def _timed(server: Server, line: Any, ear: socket.socket, gpus: int) -> float:
-    """Milliseconds from before the request to the kernel's first other result of ``open()``."""
+    """Return the milliseconds from before the request to the kernel's first other result of ``open()``."""
     began = time.monotonic_ns()
     server.call("PUT", f"{API}/request", {"gpus": gpus}, on=line)
     return (_heard(ear, bool(gpus)) - began) / 1e6

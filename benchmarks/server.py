@@ -1,4 +1,4 @@
-"""What the extension costs a Jupyter server: at its start, while nobody looks at the panel, and while somebody does."""
+"""What the extension costs a Jupyter server: at its start, without a viewer of the panel, and with one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDLE_SECONDS = 8.0
 
 
 def run() -> Sequence[Figure]:
-    """Start-up time, memory, and wake-ups while idle; each against the same server without the extension."""
+    """Measure start-up time, memory, and wake-ups while idle; each against the same server without the extension."""
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-", ignore_cleanup_errors=True) as home:
         return [*_starts(Path(home)), *_idle(Path(home))]
 
@@ -31,11 +31,11 @@ def _server(home: Path, name: str, extension: bool, via: Sequence[str] = ()) -> 
 
 
 def _starts(home: Path) -> Sequence[Figure]:
-    """Pairs of starts with and without the extension; the first one only warms the caches.
+    """Yield pairs of starts with and without the extension; the first one only warms the caches.
 
-    Two ways. Both at once on one core, by processor time: whatever else the machine does slows both in the same
-    milliseconds, so that pairs on a busy machine agree. And by turns, by the wall clock, which has the waits as well;
-    there a pair is seconds apart, and says little on a machine that is not quiet.
+    In two ways. Both at once on one core, by CPU time: other load slows both in the same milliseconds, so that pairs
+    agree on a busy machine, too. And in turn, by the wall clock, which includes the waits; there a pair is seconds
+    apart, and means little on a machine that is not quiet.
     """
     worked = _Pairs()
     for turn in range(STARTS + 1):
@@ -56,7 +56,7 @@ def _starts(home: Path) -> Sequence[Figure]:
 
 
 def _at_once(home: Path, turn: int) -> tuple[float, float]:
-    """Milliseconds of processor time until the first answer, with the extension and without, on one core together."""
+    """Return the CPU milliseconds until the first answer, with the extension and without, together on one core."""
     core = str(max(os.sched_getaffinity(0)))
 
     def start(extension: bool) -> float:
@@ -69,30 +69,30 @@ def _at_once(home: Path, turn: int) -> tuple[float, float]:
 
 
 class _Pairs:
-    """What was measured with the extension and without, in pairs."""
+    """Measurements with the extension and without, in pairs."""
 
     def __init__(self) -> None:
         self._samples: dict[bool, list[float]] = {True: [], False: []}
 
     def one(self, turn: int, extension: bool, value: float) -> None:
-        """Half a pair."""
+        """Add half a pair."""
         if turn:
             self._samples[extension].append(value)
 
     def add(self, turn: int, ours: float, plain: float) -> None:
-        """A whole one."""
+        """Add a pair."""
         self.one(turn, True, ours)
         self.one(turn, False, plain)
 
     def figure(self, name: str, unit: str, goal: float | None = None) -> Figure:
-        """The median of the differences, and how sure it is."""
+        """Return the figure of the median of the differences, with its interval."""
         ours, plain = self._samples[True], self._samples[False]
         differences = [a - b for a, b in zip(ours, plain, strict=True)]
         return Figure.of(name, unit, differences, COMMAND, goal=goal, baseline=plain, sure=True)
 
 
 def _idle(home: Path) -> Sequence[Figure]:
-    """A hidden tab keeps its connection and has switched samples off."""
+    """Run an idle server with a hidden tab that keeps its connection and has switched samples off."""
     with _server(home, "idle-ours", True) as ours, _server(home, "idle-plain", False) as plain:
         address = f"ws://127.0.0.1:{ours.port}{API}/stream"
         tab = websocket.create_connection(address, header=[f"Authorization: token {TOKEN}"], suppress_origin=True)
@@ -111,7 +111,7 @@ def _idle(home: Path) -> Sequence[Figure]:
 
 
 def _rates(*servers: Server) -> list[tuple[float, float]]:
-    """Of each server: wake-ups a second and milliseconds of CPU a second."""
+    """Return for each server the wake-ups a second and the milliseconds of CPU a second."""
     time.sleep(2)  # what follows a start or a switch is over then
     before = [(_wakeups(server.process.pid), _cpu(server.process.pid)) for server in servers]
     time.sleep(IDLE_SECONDS)
@@ -120,7 +120,7 @@ def _rates(*servers: Server) -> list[tuple[float, float]]:
 
 
 def _memory(pid: int) -> int:
-    """Bytes: the proportional share of the process and of what it started."""
+    """Return the bytes of the process and its children (proportional set size)."""
     total = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
@@ -134,12 +134,12 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _wakeups(pid: int) -> int:
-    """How often a thread went to sleep, and so was woken, since the start."""
+    """Return how often threads went to sleep, and so were woken, since the start."""
     statuses = [(thread / "status").read_text() for thread in _threads(pid)]
     lines = [line for status in statuses for line in status.splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
 def _cpu(pid: int) -> float:
-    """Milliseconds on a CPU since the start."""
+    """Return the milliseconds on a CPU since the start."""
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in _threads(pid)) / 1e6

@@ -1,6 +1,6 @@
 """A notebook beside training on one GPU: unmodified Numba, the gate, the arbiter's server, all in one run.
 
-The GPU is the stand-in, which takes real time and tells of every overlap. The same programs run without the gate, and
+The GPU is the stand-in, which takes real time and reports every overlap. The same programs run without the gate, and
 with the gate and other orders of turns. What is measured while the host of a virtual machine took its CPUs away is
 measured again.
 """
@@ -35,7 +35,7 @@ _WARM = 2.0
 
 @dataclass(frozen=True)
 class _Run:
-    """What one set of programs did."""
+    """The result of one set of programs."""
 
     waits: Sequence[float]
     """Milliseconds from the moment of each burst to its first kernel."""
@@ -44,7 +44,7 @@ class _Run:
 
 
 def run() -> Sequence[Figure]:
-    """Ten minutes, up to three times as many on a machine whose host has other things to do."""
+    """Measure for ten minutes, or up to three times as long on a machine whose host is busy."""
     found: list[Figure] = []
     for hogs in (1, 2, 4, 8):
         runs = {name: calmest(partial(_measured, hogs, name)) for name in ("", "fifo", "quota", "none")}

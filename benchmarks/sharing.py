@@ -1,7 +1,7 @@
 """Turns on a shared GPU, in simulated time: how long a notebook waits beside training, how exact shares are, banks.
 
-The programs behave as the gate makes them: kernels of 1 ms, two in flight, 0.4 ms for each change of hands. The other
-orders get the same programs and give an idle GPU back early, too, which not all that use them do.
+The programs behave as the gate makes them: kernels of 1 ms, two in flight, 0.4 ms for each handover. The other orders
+get the same programs and give an idle GPU back early, too, which not all users of them do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARM = 6
 
 
 class Fifo(Arbiter):
-    """Who waits longest, a lease each: what a lock on the GPU does."""
+    """The order of a lock on the GPU: the longest waiting first, for one lease."""
 
     def _rank(self, one: object) -> tuple[int, int, int]:
         return 0, 0, one.since  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ class Fifo(Arbiter):
 
 
 class LeastServed(Arbiter):
-    """Who has had least of its share so far, a lease each: the order of quotas, as in Gemini (TCC'21)."""
+    """The order of quotas, as in Gemini (TCC'21): the least served share first, for one lease."""
 
     def _rank(self, one: object) -> tuple[int, int, int]:
         books = one.ledger  # type: ignore[attr-defined]
@@ -47,12 +47,12 @@ class LeastServed(Arbiter):
 
 
 def run() -> Sequence[Figure]:
-    """Some ten seconds."""
+    """Measure for some ten seconds."""
     return [*(figure for hogs in (1, 2, 4, 8) for figure in _beside(hogs)), _exact(), _liar(), *_bank()]
 
 
 def _beside(hogs: int) -> list[Figure]:
-    """A burst of 20 ms every 200 ms, beside so many that always have work; all with equal shares."""
+    """Return the waits of a burst of 20 ms every 200 ms, beside busy shares of equal size."""
     ours = _notebook(hogs, Arbiter)
     quotas, fifo = (percentile(_waits(_notebook(hogs, order)), 95) for order in (LeastServed, Fifo))
     waits = _waits(ours)
@@ -100,7 +100,7 @@ def _busy(uses: Mapping[str, ProgramUse]) -> float:
 
 
 def _exact() -> Figure:
-    """The largest error of four hogs in a minute."""
+    """Return the largest error of four busy shares in a minute."""
     shares = (100, 200, 300, 400)
     programs = {str(milli): hog(milli, _SECONDS) for milli in shares}
     uses = Simulation(programs, Timing(), handover=_HANDOVER).run(_SECONDS * _SECOND)
@@ -110,7 +110,7 @@ def _exact() -> Figure:
 
 
 def _liar() -> Figure:
-    """One that says that the GPU did nothing in its turns, beside one that tells the truth, in shares of many sizes."""
+    """Simulate a share that reports no work in its turns, beside an honest one, in shares of many sizes."""
     gains = []
     for milli in (100, 300, 500, 900):
         liar = SimulatedProgram(milli, ((0, 2 * _SECONDS * _SECOND),), silent=True, lies=True)
@@ -124,7 +124,7 @@ def _liar() -> Figure:
 
 
 def _bank() -> list[Figure]:
-    """A share whose demand is 0.71 of its quota in the mean, and up to three times of it in single periods."""
+    """Simulate a share with a demand of 0.71 of its quota on average, and up to three times that in single periods."""
     without, with_it = _bursts(banked=False), _bursts()
     before, after = _waits(without, "burst"), _waits(with_it, "burst")
     figures = []
@@ -158,7 +158,7 @@ def _bursts(expiry: int = Timing().expiry, *, banked: bool = True) -> Mapping[st
 
 
 def _jobs(seed: int, mean: float, shape: float, most: int) -> tuple[tuple[int, int], ...]:
-    """Jobs of 1 ms; how many a period has is drawn from a gamma distribution, when they come evenly."""
+    """Return jobs of 1 ms; how many a period has is drawn from a gamma distribution, and they come evenly."""
     draw = random.Random(seed)
     found = []
     for period in range(10 * _SECONDS):

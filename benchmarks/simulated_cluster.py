@@ -94,7 +94,7 @@ def at_once(
 
 
 def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
-    """Apply a wish, and tell whether the pod has all of it at once; it waits for the rest."""
+    """Apply a wish; return whether the pod has all of it at once. The rest waits."""
     if pod.pending:
         return False
     generation = pod.requested.generation if pod.requested else 0
@@ -132,7 +132,7 @@ def _end(snapshot: ClusterSnapshot, pod: PodState) -> None:
 
 
 def _count(snapshot: ClusterSnapshot, pod: PodState, sign: int) -> None:
-    """Note what a pod uses of its node beside GPUs."""
+    """Count what a pod uses of its node besides GPUs."""
     facts = snapshot.facts(pod.node)
     used = {**facts.used, **{name: facts.used.get(name, 0) + sign * asked for name, asked in pod.asks.items()}}
     snapshot.put_node(pod.node, snapshot.gpus(pod.node) or (), replace(facts, used=used))

@@ -1,8 +1,8 @@
 """Programs on one GPU with an arbiter, in simulated time: for tests and figures. Pure.
 
 A program has jobs, each some GPU time in kernels of one length, and keeps a few kernels in flight. As the gate does, it
-asks when it has work, starts what fits before its turn ends, lets what it started run out when it is asked back, and
-gives the GPU back when it has nothing left.
+asks when it has work, starts what fits before its turn ends, drains when it is revoked, and gives the GPU back when it
+has nothing left.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Simulation:
             self._arrive(name, iter(program.jobs))
 
     def run(self, end: int) -> Mapping[str, ProgramUse]:
-        """Run everything up to ``end``; return what became of each program."""
+        """Run everything up to ``end``; return the result of each program."""
         while self._events and self._events[0][0] <= end:
             now, _, act = heapq.heappop(self._events)
             act(now)
@@ -116,7 +116,7 @@ class Simulation:
         }
 
     def at(self, moment: int, act: Callable[[Arbiter, int], Iterable[TurnOrder]]) -> None:
-        """Do something to the arbiter at that moment: resize a share, say."""
+        """Call a function on the arbiter at that moment, for example to resize a share."""
         self._plan(moment, lambda now: self._follow(act(self.arbiter, now), now))
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Simulation:
             self._give_back_at(order.share, max(now, one.start + min(one.backlog, in_flight)))
 
     def _last(self, one: _ProgramState) -> int:
-        """Return when what fits into the turn has run out: whole kernels, one at least."""
+        """Return when what fits into the turn has run: whole kernels, at least one."""
         kernel = one.program.kernel
         fits = max(1, (self._until - one.start) // kernel) * kernel
         return one.start + min(one.backlog, fits)

@@ -276,7 +276,6 @@ def test_older_view_is_no_change() -> None:
     told: list[GpuChange] = []
     hub = Changes(lambda: Fake(bare), GpuStatus)  # type: ignore[arg-type, return-value]
     handle = hub.add(told.append)
-    handle._told = ()
     from tests.commands.test_watch_view import VIEW
 
     handle.see(replace(VIEW, instance="i", version=5))

@@ -1,4 +1,4 @@
-"""Docker-archives put together, so that layers that images share are read and unpacked once."""
+"""Merges docker-archives, so that layers that images share are read and unpacked once."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ MANIFEST = "manifest.json"
 
 
 def together(archives: Sequence[Path]) -> Path:
-    """One archive of all their images, below the folder of the first; made once."""
+    """Return one archive of all their images, in the folder of the first; it is made once."""
     if len(archives) == 1:
         return archives[0]
     key = hashlib.sha256("\0".join(archive.name for archive in archives).encode()).hexdigest()[:16]
@@ -32,7 +32,7 @@ def together(archives: Sequence[Path]) -> Path:
 
 
 def merge(archives: Sequence[Path], path: Path) -> None:
-    """Every file once: they are named by their content, but for the list of images."""
+    """Write every file once, as they are named by their content, and one list of images."""
     images: list[object] = []
     seen: set[str] = set()
     with tarfile.open(path, "w") as merged:

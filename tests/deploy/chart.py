@@ -17,12 +17,12 @@ CHART = Path(__file__).parents[2] / "deploy" / "chart" / "jupyter-gpu"
 
 
 def render(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> list[dict[str, Any]]:
-    """All objects, hooks included."""
+    """Return all objects, including hooks."""
     return list(yaml.safe_load_all(text(values, namespace=namespace)))
 
 
 def text(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> str:
-    """What `helm template` prints. Raises CommandFailed where helm refuses the values."""
+    """Return the output of `helm template`. Raises CommandFailed if helm refuses the values."""
     return _template(json.dumps(values or {}, sort_keys=True), namespace)
 
 
@@ -33,17 +33,17 @@ def _template(values: str, namespace: str) -> str:
 
 
 def is_hook(item: Mapping[str, Any]) -> bool:
-    """Whether helm makes it before or after the rest."""
+    """Return whether helm creates an object before or after the rest."""
     return "helm.sh/hook" in (item["metadata"].get("annotations") or {})
 
 
 def find(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    """The one object."""
+    """Return the only object of that kind and name."""
     (found,) = (item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name)
     return found
 
 
 def hook_files(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> dict[str, str]:
-    """What the hooks have in their folder: policies, their bindings, the program."""
+    """Return the files of the hooks' folder: policies, their bindings, the program."""
     found: dict[str, str] = find(render(values, namespace=namespace), "ConfigMap", "jupyter-gpu-hook")["data"]
     return found

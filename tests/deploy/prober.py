@@ -1,6 +1,6 @@
-"""Runs in a notebook's container: opens every simulated GPU again and again and says what ever succeeded and failed.
+"""Runs in a notebook's container: opens every simulated GPU again and again and reports what ever succeeded and failed.
 
-`python prober.py COUNT STOP`: COUNT devices, until the file STOP is there. Prints one JSON object at the end.
+`python prober.py COUNT STOP`: COUNT devices, until the file STOP exists. Prints one JSON object at the end.
 """
 
 import json

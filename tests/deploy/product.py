@@ -1,4 +1,4 @@
-"""Installs the product on a test cluster by its own images and its own chart, with simulated GPUs."""
+"""Installs the product on a test cluster from its own images and chart, with simulated GPUs."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Image:
 
 @contextmanager
 def some_cluster() -> Iterator[Cluster]:
-    """With two nodes: one that exists, where that is allowed; else one that is kept; else one for the tests alone."""
+    """Return a cluster with two nodes: one that exists, where that is allowed; or a kept one; or a new one."""
     if existing.choice().context:
         with borrowed() as cluster:
             yield cluster
@@ -61,7 +61,7 @@ def some_cluster() -> Iterator[Cluster]:
 
 @cache
 def images(*names: str) -> Mapping[str, Image]:
-    """These images (node, scheduler, notebook, kube-scheduler) of this working tree, built where they are not yet."""
+    """Return these images (node, scheduler, notebook, kube-scheduler) of this working tree, and build missing ones."""
     if not (ROOT / "jupyter_gpu" / "labextension" / "package.json").is_file():
         raise RuntimeError("The JupyterLab extension is not built. Run scripts/images once.")
     words = [sys.executable, "-m", "scripts.lib.images", *names]
@@ -73,7 +73,7 @@ def images(*names: str) -> Mapping[str, Image]:
 
 
 def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str, Image]:
-    """The images, on one node of the cluster or all."""
+    """Load the images on one node of the cluster, or on all."""
     if isinstance(cluster, Existing) and (place := os.environ.get(existing.IMAGES)):
         folder, _, tag = place.rpartition(":")
         return {name: Image(f"{folder}/{name}:{tag}", Path()) for name in names}  # its nodes pull them from there
@@ -85,7 +85,7 @@ def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str,
 
 
 def stand_in(cluster: Cluster) -> None:
-    """A driver for the simulated GPUs of each node, and the folder of their boards."""
+    """Put a driver for the simulated GPUs on each node, and the folder of their boards."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["sh", ROOT / "node_plugin" / "gate" / "standin" / "build.sh", folder], check=True)
         for node in cluster.nodes:
@@ -99,7 +99,7 @@ def stand_in(cluster: Cluster) -> None:
 
 
 def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
-    """What the chart is told on a test cluster."""
+    """Return the values of the chart on a test cluster."""
     minors = {name: {"firstMinor": FIRST_MINOR + GPUS * index} for index, name in enumerate(cluster.node_names)}
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(minors)}]}
     driver = {} if isinstance(cluster, Existing) else {"driver": {"root": STAND_IN}}
@@ -119,7 +119,7 @@ def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins, key by key, as helm does it."""
+    """Merge values key by key, as helm does; `over` wins."""
     result = dict(base)
     for key, value in over.items():
         known = result.get(key)
@@ -128,9 +128,9 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """Builds and loads the images and installs the chart, or upgrades what is installed, to these values.
+    """Build and load the images and install the chart, or upgrade it, with these values.
 
-    `more` are values of the chart beside those for a test cluster, such as `scheduler={"replicas": 2}`. Returns all.
+    `more` are values beyond those for a test cluster, such as `scheduler={"replicas": 2}`. Returns all of them.
     """
     if isinstance(cluster, Existing):
         cluster.namespace(NAMESPACE)  # so that it is known as the tests' own
@@ -153,5 +153,5 @@ def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), *
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Takes it away again and waits until it is gone."""
+    """Uninstall the chart and wait until everything is gone."""
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")

@@ -1,4 +1,4 @@
-"""What the chart renders, looked at without a cluster."""
+"""What the chart renders, without a cluster."""
 
 import base64
 import json
@@ -53,8 +53,8 @@ WORLDS = pytest.mark.parametrize(
 )
 
 
-def test_helm_lint() -> None:
-    """Helm itself finds nothing wrong."""
+def test_helm_lint_finds_nothing() -> None:
+    """Helm itself reports nothing."""
     said = run(
         binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), *chart.REGISTRY, chart.CHART
     )
@@ -62,8 +62,8 @@ def test_helm_lint() -> None:
     assert "[ERROR]" not in said
 
 
-def test_its_version_is_the_package_s() -> None:
-    """One version for chart, images and package."""
+def test_chart_has_the_package_s_version() -> None:
+    """Chart, images and package have one version."""
     package = json.loads((chart.CHART.parents[2] / "labextension" / "package.json").read_text())
     described = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
     assert described["version"] == described["appVersion"] == package["version"]
@@ -72,7 +72,7 @@ def test_its_version_is_the_package_s() -> None:
 
 @WORLDS
 def test_objects_lie_in_the_release_s_namespace(values: dict[str, Any]) -> None:
-    """Whatever it is called; only what serves notebooks and reads the API server's own settings lies elsewhere."""
+    """This holds for any namespace; only what serves notebooks and reads the API server's settings is elsewhere."""
     objects = chart.render(values, namespace="elsewhere")
     named = {"alice", "bob", "hub", "kube-system"}
     for item in objects:
@@ -92,15 +92,15 @@ def test_objects_lie_in_the_release_s_namespace(values: dict[str, Any]) -> None:
 
 @WORLDS
 def test_names_are_used_once(values: dict[str, Any]) -> None:
-    """No object twice."""
+    """No object is rendered twice."""
     keys = [
         (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in chart.render(values)
     ]
     assert len(set(keys)) == len(keys)
 
 
-def test_where_images_are_pulled_from_must_be_said() -> None:
-    """There is no default that somebody else could take; the refusal says what is missing, and where to read how."""
+def test_image_registry_is_required() -> None:
+    """There is no default that others could take over; the refusal says what is missing, and where to read how."""
     words = ("template", "jupyter-gpu", chart.CHART, "--kube-version", binaries.version())
     helm = binaries.path("helm")
     with pytest.raises(
@@ -171,15 +171,15 @@ def test_values_and_schema_name_the_same() -> None:
         ({"certificates": {"clientSecret": "theirs"}}, "/certificates/clientSecret.*serverSecret named too"),
     ],
 )
-def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
-    """With words that name the value."""
+def test_invalid_values_are_refused(values: dict[str, Any], named: str) -> None:
+    """The message names the value."""
     with pytest.raises(CommandFailed, match=named):
         chart.text(values)
 
 
 @WORLDS
 def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Path) -> None:
-    """The very code that reads them accepts what is rendered, on every node."""
+    """The code that reads them accepts what is rendered, on every node."""
     objects = chart.render(values)
     file = tmp_path / "settings.json"
     file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
@@ -198,7 +198,7 @@ def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Pa
 
 
 def test_settings_of_shares_have_the_program_s_own_defaults_and_bounds(tmp_path: Path) -> None:
-    """The chart says them once more, so that they can be read there."""
+    """The chart repeats them, so that they can be read there."""
     file = tmp_path / "settings.json"
     file.write_text(chart.find(chart.render(), "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
     shares = node_settings.load(file, {"NODE_NAME": "node1"}).shares
@@ -218,8 +218,8 @@ def test_settings_of_shares_have_the_program_s_own_defaults_and_bounds(tmp_path:
         assert said == limits
 
 
-def test_a_driver_that_stands_in_for_simulated_gpus() -> None:
-    """The plugin sees it where it looks for it; with simulated GPUs alone there is none, nor the node's devices."""
+def test_stand_in_driver_is_mounted_for_simulated_gpus() -> None:
+    """The plugin finds it at its usual path; with simulated GPUs alone neither a driver nor the devices are mounted."""
     for root, volumes in (("/", set[str]()), ("/opt/stand-in", {"driver"})):
         values = {"node": {"simulated": {"count": 1}, "driver": {"root": root}}}
         (node,) = (item for item in _pods(chart.render(values)) if item["part"] == "node")
@@ -232,7 +232,7 @@ def test_a_driver_that_stands_in_for_simulated_gpus() -> None:
 
 @WORLDS
 def test_containers_have_no_more_rights_than_they_need(values: dict[str, Any]) -> None:
-    """Nothing is privileged, roots are read-only, capabilities are named one by one."""
+    """None is privileged, roots are read-only, capabilities are listed one by one."""
     for item in _pods(chart.render(values)):
         spec = item["spec"]
         assert not spec.get("hostNetwork")
@@ -260,15 +260,15 @@ def test_containers_have_no_more_rights_than_they_need(values: dict[str, Any]) -
             assert not any("hostPath" in volume for volume in spec["volumes"])
 
 
-def test_without_pins_the_plugin_may_look_programs_up() -> None:
-    """Then, and only then, it has CAP_SYS_ADMIN, and no file system of programs."""
+def test_plugin_may_look_up_programs_only_without_pins() -> None:
+    """Only then it has CAP_SYS_ADMIN, and no file system of programs."""
     (node,) = (item for item in _pods(chart.render({"node": {"withoutPins": True}})) if item["part"] == "node")
     assert "SYS_ADMIN" in node["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
     assert "bpf" not in {volume["name"] for volume in node["spec"]["volumes"]}
 
 
-def test_a_hardened_runtime_gives_gpus_to_a_privileged_plugin_alone() -> None:
-    """Said by a value of its own, for the plugin's container and no other."""
+def test_hardened_runtime_needs_a_privileged_plugin() -> None:
+    """A value of its own makes the plugin's container privileged, and no other."""
     privileged = [
         (item["part"], container["securityContext"].get("privileged", False))
         for item in _pods(chart.render({"node": {"privileged": True}}))
@@ -278,7 +278,7 @@ def test_a_hardened_runtime_gives_gpus_to_a_privileged_plugin_alone() -> None:
     assert {part for part, is_privileged in privileged if not is_privileged} >= {"scheduler"}
 
 
-def test_the_plugin_is_never_twice_on_a_node() -> None:
+def test_plugin_never_runs_twice_on_a_node() -> None:
     """The old one ends before the new one registers."""
     daemons = chart.find(chart.render(), "DaemonSet", "jupyter-gpu-node")
     assert daemons["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
@@ -288,8 +288,8 @@ def test_the_plugin_is_never_twice_on_a_node() -> None:
 
 
 @WORLDS
-def test_rights_are_named_one_by_one(values: dict[str, Any]) -> None:
-    """No wildcard, no secret, no exec, no node proxy, nothing that makes more rights."""
+def test_rights_are_listed_one_by_one(values: dict[str, Any]) -> None:
+    """There is no wildcard, no secret, no exec, no node proxy, and nothing that grants rights."""
     for item in chart.render(values):
         if item["kind"] not in ("Role", "ClusterRole"):
             continue
@@ -301,8 +301,8 @@ def test_rights_are_named_one_by_one(values: dict[str, Any]) -> None:
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
 
 
-def test_programs_have_the_rights_that_they_use() -> None:
-    """Each verb that a program of ours or kube-scheduler's election uses, and no other."""
+def test_programs_have_exactly_the_rights_that_they_use() -> None:
+    """Each verb that a program of ours or kube-scheduler's election uses is granted, and no other."""
     names = ("jupyter-gpu-scheduler", "jupyter-gpu-node", "jupyter-gpu-kube-scheduler", "jupyter-gpu-notebook")
     found: dict[str, set[str]] = {name: set() for name in names}
     for item in chart.render(FULL):
@@ -331,7 +331,7 @@ def test_programs_have_the_rights_that_they_use() -> None:
 
 
 def test_policies_come_before_rights_and_go_after_them() -> None:
-    """Only hooks touch the policies: before an installation or a change, and after all else is deleted."""
+    """Only hooks touch the policies: before an installation or upgrade, and after everything else is deleted."""
     objects = chart.render(FULL)
     assert not any(item["kind"].startswith("ValidatingAdmission") for item in objects)
     events = {
@@ -349,7 +349,7 @@ def test_policies_come_before_rights_and_go_after_them() -> None:
             assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded", "hook-failed"}
 
 
-def test_each_policy_says_which_version_it_is() -> None:
+def test_each_policy_names_its_version() -> None:
     """The mark by which the hook knows that this version is in force changes with the policy."""
     one, other = (chart.hook_files({"policies": {"breakGlassGroup": group}}) for group in ("a", "b"))
     policies = [name for name in one if name.startswith("validatingadmissionpolicies.")]
@@ -367,7 +367,7 @@ def test_each_policy_says_which_version_it_is() -> None:
 
 @WORLDS
 def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tmp_path: Path) -> None:
-    """The real one reads it, strictly; and without the extender's word it places no pod with a slot."""
+    """The real one reads it strictly, and places no pod with a slot without the extender's answer."""
     objects = chart.render(values)
     text = chart.find(objects, "ConfigMap", "jupyter-gpu-kube-scheduler")["data"]["configuration.yaml"]
     _write_secret(chart.find(objects, "Secret", "jupyter-gpu-extender-client"), tmp_path)
@@ -394,7 +394,7 @@ def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tm
 
 
 def test_certificates_prove_both_sides(tmp_path: Path) -> None:
-    """Signed by one authority whose key is thrown away; the server's is for the Service's name and address."""
+    """One authority, whose key is discarded, signs both; the server's is for the Service's name and address."""
     objects = chart.render(FULL)
     server, client = tmp_path / "server", tmp_path / "client"
     _write_secret(chart.find(objects, "Secret", "jupyter-gpu-extender"), server)
@@ -409,7 +409,7 @@ def test_certificates_prove_both_sides(tmp_path: Path) -> None:
 
 
 def test_own_certificates_are_used() -> None:
-    """Then none is made."""
+    """No certificate is generated then."""
     objects = chart.render({"certificates": {"serverSecret": "mine", "clientSecret": "theirs"}})
     assert not any(item["kind"] == "Secret" for item in objects)
     used = {
@@ -422,7 +422,7 @@ def test_own_certificates_are_used() -> None:
 
 
 def _write_secret(secret: dict[str, Any], folder: Path) -> None:
-    """As it is mounted."""
+    """Write a secret as it is mounted."""
     folder.mkdir(exist_ok=True)
     assert set(secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
     for key, text in secret["data"].items():
@@ -430,7 +430,7 @@ def _write_secret(secret: dict[str, Any], folder: Path) -> None:
 
 
 def _kubeconfig() -> dict[str, Any]:
-    """Of a server that is not asked."""
+    """Return the kubeconfig of a server that is never called."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -447,7 +447,7 @@ def _subjects(objects: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Every pod that can come of it: its `part` and `spec`."""
+    """Return the `part` and `spec` of every pod that can be created."""
     for item in objects:
         if item["kind"] in ("Deployment", "DaemonSet", "Job"):
             template = item["spec"]["template"]

@@ -15,7 +15,7 @@ MEGABYTE = 1024**2
 
 
 def described(archive: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Of each image of a docker-archive what the list says, and its configuration."""
+    """Return for each image of a docker-archive its entry in the list, and its configuration."""
     with tarfile.open(archive) as files:
 
         def read(name: str) -> Any:
@@ -35,8 +35,8 @@ def described(archive: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         ("kube-scheduler", "65532:65532", ["/usr/local/bin/kube-scheduler"], 100),
     ],
 )
-def test_an_image_is_small_and_runs_as_it_should(name: str, user: str, runs: list[str], megabytes: int) -> None:
-    """Only the node plugin is root, which the chart takes nearly everything from."""
+def test_image_is_small_and_runs_as_it_should(name: str, user: str, runs: list[str], megabytes: int) -> None:
+    """Only the node plugin runs as root, and the chart drops nearly all of its rights."""
     image = product.images(name)[name]
     ((listed, configuration),) = described(image.archive)
     assert listed["RepoTags"] == [image.reference]
@@ -47,7 +47,7 @@ def test_an_image_is_small_and_runs_as_it_should(name: str, user: str, runs: lis
 
 
 def test_programs_share_all_big_layers() -> None:
-    """Scheduler and node plugin together are hardly more than one of them."""
+    """Scheduler and node plugin together are hardly larger than one of them."""
     found = product.images("node", "scheduler")
     archive = together([found["node"].archive, found["scheduler"].archive])
     images = described(archive)
@@ -55,8 +55,8 @@ def test_programs_share_all_big_layers() -> None:
     assert archive.stat().st_size < found["node"].archive.stat().st_size + 10 * MEGABYTE
 
 
-def test_the_same_inputs_are_not_built_again() -> None:
-    """The second time it is the very file of the first."""
+def test_same_inputs_are_not_built_again() -> None:
+    """The second time returns the same file."""
     first = product.images("node")["node"]
     made = first.archive.stat().st_ino
     product.images.cache_clear()

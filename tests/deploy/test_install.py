@@ -1,4 +1,4 @@
-"""The chart's whole life on a real cluster: installed, a notebook gets GPUs, upgraded while it runs, taken away."""
+"""The chart's life on a real cluster: it is installed, gives a notebook GPUs, is upgraded meanwhile, and removed."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ OURS = (
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Two nodes with the product and one notebook, the one of the examples. The tests come in their order."""
+    """Install the product and the example's notebook on two nodes. The tests run in their order."""
     with product.some_cluster() as cluster:
         cluster.namespace(product.NOTEBOOKS)
         quota(cluster)
@@ -60,7 +60,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.existing
-def test_what_is_installed_runs(cluster: Cluster) -> None:
+def test_installed_product_runs(cluster: Cluster) -> None:
     """Everything is ready, the leader is found, the policies are there, and the hook's rights are gone."""
     pods = get(cluster, "pods", "-n", product.NAMESPACE)
     assert {ready(pod) for pod in pods} == {True}
@@ -77,8 +77,8 @@ def test_what_is_installed_runs(cluster: Cluster) -> None:
 
 
 @pytest.mark.existing
-def test_a_notebook_starts_with_no_gpu_and_gets_two(cluster: Cluster) -> None:
-    """An ordinary user without capabilities: no device opens, then exactly those that it was given."""
+def test_notebook_starts_with_no_gpu_and_gets_two(cluster: Cluster) -> None:
+    """For an ordinary user without capabilities no device opens, then exactly those that were granted."""
     said = python(cluster, "import os; print(os.getuid(), open('/proc/self/status').read())").split()
     assert said[0] == "1000"
     assert said[said.index("CapEff:") + 1] == said[said.index("CapBnd:") + 1] == "0" * 16
@@ -88,7 +88,7 @@ def test_a_notebook_starts_with_no_gpu_and_gets_two(cluster: Cluster) -> None:
 
 
 @pytest.mark.existing
-def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
+def test_notebook_survives_an_upgrade(cluster: Cluster) -> None:
     """Every part is replaced; the notebook keeps its GPUs, gets no other, and can have more afterwards."""
     before, own = notebook(cluster), openable(cluster)
     certificate = get(cluster, "secrets", "-n", product.NAMESPACE)[0]["data"]
@@ -117,8 +117,8 @@ def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
     assert openable(cluster) > own
 
 
-def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_path: Path) -> None:
-    """Configured by what `helm` prints: a pod that names no scheduler gets its place and its GPUs, or hears why not."""
+def test_cluster_s_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_path: Path) -> None:
+    """Configured as `helm` prints, it places a pod without a scheduler's name with its GPUs, or reports why not."""
     more = {"node": {"slots": 32}, "kubeScheduler": {"enabled": False}}
     product.install(cluster, notebooks=NOTEBOOKS, **product.merged(LIMITED, more))
     until(
@@ -140,7 +140,7 @@ def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp
 
 @pytest.mark.existing
 def test_uninstall_leaves_nothing(cluster: Cluster) -> None:
-    """Nothing of ours is left but what running pods need; they keep what they have."""
+    """Nothing of ours remains except for what running pods need; they keep what they have."""
     own = openable(cluster)
     product.uninstall(cluster)
     assert openable(cluster) == own
@@ -152,7 +152,7 @@ def test_uninstall_leaves_nothing(cluster: Cluster) -> None:
 
 
 def test_uninstall_leaves_nothing_on_the_nodes(cluster: Cluster) -> None:
-    """No pin, nothing that the kubelet would ask, no socket but those that a pod that ran on had mounted."""
+    """There is no pin, nothing for the kubelet to call, and no socket except those that a running pod has mounted."""
     until(lambda: not get(cluster, "pods", *HERE), 60, "the notebook to be gone")
     for each in cluster.nodes:
         slots = "/run/jupyter-gpu/slots"
@@ -162,8 +162,8 @@ def test_uninstall_leaves_nothing_on_the_nodes(cluster: Cluster) -> None:
         assert "jupyter-gpu" not in each.run("find", "/var/lib/kubelet/device-plugins")
 
 
-def test_what_was_written_between_two_installations_is_not_believed(cluster: Cluster) -> None:
-    """A pod that waits for a slot grants itself GPUs while no policy is there: it begins with none of them."""
+def test_claims_written_between_two_installations_are_not_believed(cluster: Cluster) -> None:
+    """A waiting pod that grants itself GPUs while no policy is there starts with none of them."""
     cluster.helm("uninstall", product.RELEASE, "--namespace", product.NAMESPACE, "--wait", "--ignore-not-found")
     node = cluster.node_names[0]
     shares = [{"uuid": uuid_of(index, node), "milli": 1000} for index in range(2)]
@@ -188,7 +188,7 @@ def test_what_was_written_between_two_installations_is_not_believed(cluster: Clu
 
 
 def quota(cluster: Cluster) -> None:
-    """In the product's namespace no pod may run that does not say all that it needs, nor one without a class."""
+    """Allow no pod in the product's namespace that does not declare all of its resources, or has no class."""
     if isinstance(cluster, Existing):
         return  # it has its own rules
     cluster.namespace(product.NAMESPACE)
@@ -209,13 +209,13 @@ def quota(cluster: Cluster) -> None:
 
 
 def get_lease(cluster: Cluster, name: str) -> str:
-    """Who holds it."""
+    """Return the holder of the lease."""
     found = json.loads(cluster.kubectl("get", "lease", name, "-n", product.NAMESPACE, "-o", "json"))
     return str(found["spec"]["holderIdentity"])
 
 
 def test_uninstall_goes_on_without_a_lost_node(cluster: Cluster) -> None:
-    """A node whose kubelet is silent keeps nobody waiting; when it is back, the plugin there ends too."""
+    """A silent kubelet delays nothing; when its node is back, the plugin there ends too."""
     product.install(cluster, notebooks=NOTEBOOKS, **LIMITED)  # as the test before left it, where that was run
     one, two = cluster.node_names
     monitor(cluster, "--node-monitor-grace-period=20s")  # usually 50
@@ -246,7 +246,7 @@ def test_uninstall_goes_on_without_a_lost_node(cluster: Cluster) -> None:
 
 
 def monitor(cluster: Cluster, *flags: str) -> None:
-    """Restart the controllers, among them the one that looks after nodes, with these flags."""
+    """Restart the controllers, among them the node controller, with these flags."""
     cluster.plane.configure("controller-manager", flags)
     cluster.restart("controller-manager")
 
@@ -255,29 +255,29 @@ PROBER = Path(__file__).parent / "prober.py"
 
 
 def get(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
-    """Objects."""
+    """Return objects."""
     found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", *words, "-o", "json"))["items"]
     return found
 
 
 def notebook(cluster: Cluster) -> dict[str, Any]:
-    """The one pod."""
+    """Return the notebook's pod."""
     (pod,) = get(cluster, "pods", *HERE, "-l", "app=notebook")
     return pod
 
 
 def ready(pod: dict[str, Any]) -> bool:
-    """Whether all its containers are."""
+    """Return whether all of its containers are ready."""
     return all(container["ready"] for container in pod["status"]["containerStatuses"])
 
 
 def python(cluster: Cluster, code: str) -> str:
-    """Runs it in the notebook's container."""
+    """Run code in the notebook's container."""
     return cluster.kubectl(*HERE, "exec", notebook(cluster)["metadata"]["name"], "--", "python", "-c", code)
 
 
 def openable(cluster: Cluster) -> set[int]:
-    """Indexes of the GPUs that the notebook can open."""
+    """Return the indices of the GPUs that the notebook can open."""
     code = f"""if True:
         import os
         for index in range({product.GPUS}):
@@ -291,7 +291,7 @@ def openable(cluster: Cluster) -> set[int]:
 
 
 def request(cluster: Cluster, gpus: int) -> None:
-    """As an administrator, and waits until the notebook has them."""
+    """Request GPUs as an administrator, and wait until the notebook has them."""
     name = notebook(cluster)["metadata"]["name"]
     cluster.kubectl(*HERE, "annotate", "pod", name, f"jupyter-gpu.io/requested={gpus}", "--overwrite")
 
@@ -303,19 +303,19 @@ def request(cluster: Cluster, gpus: int) -> None:
 
 
 def leader_address(cluster: Cluster) -> str:
-    """Where the extender's Service leads."""
+    """Return the address behind the extender's Service."""
     (piece,) = get(cluster, "endpointslices", "-n", product.NAMESPACE)
     return str(piece["endpoints"][0]["addresses"][0])
 
 
 def allocatable(cluster: Cluster) -> set[str]:
-    """Slots of the nodes."""
+    """Return the allocatable slots of the nodes."""
     nodes = (node for node in get(cluster, "nodes") if node["metadata"]["name"] in cluster.node_names)
     return {node["status"]["allocatable"].get("jupyter-gpu.io/slot", "") for node in nodes}
 
 
 def configure_kube_scheduler(cluster: Cluster, folder: Path) -> None:
-    """Restarts the control plane's kube-scheduler with what the chart tells administrators to add."""
+    """Restart the control plane's kube-scheduler with what the chart tells administrators to add."""
     notes = cluster.helm("get", "notes", product.RELEASE, "--namespace", product.NAMESPACE)
     added = yaml.safe_load(notes[notes.index("extenders:") :].partition("\n\n")[0])
     assert "percentageOfNodesToScore: 100" in notes
@@ -341,14 +341,14 @@ def configure_kube_scheduler(cluster: Cluster, folder: Path) -> None:
 
 
 def unscheduled(name: str, wants: int) -> dict[str, Any]:
-    """A pod with a slot that names no scheduler."""
+    """Create a pod with a slot that names no scheduler."""
     made = pods.pod(name, wants=wants)
     del made["spec"]["schedulerName"]
     return made
 
 
 def shares_of(cluster: Cluster, name: str) -> int:
-    """How many GPUs a pod has."""
+    """Return how many GPUs a pod has."""
     return len(
         json.loads(named(cluster, name)["metadata"]["annotations"].get("jupyter-gpu.io/attached", "{}")).get(
             "shares", ()
@@ -357,23 +357,23 @@ def shares_of(cluster: Cluster, name: str) -> int:
 
 
 def named(cluster: Cluster, name: str) -> dict[str, Any]:
-    """A pod."""
+    """Return a pod by name."""
     found: dict[str, Any] = json.loads(cluster.kubectl(*HERE, "get", "pod", name, "-o", "json"))
     return found
 
 
 def refusal(cluster: Cluster, name: str) -> str:
-    """What kube-scheduler said last about a pod that it could not place."""
+    """Return kube-scheduler's latest message about a pod that it could not place."""
     words = ("get", "events", "--field-selector", f"involvedObject.name={name},reason=FailedScheduling", "-o", "json")
     return " ".join(each["message"] for each in json.loads(cluster.kubectl(*HERE, *words))["items"])
 
 
 def second(cluster: Cluster) -> list[str]:
-    """What there is of the second kube-scheduler."""
+    """Return the objects of the second kube-scheduler."""
     return [name for name in remains(cluster) if "kube-scheduler" in name]
 
 
 def remains(cluster: Cluster) -> list[str]:
-    """Names of objects of ours, wherever."""
+    """Return the names of all objects of ours."""
     names = cluster.kubectl("get", OURS, "-A", "-o", "name").split()
     return [name for name in names if "jupyter-gpu" in name]

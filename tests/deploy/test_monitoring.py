@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for figures that the programs really tell, by labels that these really have."""
+"""Alerts and dashboard query metrics that the programs export, by labels that these have."""
 
 import json
 import re
@@ -42,21 +42,21 @@ WORDS = {"sum", "max", "min", "by", "rate", "increase", "topk", "absent", "histo
 
 
 def alerts() -> list[dict[str, Any]]:
-    """As they are rendered."""
+    """Return the alerts as rendered."""
     (group,) = chart.find(chart.render(ON), "PrometheusRule", "jupyter-gpu")["spec"]["groups"]
     found: list[dict[str, Any]] = group["rules"]
     return found
 
 
 def dashboard() -> dict[str, Any]:
-    """As it is rendered."""
+    """Return the dashboard as rendered."""
     held = chart.find(chart.render(ON), "ConfigMap", "jupyter-gpu-dashboard")
     found: dict[str, Any] = json.loads(held["data"]["jupyter-gpu.json"])
     return found
 
 
 def queries() -> Iterator[tuple[str, str, str]]:
-    """Of every alert and every panel: its name, its query, what is written from its labels."""
+    """Yield of every alert and panel its name, its query, and the labels that its texts use."""
     for alert in alerts():
         yield alert["alert"], alert["expr"], json.dumps(alert["annotations"])
     for panel in dashboard()["panels"]:
@@ -69,7 +69,7 @@ def queries() -> Iterator[tuple[str, str, str]]:
 
 @cache
 def told() -> dict[str, frozenset[str]]:
-    """Names of all series that both programs tell, with their labels; told by their own code with something to tell."""
+    """Return the names and labels of all series that both programs export, as their own code renders them."""
     scheduler = SchedulerMetrics(cluster({"a": inventory(2)}, [pod("p", wants=1)]))
     scheduler.decisions.labels("grow").inc()
     scheduler.answers.labels("filter", "fits").inc()
@@ -90,41 +90,41 @@ def told() -> dict[str, frozenset[str]]:
 
 
 def names(expression: str) -> set[str]:
-    """Series that a query asks for."""
+    """Return the series of a query."""
     bare = re.sub(r'"[^"]*"', "", re.sub(r"\{[^}]*\}|\bby\s*\([^)]*\)|\[[^\]]*\]", "", expression))
     return set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", bare)) - WORDS
 
 
 def labels_of(expression: str) -> set[str]:
-    """Labels that series can have which a query asks for, those that Prometheus adds included."""
+    """Return the labels that its series can have, including those that Prometheus adds."""
     return set().union(*(told().get(name, ()) for name in names(expression))) | OUTSIDE
 
 
 def remaining(expression: str) -> set[str]:
-    """Labels that the result can have."""
+    """Return the labels that its result can have."""
     if kept := re.match(r"(?:sum|max)\s+by\s*\(([^)]*)\)", expression):
         return {label.strip() for label in kept[1].split(",")}
     return set() if re.match(r"(?:sum|max|absent)\s*\(", expression) else labels_of(expression)
 
 
-def test_what_is_told_is_found_by_its_own_code() -> None:
-    """Or this file would compare with nothing."""
+def test_exported_series_are_found() -> None:
+    """Otherwise this file would compare with nothing."""
     assert len(told()) > 40
     assert told()["jupyter_gpu_scheduler_gpus"] == {"node", "state"}
     assert told()["jupyter_gpu_share_used_seconds_total"] == {"namespace", "pod", "gpu", "kind"}
     assert told()["jupyter_gpu_draining_milli"] == {"namespace", "pod", "gpu"}
 
 
-def test_every_query_asks_for_figures_that_exist() -> None:
-    """By their whole names: a counter ends with _total, a histogram has buckets."""
+def test_every_query_asks_for_existing_series() -> None:
+    """Whole names are compared: a counter ends with _total, a histogram has buckets."""
     asked = {name: names(expression) for name, expression, _ in queries()}
     assert len(asked) > 25
     assert set().union(*asked.values()) <= set(told())
     assert all(asked.values())
 
 
-def test_every_query_uses_labels_that_exist() -> None:
-    """In selectors, in groups, and in what people read."""
+def test_every_query_uses_existing_labels() -> None:
+    """In selectors, in groups, and in texts for people."""
     for name, expression, text in queries():
         for selector in re.findall(r"(\w+)\{([^}]*)\}", expression):
             assert set(re.findall(r"(\w+)\s*[=!]", selector[1])) <= told()[selector[0]] | OUTSIDE, name
@@ -133,8 +133,8 @@ def test_every_query_uses_labels_that_exist() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", text)) <= remaining(expression), name
 
 
-def test_alerts_say_what_and_what_to_do() -> None:
-    """Once each, with a severity; what may never happen is told at once."""
+def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+    """They do so once each, with a severity; what must never happen alerts at once."""
     found = alerts()
     assert len({alert["alert"] for alert in found}) == len(found) > 10
     for alert in found:
@@ -145,7 +145,7 @@ def test_alerts_say_what_and_what_to_do() -> None:
 
 
 def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
-    """Of the values that a selector names each is written by the code that counts."""
+    """The code that counts writes each of the values that a selector names."""
     folder = Path(__file__).parents[2] / "scheduler" / "jupyter_gpu_scheduler"
     code = "".join(path.read_text() for path in folder.glob("*.py"))
     found = [
@@ -158,8 +158,8 @@ def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
     assert [word for word in found if f'"{word}"' not in code] == []
 
 
-def test_the_dashboard_is_one_that_grafana_takes() -> None:
-    """Panels lie beside each other, each with an id and a source of data; Grafana's sidecar finds it by a label."""
+def test_dashboard_is_valid_for_grafana() -> None:
+    """Panels lie side by side, each with an id and a data source; Grafana's sidecar finds it by a label."""
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -179,8 +179,8 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
     assert held["annotations"] == {"grafana_folder": "GPUs"}
 
 
-def test_what_is_scraped_is_what_is_served() -> None:
-    """Each monitor finds a Service, that finds the pods, and its port is theirs."""
+def test_scraped_endpoints_are_served() -> None:
+    """Each monitor finds a Service, which finds the pods, and its port is theirs."""
     objects = chart.render(ON)
     assert not [item for item in chart.render() if item["kind"] in ("ServiceMonitor", "PrometheusRule")]
     for part, kind in (("scheduler", "Deployment"), ("node", "DaemonSet")):
@@ -206,7 +206,7 @@ def test_what_is_scraped_is_what_is_served() -> None:
 
 
 def test_metrics_can_be_switched_off(tmp_path: Path) -> None:
-    """The programs are told so, by settings that they understand, and nothing is left to scrape."""
+    """The programs get settings for that which they understand, and nothing is left to scrape."""
     file = tmp_path / "settings.json"
     for enabled in (True, False):
         objects = chart.render({"metrics": {**ON["metrics"], "enabled": enabled}})
@@ -219,7 +219,7 @@ def test_metrics_can_be_switched_off(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: prometheus) is not installed")
 def test_prometheus_reads_every_query(tmp_path: Path) -> None:
-    """Its own tool parses alerts and what the panels ask."""
+    """Its own tool parses the alerts and the panels' queries."""
     recorded = [{"record": f"panel:{index}", "expr": expression} for index, (_, expression, _) in enumerate(queries())]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": [*alerts(), *recorded]}]}))

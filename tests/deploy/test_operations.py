@@ -1,4 +1,4 @@
-"""What operators set: how pods are spread and treated, who reaches them, what OpenShift and quotas demand."""
+"""Operators' settings: how pods are spread and shaped, network access, and what OpenShift and quotas require."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ COMPONENT = "app.kubernetes.io/component"
 
 
 def templates(values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Part and template of every pod that can come of it."""
+    """Return part and template of every pod that can be created."""
     for item in chart.render(values):
         if item["kind"] in ("Deployment", "DaemonSet", "Job"):
             template = item["spec"]["template"]
@@ -27,19 +27,19 @@ def templates(values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Templates of one part."""
+    """Return the templates of one part."""
     return [template for name, template in templates(values) if name == part]
 
 
 def selects(selector: dict[str, str], template: dict[str, Any]) -> bool:
-    """Whether labels are found by a selector."""
+    """Return whether a selector matches labels."""
     labels: dict[str, str] = template["metadata"]["labels"]
     return selector.items() <= labels.items()
 
 
 @pytest.mark.parametrize("part", SCHEDULERS.values())
 def test_one_node_may_be_lost_or_drained(part: str) -> None:
-    """Two replicas, rather not on one node, replaced soon; one of them is never evicted with the other."""
+    """Two replicas prefer different nodes and are replaced soon; only one at a time is evicted."""
     objects = chart.render()
     assert chart.find(objects, "Deployment", f"jupyter-gpu-{part}")["spec"]["replicas"] == 2
     (template,) = of({}, part)
@@ -56,8 +56,8 @@ def test_one_node_may_be_lost_or_drained(part: str) -> None:
     assert budget["maxUnavailable"] == 1
 
 
-def test_budgets_can_be_left_to_others() -> None:
-    """Switched off for each by itself, or more generous."""
+def test_disruption_budgets_can_be_changed() -> None:
+    """Each can be switched off by itself, or made more generous."""
     values = {
         "scheduler": {"podDisruptionBudget": {"enabled": False}},
         "kubeScheduler": {"podDisruptionBudget": {"maxUnavailable": "50%"}},
@@ -68,7 +68,7 @@ def test_budgets_can_be_left_to_others() -> None:
 
 @pytest.mark.parametrize(("name", "part"), PARTS.items())
 def test_every_pod_and_hook_can_be_shaped(name: str, part: str) -> None:
-    """Class, resources, place, environment, labels, annotations; those by which the pods are found are ours."""
+    """Class, resources, placement, environment, labels and annotations can be set, but not our selectors."""
     resources = {"requests": {"cpu": "7m", "memory": "70Mi"}, "limits": {"cpu": "77m", "memory": "777Mi"}}
     own: dict[str, Any] = {
         "priorityClassName": "very-special",
@@ -95,8 +95,8 @@ def test_every_pod_and_hook_can_be_shaped(name: str, part: str) -> None:
             assert spec["nodeSelector"] == {"pool": "system"}
 
 
-def test_every_container_says_what_it_needs() -> None:
-    """By default, so that quotas on requests and on memory let it in; classes are Kubernetes' own."""
+def test_every_container_declares_its_resources() -> None:
+    """Quotas on requests and memory admit it by default; classes are Kubernetes' own."""
     for part, template in templates(FULL):
         for container in template["spec"]["containers"]:
             assert {"cpu", "memory"} <= set(container["resources"]["requests"]), part
@@ -104,8 +104,8 @@ def test_every_container_says_what_it_needs() -> None:
         assert template["spec"].get("priorityClassName", "").startswith("system-") == (part != "hook")
 
 
-def test_hooks_and_kube_scheduler_go_where_the_scheduler_goes() -> None:
-    """Unless they are told otherwise."""
+def test_hooks_and_kube_scheduler_follow_the_scheduler() -> None:
+    """They do so unless they are configured otherwise."""
     values = {"scheduler": {"nodeSelector": {"pool": "system"}, "tolerations": [{"key": "only", "operator": "Exists"}]}}
     for part in ("scheduler", "kube-scheduler", "hook"):
         for template in of(values, part):
@@ -116,8 +116,8 @@ def test_hooks_and_kube_scheduler_go_where_the_scheduler_goes() -> None:
 
 
 @pytest.mark.parametrize(("name", "part"), SCHEDULERS.items())
-def test_replicas_are_spread_as_it_is_said(name: str, part: str) -> None:
-    """Own affinities instead of ours; constraints without a selector are about the replicas."""
+def test_replicas_are_spread_as_configured(name: str, part: str) -> None:
+    """Configured affinities replace ours; constraints without a selector apply to the replicas."""
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     other = {**constraint, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
     affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
@@ -131,8 +131,8 @@ def test_replicas_are_spread_as_it_is_said(name: str, part: str) -> None:
     assert {each["tolerationSeconds"] for each in spec["tolerations"]} == {3}
 
 
-def test_how_updates_go_is_free() -> None:
-    """But never two node plugins on one node."""
+def test_update_strategy_is_free() -> None:
+    """There are never two node plugins on one node, though."""
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     values = {name: {"updateStrategy": strategy} for name in SCHEDULERS}
     for part in SCHEDULERS.values():
@@ -151,8 +151,8 @@ def test_how_updates_go_is_free() -> None:
         of_nodes(maxSurge=1)
 
 
-def test_networks_let_in_what_is_needed() -> None:
-    """Of every part; the extender is asked by our kube-scheduler, and by whom else it is said."""
+def test_network_policies_admit_what_is_needed() -> None:
+    """For every part; our kube-scheduler may call the extender, and so may configured clients."""
 
     def policies(**values: Any) -> dict[str, list[dict[str, Any]]]:
         objects = chart.render({**values, "networkPolicy": {"enabled": True, **values.get("networkPolicy", {})}})
@@ -183,8 +183,8 @@ def test_networks_let_in_what_is_needed() -> None:
     assert [port for port, _ in ports(nobody)] == [8080]  # no rule without a source: that would be everybody
 
 
-def test_the_api_server_knows_our_programs() -> None:
-    """A priority level of their own, after the system's, before that of all service accounts."""
+def test_api_server_gives_our_programs_a_priority_level() -> None:
+    """It comes after the system's and before that of all service accounts."""
     objects = chart.render()
     schema = chart.find(objects, "FlowSchema", "jupyter-gpu")["spec"]
     (rule,) = schema["rules"]
@@ -201,7 +201,7 @@ def test_the_api_server_knows_our_programs() -> None:
 @pytest.mark.parametrize(
     "node", [{}, {"withoutPins": True}, {"privileged": True}, {"simulated": {"count": 2}}], ids=str
 )
-def test_openshift_lets_our_pods_in(node: dict[str, Any]) -> None:
+def test_openshift_admits_our_pods(node: dict[str, Any]) -> None:
     """The constraints allow exactly the capabilities, volumes and accounts of the node plugin's pods and cleaners."""
     values = {"openShift": {"enabled": True}, "node": node}
     objects = chart.render(values)
@@ -230,8 +230,8 @@ def test_openshift_lets_our_pods_in(node: dict[str, Any]) -> None:
     assert others == accounts - {None, "jupyter-gpu-node"}
 
 
-def test_selinux_options_are_those_that_are_named() -> None:
-    """None by default; ours come before those of OpenShift."""
+def test_selinux_options_are_those_configured() -> None:
+    """There are none by default; ours come before those of OpenShift."""
     for part in ("node", "cleaner"):
         assert "seLinuxOptions" not in of({}, part)[0]["spec"]["securityContext"]
         own = {"level": "s0:c1,c2"}
@@ -257,14 +257,14 @@ def test_selinux_options_are_those_that_are_named() -> None:
         ({"openShift": {"enabled": "yes"}}, "/openShift/enabled"),
     ],
 )
-def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
-    """With words that name the value."""
+def test_invalid_values_are_refused(values: dict[str, Any], named: str) -> None:
+    """The message names the value."""
     with pytest.raises(CommandFailed, match=named):
         chart.text(values)
 
 
 def test_no_switch_hides_an_object_of_another() -> None:
-    """With all of them on, there is all that there is with each of them."""
+    """With all switches on, every object is there that any single one adds."""
     names = {(item["kind"], item["metadata"]["name"]) for item in chart.render(EVERYTHING)}
     for switch in ("metrics", "networkPolicy", "openShift"):
         one = {(item["kind"], item["metadata"]["name"]) for item in chart.render({**FULL, switch: EVERYTHING[switch]})}

@@ -1,4 +1,4 @@
-"""What the chart's last hook does while nodes are lost, tried on a real API server whose nodes are objects alone."""
+"""What the chart's last hook does with lost nodes, on a real API server whose nodes are only objects."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ OURS = {"app.kubernetes.io/name": "jupyter-gpu", "app.kubernetes.io/instance": "
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """The chart's policies on an API server, and nothing else."""
+    """Put the chart's policies on an API server, and nothing else."""
     monkeypatch.setenv("WAIT_SECONDS", str(SECONDS))
     with control_plane() as plane:
         plane.namespace(SYSTEM)
@@ -36,7 +36,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def node(world: World, name: str, ready: bool) -> None:
-    """With what the node plugin wrote there."""
+    """Create a node with what the node plugin wrote there."""
     metadata = {"name": name, "labels": {"jupyter-gpu.io/gpu.count": "4", "kept": "yes"}}
     world.glass.need("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
     conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
@@ -45,7 +45,7 @@ def node(world: World, name: str, ready: bool) -> None:
 
 
 def plugin(world: World, name: str, *, leaving: bool = True) -> None:
-    """The node plugin's pod there, which only the node's kubelet could end."""
+    """Create the node plugin's pod there, which only the node's kubelet could end."""
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -58,14 +58,14 @@ def plugin(world: World, name: str, *, leaving: bool = True) -> None:
 
 
 def cleaners(world: World) -> list[dict[str, Any]]:
-    """Pods that clean nodes up."""
+    """Return the pods that clean up nodes."""
     found: list[dict[str, Any]] = world.glass.need("GET", f"{PODS}?labelSelector={COMPONENT}%3Dcleaner")["items"]
     return found
 
 
 @contextmanager
 def kubelets(world: World, *names: str) -> Iterator[dict[str, float]]:
-    """Of these nodes: every cleaner there succeeds; when each was seen."""
+    """Act as the kubelets of these nodes: every cleaner there succeeds; return when each was seen."""
     seen: dict[str, float] = {}
     over = threading.Event()
 
@@ -97,8 +97,8 @@ def kubelets(world: World, *names: str) -> Iterator[dict[str, float]]:
         thread.join()
 
 
-def test_a_lost_node_is_not_waited_for(world: World) -> None:
-    """Its plugin's pod stays for ever: the others are cleaned, the policies go, and it is named."""
+def test_lost_node_is_not_waited_for(world: World) -> None:
+    """Its plugin's pod stays for ever: the others are cleaned, the policies go, and the node is named."""
     node(world, "here", ready=True)
     node(world, "lost", ready=False)
     plugin(world, "lost")
@@ -119,8 +119,8 @@ def test_a_lost_node_is_not_waited_for(world: World) -> None:
     assert not [pod for pod in cleaners(world) if "deletionTimestamp" not in pod["metadata"]]
 
 
-def test_nodes_that_say_nothing_are_waited_for_together(world: World) -> None:
-    """Ready to the API server, but nobody runs a pod there: one patience for all of them, not one for each."""
+def test_silent_nodes_are_waited_for_together(world: World) -> None:
+    """Nodes that are ready for the API server but run no pod share one patience, instead of one each."""
     names = [f"silent-{number}" for number in range(5)]
     for name in names:
         node(world, name, ready=True)
@@ -135,8 +135,8 @@ def test_nodes_that_say_nothing_are_waited_for_together(world: World) -> None:
     assert not [pod for pod in cleaners(world) if "deletionTimestamp" not in pod["metadata"]]
 
 
-def test_a_plugin_that_does_not_end_keeps_only_its_node(world: World) -> None:
-    """Its node says that it is ready: after the patience the rest is done without it."""
+def test_plugin_that_does_not_end_keeps_only_its_node(world: World) -> None:
+    """If its node is ready, the rest is done without it after the patience."""
     for name in ("here", "stuck"):
         node(world, name, ready=True)
     plugin(world, "stuck")

@@ -51,12 +51,12 @@ EXAMPLE = chart.CHART.parents[1] / "examples" / "notebook.yaml"
 
 
 def crd_name(group: str, kind: str, _: str) -> str:
-    """Plural and group."""
+    """Return plural and group."""
     return f"{kind.lower().rstrip('s')}s.{group}"
 
 
 def crd(group: str, kind: str, scope: str) -> dict[str, Any]:
-    """A kind whose fields are not looked into."""
+    """Return a definition of a kind whose fields are not checked."""
     plural = crd_name(group, kind, scope).partition(".")[0]
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
@@ -77,7 +77,7 @@ def crd(group: str, kind: str, scope: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """One API server for all."""
+    """Start one API server for all tests."""
     with control_plane() as plane:
         for name in (NAMESPACE, "alice", "bob", "hub"):
             plane.namespace(name)
@@ -93,7 +93,7 @@ def plane() -> Iterator[ControlPlane]:
     "values", [REAL, SIMULATED, FULL, EVERYTHING, SHAPED], ids=["real", "simulated", "full", "all", "shaped"]
 )
 def test_every_object_is_valid(plane: ControlPlane, values: dict[str, Any]) -> None:
-    """The API server would take each of them, hooks, policies and cleaning pods included; no field is unknown to it."""
+    """The API server would accept each of them, including hooks, policies and cleaning pods, without unknown fields."""
     files = chart.hook_files(values)
     more = [yaml.safe_load(text) for name, text in files.items() if name.startswith("validatingadmission")]
     cleaner = yaml.safe_load(files["cleaner.json"])
@@ -103,8 +103,8 @@ def test_every_object_is_valid(plane: ControlPlane, values: dict[str, Any]) -> N
     assert said.count("(server dry run)") == len(objects)
 
 
-def test_the_example_is_valid(plane: ControlPlane) -> None:
-    """And asks for a slot, by a container that can do nothing."""
+def test_example_is_valid(plane: ControlPlane) -> None:
+    """It asks for a slot, by a container that can do nothing."""
     text = EXAMPLE.read_text()
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
     assert said.count("(server dry run)") == 2
@@ -113,8 +113,8 @@ def test_the_example_is_valid(plane: ControlPlane) -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_an_upgrade_keeps_certificates_and_the_leader(plane: ControlPlane) -> None:
-    """What the first installation made is not made again; what the leader made is none of the chart's business."""
+def test_upgrade_keeps_certificates_and_the_leader(plane: ControlPlane) -> None:
+    """What the first installation created is not created again, and the chart leaves the leader's objects alone."""
 
     def helm(*words: str) -> str:
         return run(binaries.path("helm"), "--kubeconfig", plane.kubeconfig, *words, "--namespace", NAMESPACE)
@@ -150,8 +150,8 @@ LEADER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("suffix", ["", "-gke.1", "-eks-8cce635", "+k3s1", "+rke2r1"])
-def test_the_second_kube_scheduler_has_a_tag_that_exists(plane: ControlPlane, suffix: str, tmp_path: Path) -> None:
-    """Kubernetes publishes plain versions; what a vendor's API server adds to its own is no tag of theirs."""
+def test_second_kube_scheduler_has_an_existing_tag(plane: ControlPlane, suffix: str, tmp_path: Path) -> None:
+    """Kubernetes publishes plain versions; suffixes of a vendor's API server are no tags of theirs."""
     with vendor(plane, f"v1.31.4{suffix}", tmp_path) as kubeconfig:
         words = ("install", "jupyter-gpu", chart.CHART, *chart.REGISTRY, "--namespace", NAMESPACE, "--dry-run=server")
         said = run(binaries.path("helm"), *words, environment={"KUBECONFIG": str(kubeconfig)})

@@ -1,4 +1,4 @@
-"""An API server as a vendor ships it: the real one behind a proxy that says another version of Kubernetes."""
+"""An API server as a vendor ships it: the real one behind a proxy that reports another version of Kubernetes."""
 
 import json
 import threading
@@ -13,14 +13,14 @@ from tests.cluster.testbed import ControlPlane
 
 @contextmanager
 def vendor(plane: ControlPlane, version: str, folder: Path) -> Iterator[Path]:
-    """A kubeconfig of the proxy, until the end of the block. Only reading is let through."""
+    """Yield a kubeconfig of the proxy. Only reading is let through."""
     api, alone = Api(plane.kubeconfig), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         """One request."""
 
         def do_GET(self) -> None:
-            """As the API server answers, but for the version."""
+            """Answer as the API server does, but for the version."""
             with alone:  # one connection for all
                 answer = api("GET", self.path)
             body = {**answer.body, "gitVersion": version} if self.path.startswith("/version") else answer.body
@@ -32,7 +32,7 @@ def vendor(plane: ControlPlane, version: str, folder: Path) -> Iterator[Path]:
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -119,6 +119,10 @@ class Connection:
             while True:
                 self.next()
 
+    def is_silent(self, seconds: float) -> bool:
+        """Return whether nothing arrives for so long, after the messages that were received already."""
+        return not select.select([self._socket], [], [], seconds)[0]
+
     def _comes(self) -> bool:
         """Wait a moment for a message. Small copies send none, so a condition may become true without one."""
         return bool(self._came) or bool(select.select([self._socket], [], [], 0.002)[0])

@@ -53,6 +53,6 @@ def test_thread_is_never_between_check_and_jump(arm: Arm) -> None:
     )
     *inside, entered = step.split()
     assert len(inside) > 10
-    assert set(inside) == {"shi"}  # it was shut, the thread was held, and inside at the end
+    assert set(inside) == {"shi"}  # calls were blocked, the thread waited, and it entered in the end
     assert entered == "s-i"
     assert rest == ["refused 0 wrong 0 moved 20", "shut, refused", "refused, refused"]

@@ -68,7 +68,7 @@ def test_each_copy_and_fill_asks_for_a_turn(place: Place, symbol: str) -> None:
         program.tell("")
         connection.expect(Ask)
         before = place.launches()
-        assert 60 <= before <= 62  # of what it decompresses, the copy that brings it there
+        assert 60 <= before <= 62  # of the data, the copies that bring it to the GPU
         charged = connection.charged_until(lambda: place.launches() > before)
         assert program.line() == "done"
         assert place.launches() == before + 1
@@ -109,10 +109,10 @@ def test_thousand_fills_wait_for_a_turn(place: Place) -> None:
         connection = stub.accept()
         connection.expect(Ask)
         assert program.line() == "ready"
-        time.sleep(0.3)  # nothing happens meanwhile, and nobody says so
+        time.sleep(0.3)  # nothing happens meanwhile, and nothing tells that
         assert place.launches() <= 25
         connection.grant(MINUTE)
-        connection.serve(MINUTE)  # it asks again where it rested for a moment
+        connection.serve(MINUTE)  # it asks again after each idle moment
         assert program.lines() == ["done"]
     assert place.launches() == 1000
 
@@ -126,5 +126,5 @@ def test_copies_are_waited_for_and_charged(place: Place) -> None:
         done = connection.expect(Done, lambda done: done.number == lease)
         now = time.monotonic_ns() // 1000
         log = place.log()
-        assert all(work.end <= now for work in log[:-2])  # these may have been too small to ask
+        assert all(work.end <= now for work in log[:-2])  # these may have been too small to need a lease
         assert done.measured > 1000

@@ -119,5 +119,5 @@ def test_thread_is_never_between_check_and_jump(entries: list[str]) -> None:
     with Program([*entries, "step"], {}) as program:
         *inside, entered = program.lines()[0].split()
     assert inside
-    assert set(inside) == {"shi"}  # it was shut, the thread was held, and inside at the end
-    assert entered == "s-i"  # one instruction further it is in the driver already
+    assert set(inside) == {"shi"}  # calls were blocked, the thread waited, and it entered in the end
+    assert entered == "s-i"  # after one more instruction it is in the driver

@@ -24,7 +24,7 @@ def test_free_memory_is_reported_while_another_thread_waits(place: Place) -> Non
         connection = stub.accept()
         connection.limit, connection.others = 256 * MIB, 16 * MIB
         answered = 0
-        while answered < 2:  # what it has, and the look
+        while answered < 2:  # what it has, and the query
             answered += isinstance(connection.next(), Need)
         assert program.line() == f"{240 * MIB} {256 * MIB}"
         connection.answers = False

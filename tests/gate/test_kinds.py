@@ -142,7 +142,7 @@ say(tried(plain), tried(take), board())
 """
     said, connection = _output(place, program)
     assert said == ["64", "0 24 40", "2 40", "64 0", "0 2 40"]
-    assert max(connection.needs) <= 64 * MIB + 40 * MIB  # what it asked for; more was never granted
+    assert max(connection.needs) <= 64 * MIB + 40 * MIB  # the most it requested; more was never granted
     assert connection.size <= 64 * MIB
 
 

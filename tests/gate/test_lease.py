@@ -45,7 +45,7 @@ def test_revoke_is_answered_when_all_work_has_ended(place: Place) -> None:
             log = place.log()
             assert all(work.end <= answered for work in log)
             measured += done.measured
-            if done.want is None:  # no thread was at the gate at that moment
+            if done.want is None:  # no thread was waiting at that moment
                 connection.expect(Ask)
             assert place.sums().launches == len(log)
             connection.grant()
@@ -59,7 +59,7 @@ def test_lease_for_one_launch_lets_one_thread_launch(place: Place) -> None:
     """Of four waiting threads one launches; then the lease is given back, and the others want more."""
     with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
         connection = stub.accept()
-        assert connection.expect(Need).steps  # it says first of all that it knows them
+        assert connection.expect(Need).steps  # its first message tells that it knows such leases
         connection.expect(Ask)
         for launched in range(1, 21):
             connection.lease += 1
@@ -294,7 +294,7 @@ def test_expired_lease_lets_nothing_pass(place: Place) -> None:
         connection.expect(Ask)
         done = _gives_back(connection, connection.grant(20_000))
         launches = place.sums().launches
-        if done.want is None:  # no thread was at the gate at that moment
+        if done.want is None:  # no thread was waiting at that moment
             connection.expect(Ask)
         assert place.sums().launches == launches < 100_000
 
@@ -382,7 +382,7 @@ def test_launches_wait_without_a_server(place: Place) -> None:
             with place.stub() as stub:
                 stub.accept().until(lambda target=launches + 10: place.launches() >= target)  # type: ignore[misc]
             place.socket.unlink()
-            with place.stub() as stub:  # it has connected again: whatever it let through before is through
+            with place.stub() as stub:  # it has reconnected, so all launches let through before are on the GPU
                 stub.accept().expect(Ask)
                 launches = place.sums().launches
             place.socket.unlink()

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import select
 import signal
 import threading
 import time
@@ -133,7 +132,9 @@ def test_child_keeps_the_files_of_its_parent(place: Place) -> None:
         connection.expect(Ask)
         lease = connection.grant(60_000_000)
         assert running.line() == "launched"
-        connection.expect(Done, lambda done: done.number == lease)  # its thread waits for words of the server alone
+        connection.expect(
+            Done, lambda done: done.number == lease
+        )  # its thread now only waits for messages of the server
         running.tell("go on")
         assert running.lines() == ["42"]
 
@@ -194,14 +195,14 @@ def test_program_that_closes_the_files_during_a_lease_loses_it(place: Place) -> 
     """The server takes the end of the connection for the end of the lease: nothing passes until there is a new one."""
     with place.stub() as stub, place.run("dlsym", "daemon:1000", "wait-line", "close-files", "wait-line") as program:
         first = stub.accept()
-        first.until(lambda: place.launches() > 20)  # a lease that rests for a moment is given back, and asked for again
+        first.until(lambda: place.launches() > 20)  # a lease that idles for a moment is given back, and asked for again
         program.tell("go on")
         first.ends()
         again = stub.accept()
         again.expect(Ask)
         launches = place.launches()
-        time.sleep(0.1)  # nothing happens meanwhile, and nobody says so
-        assert place.launches() <= launches + 1  # one was let through before the files were closed
+        time.sleep(0.1)  # nothing happens meanwhile, and nothing tells that
+        assert place.launches() <= launches + 1  # one passed before the files were closed
         again.grant(60_000_000)
         again.until(lambda: place.launches() > launches + 20)
 
@@ -262,7 +263,7 @@ def _grants(connection: Connection, lasts: int, ended: threading.Event) -> None:
                 isinstance(message, Done) and message.want is not None
             ):
                 connection.grant(lasts)
-            elif isinstance(message, Done) and not select.select([connection._socket], [], [], 1)[0]:
+            elif isinstance(message, Done) and connection.is_silent(1):
                 ended.set()
 
 

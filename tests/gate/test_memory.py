@@ -73,7 +73,7 @@ def test_small_allocations_seldom_ask(place: Place) -> None:
     """A thousand of 4 KiB take a few requests, far from the limit."""
     said, connection = _with_limit(place, 1024 * MIB, "many:1000:4096")
     assert said[1:-1] == ["0"] * 1000
-    assert len(connection.needs) < 100  # what is not used for a while is given back: a slow program asks again
+    assert len(connection.needs) < 100  # unused memory is given back after a while: a slow program asks again
 
 
 def test_program_sees_its_limit(place: Place) -> None:

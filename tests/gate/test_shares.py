@@ -44,7 +44,7 @@ def _sanitized(place: Place, server: Serving, owner: str, *arguments: str) -> Pr
 def _sanitized_program(place: Place, server: Serving, owner: str, name: str, *arguments: str) -> Program:
     env = place.env(owner, server.socket(GPU, owner).parent)
     env["TSAN_OPTIONS"] = "halt_on_error=1"
-    env["ASAN_OPTIONS"] = "detect_leaks=0"  # what a process has at its end is given back with it
+    env["ASAN_OPTIONS"] = "detect_leaks=0"  # what a process has at its end is freed with it
     return Program([str(place.built.program(name)), *arguments], env)
 
 

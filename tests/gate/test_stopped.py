@@ -81,7 +81,7 @@ def test_program_stopped_by_its_user_is_no_violation(place: Place, short: Path, 
                             break
             assert not world.told
             assert not world.taken
-        # Stopped between the gate's test and the driver, its thread launches that one kernel when it runs again.
+        # A thread stopped between the gate's check and the driver launches that one kernel when it resumes.
         assert place.sums().overlaps <= STOPS
 
     asyncio.run(check())
@@ -134,11 +134,11 @@ def test_program_that_its_user_stopped_too_is_not_resumed(place: Place, short: P
             await world.set({GPU: {"a": 500, "b": 500}})
             with _run(place, world, "b", ALWAYS) as one:
                 await until(lambda: place.board.exists() and place.launches() > 20)
-                who = frozenset({process(one.process.pid)})
-                world.enforcer.resume_guard.stop(who)
+                processes = frozenset({process(one.process.pid)})
+                world.enforcer.resume_guard.stop(processes)
                 await until(lambda: state(one.process.pid) == "T")
                 os.kill(one.process.pid, signal.SIGSTOP)
-                world.enforcer.resume_guard.resume(who)
+                world.enforcer.resume_guard.resume(processes)
                 assert state(one.process.pid) == "T"
                 os.kill(one.process.pid, signal.SIGCONT)
                 await _goes_on(place, "b")

@@ -48,7 +48,7 @@ def test_program_continues_without_a_server_and_asks_the_next(either: Place) -> 
         with either.stub() as stub:
             _whole(either, stub)
             os.link(either.socket, either.sockets / "another-name")  # as other containers of the pod may have it
-        for _ in range(5):  # any of them may be first heard of at an odd nanosecond
+        for _ in range(5):  # any of them may first be seen at an odd nanosecond
             _until_more(either)
             with either.stub() as stub:
                 connection = stub.accept()

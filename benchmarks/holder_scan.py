@@ -1,4 +1,4 @@
-"""What a look at who has GPUs open costs beside a pod that has very many open files."""
+"""The cost of a holder scan beside a pod that has very many open files."""
 
 import os
 import secrets
@@ -16,31 +16,33 @@ from jupyter_gpu_node.holders import scanner
 
 from .figures import CannotRunError, Figure
 
-COMMAND = "scripts/bench looks"
+COMMAND = "scripts/bench holder_scan"
 FILES, PROCESSES, SAMPLES = 15_000, 4, 30
 GPUS = [Gpu(f"GPU-{number}", number, "Simulated GPU", 2**30, device=Device(1, 100 + 2 * number)) for number in range(8)]
-HOARD = f"""
+OPENER = f"""
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES} + 100,) * 2)
 null = os.open("/dev/null", os.O_RDONLY)
-hoard = [os.dup(null) for _ in range({FILES})]
+files = [os.dup(null) for _ in range({FILES})]
 print("ready", flush=True)
 sys.stdin.read()
 """
 
 
 def run() -> Sequence[Figure]:
-    """A look with such a pod and without it, one after the other; and the search of that pod alone."""
+    """Measure a scan with such a pod and without it in turn, and the search of that pod alone."""
     if os.geteuid():
         raise CannotRunError("to look into other processes needs root")
     hierarchy = cgroup.mounts().unified
     if hierarchy is None:
         raise CannotRunError("there is no cgroup v2 hierarchy")
-    alone = [_look() for _ in range(SAMPLES)]
-    with _hoarder(Path(hierarchy.mount)) as uid:
-        beside = [_look() for _ in range(SAMPLES)]
+    alone = [_scan() for _ in range(SAMPLES)]
+    with _pod_with_many_files(Path(hierarchy.mount)) as uid:
+        beside = [_scan() for _ in range(SAMPLES)]
         search = [_timed(lambda: scanner.search_pod(uid, GPUS, None, {})) for _ in range(3)]
-    name = f"Node: what a pod with {FILES * PROCESSES} open files adds to a look, of what it takes to read them all"
+    name = (
+        f"Node: what a pod with {FILES * PROCESSES} open files adds to a holder scan, of what it takes to read them all"
+    )
     added = [max(0.0, each - statistics.median(alone)) / statistics.median(search) for each in beside]
     return [
         Figure.of(name, "times", added, COMMAND, goal=0.4),
@@ -48,7 +50,7 @@ def run() -> Sequence[Figure]:
     ]
 
 
-def _look() -> float:
+def _scan() -> float:
     return _timed(lambda: scanner.scan_holders(GPUS, {}, {}))
 
 
@@ -60,12 +62,12 @@ def _timed(work: object) -> float:
 
 
 @contextmanager
-def _hoarder(mount: Path) -> Iterator[str]:
-    """Such a pod; its uid."""
+def _pod_with_many_files(mount: Path) -> Iterator[str]:
+    """Create such a pod; yield its uid."""
     uid = f"bench-{secrets.token_hex(4)}"
     group = mount / f"jupyter-gpu-{uid}" / "kubepods" / f"pod{uid}"
     group.mkdir(parents=True)
-    command = [sys.executable, "-c", HOARD]
+    command = [sys.executable, "-c", OPENER]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
     ]

@@ -1,4 +1,4 @@
-"""One benchmark in a process of its own, with a time limit: what hangs is ended and named, and the others go on."""
+"""Runs a benchmark in a process of its own, with a time limit: one that hangs is ended and named; others go on."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Outcome:
     missing: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """For :meth:`from_json`."""
+        """Return the outcome as JSON, for :meth:`from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
-        """What :meth:`to_json` made."""
+        """Read what :meth:`to_json` returned."""
         return cls(tuple(Figure(**figure) for figure in data["figures"]), data["missing"])
 
 
@@ -50,14 +50,14 @@ def measure(name: str) -> Outcome:
     limit = getattr(importlib.import_module(f"benchmarks.{name}"), "LIMIT_SECONDS", LIMIT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder:
         found = Path(folder) / "outcome.json"
-        status = run([sys.executable, "-m", "benchmarks._apart", name, str(found)], limit)
+        status = run([sys.executable, "-m", "benchmarks._isolated", name, str(found)], limit)
         if status:
             raise BrokenError(f"{name} ended with status {status}")
         return Outcome.from_json(json.loads(found.read_text()))
 
 
 def run(command: Sequence[str], limit: float, grace: float = GRACE_SECONDS) -> int:
-    """The exit status of a command with all that it started. Raises BrokenError after ``limit`` seconds."""
+    """Run a command and end all that it started; return its status. Raises BrokenError after ``limit`` seconds."""
     process = subprocess.Popen(command, cwd=_ROOT, start_new_session=True)
     try:
         return process.wait(limit)
@@ -68,7 +68,7 @@ def run(command: Sequence[str], limit: float, grace: float = GRACE_SECONDS) -> i
 
 
 def _end(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Interrupt it, wait for what it has to remove, and kill what is left of its group."""
+    """Interrupt a process, wait while it cleans up, and kill what is left of its group."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -79,7 +79,7 @@ def _end(process: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def main(name: str, found: Path) -> None:
-    """In the process of its own."""
+    """Run a benchmark in this process, and write its outcome to a file."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         outcome = Outcome(tuple(importlib.import_module(f"benchmarks.{name}").run()))

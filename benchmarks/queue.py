@@ -1,6 +1,6 @@
-"""What a look of the scheduler costs while 10,000 new pods wait, and one who leaves a line of 1,000.
+"""The cost of a queue pass of the scheduler while 10,000 new pods wait, and of a departure from a queue of 1,000.
 
-Beside it the simplest way: sort all who wait and look at each of them; tell everybody their place.
+The baseline is the simplest way: sort all waiting pods and try each of them; update every position.
 """
 
 import random
@@ -19,7 +19,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterS
 
 from .figures import Figure
 
-_COMMAND = "scripts/bench line"
+_COMMAND = "scripts/bench queue"
 _NODES, _GPUS, _PENDING = 200, 8, 10_000
 _LONG = 1_000
 _TURNS = 30
@@ -30,7 +30,7 @@ _EVERYWHERE = offered_nodes(f"node-{number}" for number in range(_NODES))
 
 
 def run() -> Sequence[Figure]:
-    """Milliseconds of a look; and how many pods are written to when one leaves."""
+    """Measure milliseconds of a pass, and how many pods are written to when one leaves."""
     snapshot = _cluster()
     calm = _figure("nothing changed", snapshot, (), 1.0)
     _give_back(snapshot, "node-0", 250)
@@ -41,31 +41,31 @@ def run() -> Sequence[Figure]:
 def _figure(what: str, snapshot: ClusterSnapshot, changed: tuple[str, ...], goal: float) -> Figure:
     ours: list[float] = []
     naive: list[float] = []
-    for turn in range(_TURNS):  # by turns, so that what disturbs the one disturbs the other
+    for turn in range(_TURNS):  # in turn, so that a disturbance affects both
         _touch(snapshot, changed, 2.0 * turn)
-        ours.append(_milliseconds(lambda: _look(snapshot, changed)))
+        ours.append(_milliseconds(lambda: _pass(snapshot, changed)))
         _touch(snapshot, changed, 2.0 * turn + 1)
         naive.append(_milliseconds(lambda: _each_in_turn(snapshot, changed)))
-    name = f"line: a look while {_PENDING:,} pods wait, {what}"
+    name = f"queue: a pass while {_PENDING:,} pods wait, {what}"
     return Figure.of(name, "ms", ours, _COMMAND, goal=goal, baseline=naive)
 
 
 def _touch(snapshot: ClusterSnapshot, nodes: tuple[str, ...], when: float) -> None:
-    """Something changes there, so that no answer of before counts."""
+    """Change something on a node, so that no earlier answer counts."""
     for node in nodes:
         pod = snapshot.pods(node)[0]
         snapshot.put_pod(replace(pod, created=when + 1))
 
 
-def _look(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
-    """As the controller does it."""
+def _pass(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
+    """Run a pass as the controller does."""
     assert review(snapshot, _POLICY, changed) == ()
     for node in changed:
         assert decide(snapshot, node) == ()
 
 
 def _each_in_turn(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
-    """The simplest way."""
+    """Do it the simplest way."""
     pods = [pod for name in ("", *changed) for pod in snapshot.pods(name)]
     with_room = [name for name in changed if any(snapshot.free(gpu.uuid) for gpu in snapshot.gpus(name) or ())]
     for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.ticket or 0, pod.created, pod.uid)):
@@ -85,7 +85,7 @@ def _milliseconds(work: Callable[[], None]) -> float:
 
 
 def _departures() -> list[Figure]:
-    """The first of a long line leaves, again and again."""
+    """Let the first of a long queue leave, again and again."""
     snapshot = ClusterSnapshot()
     snapshot.put_node("node-0", _inventory(0), _FACTS)
     snapshot.put_pod(_owner(0))
@@ -96,16 +96,16 @@ def _departures() -> list[Figure]:
     took: list[float] = []
     for number in range(100):
         snapshot.remove_pod(f"pending-{number:05}")
-        took.append(_milliseconds(lambda: _look_of_one(snapshot, writes)))
+        took.append(_milliseconds(lambda: _pass_after_a_departure(snapshot, writes)))
     left = [float(_LONG - 1 - number) for number in range(100)]
-    name = f"line: one leaves a line of {_LONG:,}"
+    name = f"queue: one leaves a queue of {_LONG:,}"
     return [
         Figure.of(f"{name}, others written to", "pods", writes, _COMMAND, at=90, goal=50.0, baseline=left),
         Figure.of(f"{name}, to decide", "ms", took, _COMMAND),
     ]
 
 
-def _look_of_one(snapshot: ClusterSnapshot, writes: list[float]) -> None:
+def _pass_after_a_departure(snapshot: ClusterSnapshot, writes: list[float]) -> None:
     writes.append(_carry_out(snapshot, "node-0"))
 
 
@@ -119,7 +119,7 @@ def _carry_out(snapshot: ClusterSnapshot, node: str) -> int:
 
 
 def _cluster() -> ClusterSnapshot:
-    """Every GPU is taken, and everybody was told all there is to tell."""
+    """Return a cluster whose GPUs are all taken, and whose pods know their positions."""
     chance = random.Random(0)
     snapshot = ClusterSnapshot()
     for node in range(_NODES):
@@ -146,7 +146,7 @@ def _owner(node: int) -> PodState:
 
 
 def _give_back(snapshot: ClusterSnapshot, node: str, milli: int) -> None:
-    """The pod that has all gives back a part of one GPU."""
+    """Let the pod that has everything give back a part of one GPU."""
     pod = snapshot.pod(f"owner-{node.removeprefix('node-')}")
     assert pod
     assert pod.allocated

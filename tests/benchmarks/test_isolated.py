@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import sharing
-from benchmarks._apart import BrokenError, Outcome, run
+from benchmarks._isolated import BrokenError, Outcome, run
 from benchmarks.figures import Figure
 
 HANGS = """
