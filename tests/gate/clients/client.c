@@ -411,7 +411,8 @@ static void import(long size) {
 static void close_files(void) {
     int ends[2];
     if (pipe(ends)) exit(6);
-    for (int number = 100; number < 1024; number++) dup2(ends[0], number);
+    /* downwards: a connection made meanwhile gets no number that is replaced afterwards */
+    for (int number = 1023; number >= 100; number--) dup2(ends[0], number);
 }
 
 static void command(char *text) {
