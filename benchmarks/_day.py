@@ -29,7 +29,7 @@ class Cell:
     start: int
     length: int
     pace: int
-    """Thousandths of a GPU that it uses if nobody else is there."""
+    """Thousandths of a GPU that it uses when it is alone there."""
 
     @property
     def work(self) -> int:

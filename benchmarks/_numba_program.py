@@ -37,7 +37,7 @@ def work_us100(there):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Until the time is over."""
+    """Run the program until its time is over."""
     kind, seconds = sys.argv[1], float(sys.argv[2])
     there = cuda.device_array(32)
     work_us1000[1, 32](there)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def train(there: object, end: float, pause: int) -> None:
-    """Forward, backward, and the optimizer's step, before which Python has much to do."""
+    """Run forward, backward and the optimizer's step, before which Python has much to do."""
     steps, began = 0, 0.0
     while time.monotonic() < end or steps < 2:
         if steps == 1:  # kernels are compiled, and it is known how long they take
@@ -74,7 +74,7 @@ def train(there: object, end: float, pause: int) -> None:
 
 
 def notebook(there: object, end: float, burst: int, every: float) -> None:
-    """Bursts, at moments that do not beat with anything."""
+    """Run bursts at moments that coincide with no other period."""
     number = 0
     began = time.monotonic()
     while began < end:

@@ -22,21 +22,21 @@ _DEPTH = 64
 
 
 def main() -> None:
-    """One of them."""
+    """Run one of the programs."""
     kind, *words = sys.argv[1:]
     kinds: dict[str, Callable[..., None]] = {"train": train, "cycles": cycles, "hog": hog, "notebook": notebook}
     kinds[kind](*map(float, words))
 
 
 def ready() -> None:
-    """Warm; goes on when all are."""
+    """Print that it is warm; continue when all are."""
     torch.cuda.synchronize()
     print("ready", flush=True)
     sys.stdin.readline()
 
 
 def train(seconds: float, width: float) -> None:
-    """A small model has kernels of some microseconds, a wide one of some hundred."""
+    """Train: a small model has kernels of some microseconds, a wide one of some hundred."""
     wide = int(width)
     model = torch.nn.Sequential(
         torch.nn.Linear(wide, wide), torch.nn.ReLU(), torch.nn.Linear(wide, wide), torch.nn.ReLU(),
@@ -62,7 +62,7 @@ def train(seconds: float, width: float) -> None:
 
 
 def launch() -> float:
-    """Nanoseconds, of kernels that do nothing."""
+    """Return the nanoseconds of launches of kernels that do nothing."""
     took = []
     for _ in range(200):
         began = time.perf_counter_ns()
@@ -74,7 +74,7 @@ def launch() -> float:
 
 
 def cycles() -> None:
-    """Of a GPU that has nothing else to do, once its clock is warm."""
+    """Return the GPU cycles of a millisecond, on an otherwise idle GPU with a warm clock."""
     ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     ready()
     for _ in range(1000):
@@ -88,7 +88,7 @@ def cycles() -> None:
 
 
 def hog(seconds: float, cycles: float, warm: float) -> None:
-    """Always work, and never more than some before the GPU."""
+    """Keep work on the GPU, but never more than a few kernels."""
     marks = [torch.cuda.Event() for _ in range(_DEPTH)]
     ready()
     done, before = 0, -1
@@ -110,7 +110,7 @@ def hog(seconds: float, cycles: float, warm: float) -> None:
 
 
 def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
-    """Bursts, at moments that do not beat with anything."""
+    """Run bursts at moments that coincide with no other period."""
     first = torch.cuda.Event()
     ready()
     number, begin = 0, time.monotonic()

@@ -133,7 +133,7 @@ def _pairs(figures: Sequence[float]) -> Iterator[tuple[float, float]]:
 
 
 def _alternate(loop: subprocess.Popen[bytes], server: int) -> tuple[list[tuple[int, int]], list[float]]:
-    """Run windows without and with the loop, in turn; their times in nanoseconds, and the server's CPU seconds."""
+    """Run windows without and with the loop, in turn; return their times in ns, and the server's CPU seconds."""
     windows, spent = [], []
     for number in range(WINDOWS - 2):  # the clients end with the last
         loop.send_signal(signal.SIGCONT if _looping(number) else signal.SIGSTOP)

@@ -18,7 +18,7 @@ NEIGHBOUR = Path(sys.prefix) / "share/jupyter/labextensions/@jupyter-widgets/jup
 """The front end of ipywidgets, which every installation has: what users find acceptable for one."""
 COMMAND = "scripts/bench bundle"
 ALL = 180
-"""kB: less than a third of what the front end of ipywidgets has. Most of it is loaded when somebody opens the panel or
+"""kB: less than a third of what the front end of ipywidgets has. Most of it is loaded when a user opens the panel or
 a part of it, so what counts is what comes with the page."""
 
 

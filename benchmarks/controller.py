@@ -156,7 +156,7 @@ async def _populate(world: _World) -> None:
     await asyncio.to_thread(_store.put, etcd, "/registry/minions", nodes, "nodes")
     await asyncio.to_thread(_store.put, etcd, "/registry/pods/default", pods, "pods")
     for path, count in ((paths.nodes(), world.nodes), (paths.pods("default"), world.pods)):
-        while len((await kube.list(path, resource_version="0")).items) < count:  # noqa: ASYNC110 nobody tells
+        while len((await kube.list(path, resource_version="0")).items) < count:  # noqa: ASYNC110 there is no event to await
             await asyncio.sleep(1)
 
 
@@ -279,7 +279,7 @@ def _timed(world: _World, **processes: int) -> Iterator[_Turn]:
 
 async def _start(world: _World) -> tuple["subprocess.Popen[bytes]", float]:
     """Start the scheduler; return how many seconds it took to decide earlier wishes."""
-    last = max(range(world.pods), key=lambda number: f"node-{number % world.nodes}")  # it looks at nodes in this order
+    last = max(range(world.pods), key=lambda number: f"node-{number % world.nodes}")  # it handles nodes in this order
     world.generations[last] += 1
     text = encode(Requested(world.generations[last], Wish(_milli(last, world.generations[last]))))
     wish = await world.kube.patch(_status(last), {"metadata": {"annotations": {REQUESTED: text}}})

@@ -52,7 +52,7 @@ class Way:
     name: str
     elastic: bool
     idle: bool
-    """Whether time that nobody has a claim to goes to who wants it."""
+    """Whether time without a claim goes to shares that want it."""
 
 
 WAYS = (
@@ -257,7 +257,7 @@ class _Adjuster:
 
 
 _PIECE = 60
-"""Seconds; in the second half somebody comes back who was away."""
+"""Seconds; in the second half a user who was away comes back."""
 
 
 def fluid_error(*, elastic: bool) -> float:

@@ -49,7 +49,7 @@ FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "P
 OWN = {name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in FIELDS.items()}
 c.KubeSpawner.environment = beside("environment", OWN)
 
-# KubeSpawner writes the server's token for the hub into the pod, where whoever may read pods reads it. Not in a Secret.
+# KubeSpawner writes the server's token for the hub into the pod, where every reader of pods reads it. Not in a Secret.
 TOKENS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 
 

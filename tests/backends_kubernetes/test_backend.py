@@ -25,7 +25,7 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 from tests.backends_kubernetes.stage import SECONDS, Stage
 from tests.cluster.testbed import ControlPlane
-from tests.contract.playing import reaches, running
+from tests.contract.backends import reaches, running
 from tests.kube.proxy import Proxy
 
 pytestmark = pytest.mark.cluster

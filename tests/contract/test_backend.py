@@ -14,8 +14,8 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 from jupyter_gpu.server.leases import Leases
 
+from .backends import reaches, running
 from .conftest import Make
-from .playing import reaches, running
 
 
 def run(make: Make, play: Callable[[Backend], Awaitable[None]], **options: object) -> None:

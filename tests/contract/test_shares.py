@@ -24,8 +24,8 @@ from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.store import ShareStore
 
+from .backends import PATIENCE, running
 from .conftest import Beside, Make
-from .playing import PATIENCE, running
 
 if TYPE_CHECKING:
     from tests.backends_kubernetes.stage import Stage

@@ -91,7 +91,7 @@ def test_every_pod_and_hook_can_be_shaped(name: str, part: str) -> None:
         assert template["metadata"]["labels"]["team"] == "gpus"
         assert template["metadata"]["labels"][COMPONENT] in (part, "cleaner")
         assert template["metadata"]["annotations"]["sidecar.example/inject"] == "no"
-        if template["metadata"]["labels"][COMPONENT] != "cleaner":  # that one is told its node by name
+        if template["metadata"]["labels"][COMPONENT] != "cleaner":  # that one gets its node by name
             assert spec["nodeSelector"] == {"pool": "system"}
 
 
@@ -179,8 +179,8 @@ def test_network_policies_admit_what_is_needed() -> None:
     found = policies(networkPolicy=own, kubeScheduler={"enabled": False})
     assert ports(found["scheduler"]) == [(8443, [plane]), (8080, [prometheus])]
     assert ports(found["node"]) == [(8081, [prometheus])]
-    nobody = policies(kubeScheduler={"enabled": False})["scheduler"]
-    assert [port for port, _ in ports(nobody)] == [8080]  # no rule without a source: that would be everybody
+    without = policies(kubeScheduler={"enabled": False})["scheduler"]
+    assert [port for port, _ in ports(without)] == [8080]  # no rule without a source, which would admit everyone
 
 
 def test_api_server_gives_our_programs_a_priority_level() -> None:

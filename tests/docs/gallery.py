@@ -19,7 +19,7 @@ from tests.kernel.servers import Server, serve
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"
 LEAVES_AFTER = 1.0
-"""Seconds that a neighbour stays while the cell runs at whose start it is told to leave."""
+"""Seconds that a neighbour stays after the start of the cell during which it leaves."""
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -1,9 +1,9 @@
-"""What has to happen before the chart grants anything, and after it took everything back.
+"""The chart's hook: puts policies into force before the chart grants anything, and cleans up after the chart is gone.
 
-`apply`: the admission policies are applied in place, and this ends when the API server enforces them, each in its new
-version. Where they were not there before, anybody could have written what they guard: all of it is taken away.
-`remove`: nodes are cleaned of what the node plugin left, and the policies go. Standard library only; talks to
-the API server with the token of the hook's service account.
+`apply`: the admission policies are applied in place; this ends when the API server enforces each of them in its new
+version. If they were missing, anybody could have written what they guard: all of it is removed. `remove`: nodes are
+cleaned of what the node plugin left, and the policies are deleted. Standard library only; talks to the API server with
+the token of the hook's service account.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Refused(Exception):
-    """The API server said no."""
+    """The API server refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -53,7 +53,7 @@ class Gone(Refused):
 def call(
     method: str, path: str, body: Any = None, kind: str = "application/json", accept: str = "application/json"
 ) -> Any:
-    """One request. Raises Refused, and OSError while the API server cannot be reached."""
+    """Make one request. Raises Refused, and OSError while the API server cannot be reached."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
     data = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
@@ -73,7 +73,7 @@ def call(
 
 
 def patiently(what: str, done: Callable[[], bool]) -> None:
-    """Asks again until it is done; ends the hook with a sentence if it never is."""
+    """Try again until it succeeds; end the hook with a sentence if it never does."""
     deadline = time.monotonic() + SECONDS
     trouble = ""
     while time.monotonic() < deadline:
@@ -87,14 +87,14 @@ def patiently(what: str, done: Callable[[], bool]) -> None:
 
 
 def objects() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Path and content of what is to be applied: policies, then their bindings."""
+    """Return path and content of what is to be applied: policies, then their bindings."""
     for file in sorted(HERE.glob("validatingadmission*.yaml")):
         resource, name, _ = file.name.split(".")
         yield f"{ADMISSION}/{resource}/{name}", json.loads(file.read_text())
 
 
 def apply() -> None:
-    """Puts the policies into force. Killed at any point, the next attempt ends in the same state."""
+    """Put the policies into force. If this is killed at any point, the next attempt ends in the same state."""
     unchecked = [UNCHECKED] if unguarded() else []
     put(unchecked)
     drop()
@@ -105,7 +105,7 @@ def apply() -> None:
 
 
 def unguarded() -> bool:
-    """Whether anybody could write our records: a policy is missing, or was made by an attempt that was cut off."""
+    """Return whether anybody could write our records: a policy is missing, or comes from an interrupted attempt."""
     found: list[bool] = []
 
     def looked() -> bool:
@@ -124,7 +124,7 @@ def _unchecked(path: str) -> bool:
 
 
 def put(annotations: list[str]) -> None:
-    """Applies the policies, each with these annotations and no others of ours."""
+    """Apply the policies with exactly these annotations of ours."""
     for path, body in objects():
         body["metadata"]["annotations"] = dict.fromkeys(annotations, "true")
 
@@ -137,7 +137,7 @@ def put(annotations: list[str]) -> None:
 
 
 def drop() -> None:
-    """Takes policies away that are switched off."""
+    """Delete policies that are switched off."""
     wanted = {path for path, _ in objects()}
     for name in SWITCHED:
         for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
@@ -146,7 +146,7 @@ def drop() -> None:
 
 
 def enforce() -> None:
-    """Waits until the policies are in force."""
+    """Wait until the policies are in force."""
     since: list[float] = []
 
     def enforced() -> bool:
@@ -161,7 +161,7 @@ def enforce() -> None:
 
 
 def marks() -> dict[str, str]:
-    """Of each policy by its name, the words with which this very version refuses what is only for trying."""
+    """Return by policy the words with which this very version refuses a trial."""
     found = {}
     for _, body in objects():
         if match := re.search(r"jupyter-gpu policy \S+ is in force", json.dumps(body)):
@@ -170,7 +170,7 @@ def marks() -> dict[str, str]:
 
 
 def forget() -> None:
-    """Takes every record of ours from all pods and nodes; whoever has the right to writes anew what is so."""
+    """Remove all our records from all pods and nodes; the programs with the right to write them anew."""
     taken = {"pods": 0, "nodes": 0}
     for what, part in (("pods", "/status"), ("nodes", "")):
         for metadata in list(everything(f"/api/v1/{what}")):
@@ -183,7 +183,7 @@ def forget() -> None:
 
 
 def everything(path: str) -> Iterator[dict[str, Any]]:
-    """Metadata of all objects, page by page."""
+    """Yield the metadata of all objects, page by page."""
     following = ""
     while True:
         page: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def everything(path: str) -> Iterator[dict[str, Any]]:
 
 
 def removal(metadata: dict[str, Any]) -> dict[str, Any] | None:
-    """What to merge into the metadata so that nothing of ours is left; None: nothing is there."""
+    """Return what to merge into the metadata so that nothing of ours is left; None: nothing is there."""
     annotations = [key for key in metadata.get("annotations") or {} if key.startswith(PREFIX)]
     labels = [key for key in metadata.get("labels") or {} if key.startswith(PREFIX + "gpu.")]
     if "namespace" in metadata:  # labels of pods are nobody's record
@@ -211,7 +211,7 @@ def removal(metadata: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def strip(path: str, metadata: dict[str, Any]) -> None:
-    """Merges this into an object, unless it is gone."""
+    """Merge this into an object, unless it is gone."""
 
     def stripped() -> bool:
         try:
@@ -227,7 +227,7 @@ def strip(path: str, metadata: dict[str, Any]) -> None:
 
 
 def probe(kind: str, annotation: str, **more: Any) -> dict[str, Any]:
-    """An object that is only tried."""
+    """Return an object for a trial."""
     metadata = {"name": "jupyter-gpu-probe", "annotations": {PREFIX + annotation: "1"}}
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
 
@@ -247,7 +247,7 @@ PROBES: dict[str, tuple[str, Any]] = {
 
 
 def tried(path: str, body: Any) -> str:
-    """With what words the API server refuses it; empty: it does not."""
+    """Return the words with which the API server refuses it; empty: it does not."""
     try:
         call("POST", f"{path}?dryRun=All", body)
     except Refused as error:
@@ -260,7 +260,7 @@ OURS = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/co
 
 
 def remove() -> None:
-    """Leaves nothing behind, but on nodes that do not answer: those are named, and nobody waits for them alone."""
+    """Remove everything, except on nodes that do not answer: those are named, and not waited for longer than others."""
     busy = ended()
     for path, _ in reversed(list(objects())):
         delete(path)
@@ -296,13 +296,13 @@ CLEANED = "cleaned"
 
 
 def ready(node: Any) -> bool:
-    """Whether its kubelet answers: another's pods never end, and none is started."""
+    """Return whether the node's kubelet answers: pods on other nodes never end, and none starts there."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def ended() -> set[str]:
-    """Waits for the end of the node plugins, but for those of lost nodes; nodes where one has not ended."""
+    """Wait until the node plugins have ended, except on lost nodes; return the nodes where one has not."""
     deadline = time.monotonic() + SECONDS
     while True:
         there = {pod["spec"].get("nodeName", "") for pod in call("GET", f"{PODS}{OURS}node")["items"]}
@@ -315,7 +315,7 @@ def ended() -> set[str]:
 
 
 def cleaner(node: str) -> str:
-    """Starts the pod that cleans a node up; its name."""
+    """Start the pod that cleans a node, and return its name."""
     template = json.loads((HERE / "cleaner.json").read_text())
     template["spec"]["nodeName"] = node
     name: str = call("POST", PODS, template)["metadata"]["name"]
@@ -323,7 +323,7 @@ def cleaner(node: str) -> str:
 
 
 def cleaned(cleaners: dict[str, str]) -> dict[str, str]:
-    """Waits for all of them together, by name of the pod and its node; what became of the nodes whose pods ended."""
+    """Wait for all of these pods together, by name; return by node what became of those that ended."""
     deadline = time.monotonic() + SECONDS
     outcomes = {}
     waiting = dict(cleaners)
@@ -339,7 +339,7 @@ def cleaned(cleaners: dict[str, str]) -> dict[str, str]:
 
 
 def delete(path: str) -> None:
-    """Also where it is gone already."""
+    """Delete an object, unless it is gone."""
     with contextlib.suppress(Gone):
         call("DELETE", path)
 

@@ -8,7 +8,7 @@ priorityClassName: {{ . }}
 runtimeClassName: {{ . }}
 {{- end }}
 {{- include "jupyter-gpu.pullSecrets" . }}
-# To prove that nobody has a GPU open it looks at the open files of every process of the node: a descriptor can be given
+# To prove that no process has a GPU open it looks at the open files of every process of the node: a descriptor can be given
 # to any process over a socket.
 hostPID: true
 terminationGracePeriodSeconds: 10
