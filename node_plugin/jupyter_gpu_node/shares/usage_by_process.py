@@ -66,7 +66,8 @@ class NvmlUsageReader:
         self.note = ""
         """Reason why nothing is known, if so."""
         self._leave = leave
-        self._deadline = deadline
+        self.deadline = deadline
+        """Seconds in which a helper must answer."""
         self._retry = retry
         self._environment = {**os.environ, **(environment or {}), MARK: "1"}
         self._silent_until = 0.0
@@ -91,11 +92,11 @@ class NvmlUsageReader:
             if time.monotonic() < self._silent_until:
                 return None
             try:
-                async with asyncio.timeout(self._deadline):
+                async with asyncio.timeout(self.deadline):
                     answer = read(await self._ask(question))
             except (OSError, EOFError, TimeoutError, ValueError) as error:
                 await self._drop()
-                self.note = str(error) or f"No answer within {self._deadline:g} seconds."
+                self.note = str(error) or f"No answer within {self.deadline:g} seconds."
                 self._silent_until = time.monotonic() + self._retry
                 return None
         self.note = ""

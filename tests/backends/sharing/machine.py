@@ -63,7 +63,7 @@ class Machine(Stage):
 
     def __init__(self, nursery: Nursery, state: Path, built: Path, gpus: int = 1) -> None:
         super().__init__(nursery, state, gpus)
-        self._built = built
+        self.built = built
         self.boards = state.parent / "boards"
         self.boards.mkdir()
         self.boards.chmod(0o1777)
@@ -73,14 +73,14 @@ class Machine(Stage):
     def driver(self) -> dict[str, str]:
         """Return the variables by which a program finds the stand-in driver and the GPUs."""
         return {
-            "LD_LIBRARY_PATH": str(self._built),
+            "LD_LIBRARY_PATH": str(self.built),
             "JUPYTER_GPU_STANDIN": str(self.boards),
             "JUPYTER_GPU_STANDIN_GPUS": ",".join(f"{uuid}:{MEMORY}" for uuid in self.uuids),
         }
 
     def run(self, server: Remote, *commands: str, **env: str) -> Program:
         """The test program, as a child of the server: see `tests/gate/clients/client.c`."""
-        return self.start_program(server, [str(self._built / "client"), "dlsym", *commands], **env)
+        return self.start_program(server, [str(self.built / "client"), "dlsym", *commands], **env)
 
     def start_program(self, server: Remote, command: list[str], **env: str) -> Program:
         """Any program, as a child of the server."""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -95,10 +96,12 @@ class Slow:
     def __init__(self) -> None:
         self.end = threading.Event()
         self.calls = 0
+        self.ended = 0
 
     def __call__(self) -> str:
         self.calls += 1
         self.end.wait()
+        self.ended += 1
         return "the answer"
 
 
@@ -124,15 +127,16 @@ def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
 def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) -> None:
     """For a second: so a flood of them costs the loop next to nothing. After that it is patient again."""
     now = 0.0
-    one = ProcessChecks(lambda: now)
+    thread = ThreadPoolExecutor(1)
+    one = ProcessChecks(lambda: now, thread)
     assert one.ask("a", slow) == NOT_YET
     slow.end.set()
-    one._thread.submit(lambda: None).result()
+    thread.submit(lambda: None).result()
     gate = threading.Event()
-    one._thread.submit(gate.wait)
+    thread.submit(gate.wait)
     assert one.ask("b", lambda: "b") == NOT_YET
     gate.set()
-    one._thread.submit(lambda: None).result()
+    thread.submit(lambda: None).result()
     assert one.ask("b", lambda: "other") == "b"
     now = process_checks.REST
     wait_for(lambda: one.ask("c", lambda: "c") == "c", "a look that is waited for")
@@ -144,12 +148,12 @@ def test_unfetched_answers_are_forgotten(slow: Slow) -> None:
     one = ProcessChecks()
     for number in range(process_checks.MOST + 5):
         assert one.ask(number, slow) == NOT_YET
-    assert len(one._asked) == process_checks.MOST
+    assert one.unfetched == process_checks.MOST
     slow.end.set()
-    wait_for(lambda: all(future.done() for future in one._asked.values()), "the looks")
+    wait_for(lambda: slow.ended == process_checks.MOST, "the looks")
     assert slow.calls == process_checks.MOST
     wait_for(lambda: one.ask("new", lambda: "") == "", "the answer of another one")
-    assert len(one._asked) < process_checks.MOST
+    assert one.unfetched < process_checks.MOST
     one.close()
 
 
@@ -159,8 +163,8 @@ def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.
     clients.pods = {UID: mine, OTHER: OtherPod(mine.record, ME + 1, dead=False)}
     who = peer(program)
     assert answer(clients, who) == ""
-    clients._checks[ME].ask("stuck", slow)
+    clients.checks[ME].ask("stuck", slow)
     assert NOT_YET in clients.check(who, UID)
     assert answer(clients, Peer(who.pid, ME + 1, who.start), OTHER) == ""
     clients.pods = {UID: mine}
-    assert set(clients._checks) == {ME}
+    assert set(clients.checks) == {ME}

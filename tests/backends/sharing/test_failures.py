@@ -482,7 +482,7 @@ def test_a_program_of_another_pod_is_refused(machine: Machine, mode: str) -> Non
     """It knows where the socket is, and nothing that it says counts."""
     owner, other = share(machine, 500, enforcement=mode), share(machine, 250, enforcement=mode)
     thief = machine.start_program(
-        other, [str(machine._built / "client"), "dlsym", *HOG], JUPYTER_GPU_GATE=str(machine.socket(owner).parent)
+        other, [str(machine.built / "client"), "dlsym", *HOG], JUPYTER_GPU_GATE=str(machine.socket(owner).parent)
     )
     machine.until(lambda: f"process {thief.pid}" in machine.log(), "the refusal")
     assert machine.sums().launches == 0
@@ -521,7 +521,7 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
         machine.served(good, gpu)
     offender(machine, bad, 1)
     waiting = machine.start_program(
-        good, [str(machine._built / "client"), "dlsym", *HOG], CUDA_VISIBLE_DEVICES=machine.uuids[1]
+        good, [str(machine.built / "client"), "dlsym", *HOG], CUDA_VISIBLE_DEVICES=machine.uuids[1]
     )
     machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
     assert [gpu["index"] for gpu in bad.ask("view")["gpus"] if gpu["state"] == "attached"] == [0]

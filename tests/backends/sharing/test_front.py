@@ -16,8 +16,8 @@ NAMES = {"libcuda.so.1", "libcuda.so", front.BEHIND}
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's, which is empty; nothing is known of drivers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(front, "_asked", {})
-    monkeypatch.setattr(front, "_temporary", [])
+    monkeypatch.setattr(front, "found_drivers", {})
+    monkeypatch.setattr(front, "temporary_folders", [])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path / "cache" / "jupyter-gpu" / "driver"
 
@@ -58,7 +58,7 @@ def test_a_server_within_another_finds_the_driver_and_not_the_others_gate(standi
     folder = made(standin)
     assert cache in folder.parents
     assert front.driver_of({"LD_LIBRARY_PATH": f"{folder}:{standin}"}) == standin / "libcuda.so.1"
-    assert set(front._asked) == {str(standin)}  # the loader was not asked what stands behind that folder
+    assert set(front.found_drivers) == {str(standin)}  # the loader was not asked what stands behind that folder
 
 
 def test_each_driver_has_a_folder_of_its_own(standin: Path, cache: Path, tmp_path: Path) -> None:

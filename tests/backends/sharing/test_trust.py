@@ -158,7 +158,7 @@ OFFENCES = violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessI
 def pod_client(state: Path) -> PodClient:
     """A pod's, which believes our own user's arbiter."""
     found = PodClient(state, UID, lambda _: None, lambda: None)
-    found._user = ME
+    found.arbiter_user = ME
     return found
 
 

@@ -175,10 +175,8 @@ def test_half_a_message_is_none(running: Running, resume_guard: ResumeGuard, sig
         if sign == "+":
             os.kill(other.pid, signal.SIGSTOP)
         await until(lambda: state(other.pid) == "T")
-        pipe = resume_guard.cleanup_process._process
-        assert pipe is not None
-        assert pipe.stdin is not None
-        pipe.stdin.write(f"{sign}{other.pid} {other.start}0".encode())  # and more was to follow
+        pipe = Path(f"/proc/{resume_guard.cleanup_process.pid}/fd/0")
+        pipe.write_bytes(f"{sign}{other.pid} {other.start}0".encode())  # and more was to follow
         resume_guard.close()
         await until(lambda: state(ours.pid) == "R")
         if sign == "+":

@@ -144,10 +144,10 @@ def test_a_driver_that_does_not_answer_is_asked_again_later(played: dict[str, st
         left: list[int] = []
         reader = NvmlUsageReader(left.append, deadline=60, retry=0.5, environment=played)
         assert await reader.read("GPU-1", 0, 1000)
-        reader._deadline = 0.2 if gpu == "GPU-hangs" else 60
+        reader.deadline = 0.2 if gpu == "GPU-hangs" else 60
         assert await reader.read(gpu, 0, 1000) is None
         assert ("No answer" if gpu == "GPU-hangs" else "ended") in reader.note
-        reader._deadline = 60
+        reader.deadline = 60
         end = time.monotonic() + 60
         while await reader.read("GPU-1", 0, 1000) is None:
             assert time.monotonic() < end

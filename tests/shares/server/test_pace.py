@@ -177,7 +177,7 @@ def test_users_are_told_apart_up_to_a_number() -> None:
         assert pace.takes(user, 0)
     assert sum(pace.takes(user, 0) for user in range(USERS, USERS + 2 * RESERVE)) == RESERVE
     assert pace.takes(7777, 100)
-    assert len(pace._left) == 1
+    assert pace.users == 1
 
 
 def test_the_time_of_a_client_that_waits_is_its_own(server: Serving) -> None:

@@ -20,7 +20,8 @@ class Clients:
 
     def __init__(self) -> None:
         self._pods: Mapping[str, OtherPod] = {}
-        self._checks: dict[int, ProcessChecks] = {}
+        self.checks: dict[int, ProcessChecks] = {}
+        """Checks by user."""
 
     @property
     def pods(self) -> Mapping[str, OtherPod]:
@@ -30,8 +31,8 @@ class Clients:
     @pods.setter
     def pods(self, pods: Mapping[str, OtherPod]) -> None:
         self._pods = pods
-        for user in self._checks.keys() - {pod.owner for pod in pods.values()}:
-            self._checks.pop(user).close()
+        for user in self.checks.keys() - {pod.owner for pod in pods.values()}:
+            self.checks.pop(user).close()
 
     def servers(self) -> Iterable[ProcessId]:
         """Return the Jupyter servers."""
@@ -48,9 +49,9 @@ class Clients:
             return f"pod {pod} has nothing here"
         if refusal := _of_another_user(peer, known):
             return refusal
-        if known.owner not in self._checks:
-            self._checks[known.owner] = ProcessChecks()
-        refusal = self._checks[known.owner].ask((peer, pod), functools.partial(_check, peer, known))
+        if known.owner not in self.checks:
+            self.checks[known.owner] = ProcessChecks()
+        refusal = self.checks[known.owner].ask((peer, pod), functools.partial(_check, peer, known))
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:

@@ -35,8 +35,10 @@ ctypes.CDLL({_NAMES[0]!r})
 with open("/proc/self/maps") as maps:
     print(next(line.split(None, 5)[5].rstrip() for line in maps if "/libcuda.so" in line))
 """
-_asked: dict[str, Path] = {}
-_temporary: list[Path] = []
+found_drivers: dict[str, Path] = {}
+"""Drivers that the loader named, by search path."""
+temporary_folders: list[Path] = []
+"""Folders made where the user's cache cannot be used."""
 
 
 def folder(environ: Mapping[str, str]) -> str | None:
@@ -53,11 +55,11 @@ def folder(environ: Mapping[str, str]) -> str | None:
 def driver_of(environ: Mapping[str, str]) -> Path | None:
     """Find the driver for programs with this environment, whatever stands in front of it."""
     search = ":".join(one for one in entries(environ.get(VARIABLE)) if not (Path(one) / BEHIND).is_symlink())
-    known = _asked.get(search)
+    known = found_drivers.get(search)
     if known is None or not known.exists():
         known = _ask(search)
         if known is not None:  # what is missing may be installed later
-            _asked[search] = known
+            found_drivers[search] = known
     return known
 
 
@@ -78,15 +80,15 @@ def _ask(search: str) -> Path | None:
 def _made(links: Mapping[str, Path]) -> Path:
     name = hashlib.sha256("\0".join(f"{name} {target}" for name, target in links.items()).encode()).hexdigest()[:16]
     made = None
-    for base in (_home(), *_temporary):
+    for base in (_home(), *temporary_folders):
         if base is None:
             continue
         with contextlib.suppress(OSError):
             made = _filled(base / name, links)
             break
     if made is None:
-        _temporary.append(Path(tempfile.mkdtemp(prefix="jupyter-gpu-")))
-        made = _filled(_temporary[-1] / name, links)
+        temporary_folders.append(Path(tempfile.mkdtemp(prefix="jupyter-gpu-")))
+        made = _filled(temporary_folders[-1] / name, links)
     return made
 
 

@@ -59,7 +59,8 @@ class PodClient:
         self._pod = pod
         self._link = files.gate(self._state, pod)
         self._supervisor = Supervisor(self._state, leave, changed)
-        self._user: int | None = None
+        self.arbiter_user: int | None = None
+        """User whose arbiter serves the pod; None: none does."""
         self._sure = True
         self._missing: float | None = None
         self._words = self._contested = ""
@@ -138,14 +139,14 @@ class PodClient:
         self._supervisor.need(bool(held))
         if not held:
             self._missing, self.trouble = None, ""
-            if self._user is None:
+            if self.arbiter_user is None:
                 return
-        self._user = trust.arbiter_user(self._state)
-        self._sure = self._user is None or self._user in trust.trusted_users(self._state)
+        self.arbiter_user = trust.arbiter_user(self._state)
+        self._sure = self.arbiter_user is None or self.arbiter_user in trust.trusted_users(self._state)
         self._listen()
         try:
-            if self._user is not None:
-                files.link_to(self._link, files.sockets(self._state, self._user, self._pod))
+            if self.arbiter_user is not None:
+                files.link_to(self._link, files.sockets(self._state, self.arbiter_user, self._pod))
             elif any(held.get(gpu, 0) < milli for gpu, milli in before.items()):
                 files.remove_link(
                     self._link
@@ -169,13 +170,13 @@ class PodClient:
 
     def _listen(self) -> None:
         """Read the problem that the arbiter reports. One that is not trusted is quoted, with a warning."""
-        said = "" if self._user is None else trust.problem(self._state, self._user)
+        said = "" if self.arbiter_user is None else trust.problem(self._state, self.arbiter_user)
         if self._sure or not self._held:
             self._contested = ""
         if self._sure:
             self._words = said
         else:
-            doubt = DOUBT.format(user=self._user) if self._held else ""
+            doubt = DOUBT.format(user=self.arbiter_user) if self._held else ""
             self._words = doubt + (f" That process says: {said}" if doubt and said else "")
         self._tell()
 
@@ -189,13 +190,14 @@ class PodClient:
 
     def _silent(self, now: float) -> str:
         """Return the reason no arbiter serves the pod, if that lasts; empty otherwise."""
-        if self._user is None:
+        if self.arbiter_user is None:
             self._missing = now if self._missing is None else self._missing
             return "" if now < self._missing + PATIENCE else self._supervisor.problem or self._nobody()
         self._missing = None
-        if trust.silence(self._state, self._user) > files.SILENCE:
-            return f"It runs (started by user {self._user}) but shows no sign of life for {files.SILENCE:g} seconds."
-        if not trust.sees_us(self._state, self._user):
+        if trust.silence(self._state, self.arbiter_user) > files.SILENCE:
+            started = f"started by user {self.arbiter_user}"
+            return f"It runs ({started}) but shows no sign of life for {files.SILENCE:g} seconds."
+        if not trust.sees_us(self._state, self.arbiter_user):
             return "It runs in another container, which can't see your programs: use one pid namespace for all of them."
         return ""
 
@@ -216,7 +218,7 @@ class PodClient:
             return ()
         contested = () if self._sure else found
         self._contested = " ".join(
-            CONTESTED.format(user=self._user, gpu=one.gpu, reason=one.reason) for one in contested[:MOST_TOLD]
+            CONTESTED.format(user=self.arbiter_user, gpu=one.gpu, reason=one.reason) for one in contested[:MOST_TOLD]
         )
         self._tell()
         return found if self._sure else ()
@@ -242,15 +244,15 @@ class PodClient:
 
     def _read(self, name: str, most: int) -> bytes:
         """Read a file that the arbiter wrote for this pod. Raises `OSError`."""
-        if self._user is None:
+        if self.arbiter_user is None:
             raise FileNotFoundError
-        with trust.opened(self._state, self._user, self._pod, share_places.FOLDER) as folder:
-            return trust.read(folder, name, self._user, most)
+        with trust.opened(self._state, self.arbiter_user, self._pod, share_places.FOLDER) as folder:
+            return trust.read(folder, name, self.arbiter_user, most)
 
     @property
     def trusted(self) -> bool:
         """Whether the arbiter may name processes to be ended: it is root's, or our own user's."""
-        return self._user in (0, os.geteuid())
+        return self.arbiter_user in (0, os.geteuid())
 
     def close(self, *, left: bool) -> None:
         """End with the server. ``left``: something of its pod goes on and must find its sockets; arbiters tidy then."""

@@ -23,11 +23,16 @@ NOT_YET = "it could not be looked at in time, and is looked at again when it con
 class ProcessChecks:
     """Checks of the processes of one user: those of other users do not wait for them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, thread: ThreadPoolExecutor | None = None) -> None:
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="look")
         self._asked: dict[Hashable, Future[str]] = {}
         self._slow = float("-inf")
+
+    @property
+    def unfetched(self) -> int:
+        """Number of looks that are under way, or whose answer was not fetched."""
+        return len(self._asked)
 
     def ask(self, key: Hashable, look: Callable[[], str]) -> str:
         """Return the answer of ``look``, or that there is none yet: then a later call with that key goes on with it."""

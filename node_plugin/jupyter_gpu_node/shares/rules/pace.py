@@ -26,6 +26,11 @@ class Pace:
         self.until = 0.0
         """Time before which nothing is taken."""
 
+    @property
+    def users(self) -> int:
+        """Number of users that are remembered."""
+        return len(self._left)
+
     def takes(self, user: int, now: float) -> bool:
         """Count a connection of that user; tell whether it is allowed."""
         if user not in self._left and len(self._left) >= USERS:
