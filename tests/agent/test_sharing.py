@@ -67,7 +67,7 @@ def runs_on(child: Child, more: int = 20) -> None:
 
 
 def test_two_shares_of_a_gpu(scene: Scene) -> None:
-    """Each has at least what it was given, nobody runs beside another, and files and figures say the same."""
+    """Each has at least what it was given, no two programs run at once, and files and figures say the same."""
     gpu, first, second = two(scene)
     programs = [first.busy(gpu), second.busy(gpu)]
     for program in programs:
@@ -93,7 +93,7 @@ def test_two_shares_of_a_gpu(scene: Scene) -> None:
 
 
 def test_a_share_becomes_a_whole_gpu_and_back(scene: Scene) -> None:
-    """While its program runs: all its work is done, and beside it nobody's."""
+    """All work of its running program is done, and none of another program beside it."""
     gpu = scene.node.uuids[1]
     only, other = scene.sharer(), scene.sharer()
     scene.start()
@@ -138,7 +138,7 @@ def test_killed_plugin_frees_no_program(scene: Scene) -> None:
 
 
 def test_a_plugin_that_starts_while_the_api_server_is_away(scene: Scene) -> None:
-    """Programs on shares go on as before, also who has a whole GPU; what is decided afterwards is done."""
+    """Programs on shares and on whole GPUs go on as before; later decisions are carried out."""
     alone = scene.sharer()
     gpu, first, second = two(scene)
     whole = scene.node.uuids[1]
@@ -179,7 +179,7 @@ def ended(connection: socket.socket) -> bool:
 
 
 def test_the_socket_of_another_pod(scene: Scene) -> None:
-    """Whoever is in no pod, or in another one, gets nothing by it."""
+    """A process in no pod, or in another one, gets nothing by it."""
     gpu, first, second = two(scene)
     path = str(first.socket(gpu))
     with socket.socket(socket.AF_UNIX) as stranger:
@@ -196,7 +196,7 @@ def test_the_socket_of_another_pod(scene: Scene) -> None:
 
 
 def test_a_share_that_is_taken_away(scene: Scene) -> None:
-    """Who does not give the GPU back loses it: closed, its processes on it ended, and told why; until asked anew.
+    """A program that keeps the GPU loses the share: closed, its processes ended, and told why; until asked anew.
 
     All of them: also the container's first process, which is connected as the Jupyter server is, before all others.
     """

@@ -79,13 +79,13 @@ class Client:
         return self._come.pop(0)
 
     def poll(self, seconds: float = 0.0) -> FromServer | None:
-        """The next message, if it comes in that time."""
+        """Return the next message, if it comes in that time."""
         if not self._come and select.select([self.socket], [], [], seconds)[0]:
             self._receive()
         return self._come.pop(0) if self._come else None
 
     def grant(self, want: int = 0) -> Grant:
-        """Ask, and wait for it."""
+        """Ask for the lease, and wait for it."""
         self.send(Ask(want))
         return self.granted()
 
@@ -192,7 +192,7 @@ def uses(log: Path, killed: int | None = None) -> list[tuple[int, int]]:
 
 
 def overlaps(shares: dict[str, list[tuple[int, int]]]) -> list[tuple[str, int, str, int]]:
-    """Times at which two shares had the GPU: there must be none."""
+    """Return the times at which two shares had the GPU: there must be none."""
     every = sorted((begin, end, share) for share, times in shares.items() for begin, end in times if begin < end)
     found = []
     last: tuple[int, str] | None = None

@@ -93,7 +93,7 @@ class Boards:
             board.close()
 
     async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
-        """From the log of the work, which is exact."""
+        """Return the use by the log of the work, which is exact."""
         return await asyncio.to_thread(self._read, gpu, begin, end)
 
     async def close(self) -> None:
@@ -113,7 +113,7 @@ class Boards:
 
 
 def owner(pid: int) -> str | None:
-    """The pod of a process, by what it was started with."""
+    """Return the pod of a process, by its environment."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = entry.decode().partition("=")
@@ -123,7 +123,7 @@ def owner(pid: int) -> str | None:
 
 
 class EnforcingServer:
-    """Both, in this process. What was taken away and told is in `taken` and `told`."""
+    """Both, in this process. Shares that were taken away are in `taken`, those that were stopped in `told`."""
 
     def __init__(
         self, folder: Path, *, spare: Callable[[], Iterable[ProcessId]] = lambda: (), file: Path | None = None,
@@ -158,7 +158,7 @@ class EnforcingServer:
         await self.enforced.close()
 
     def _tell(self, *what: str) -> None:
-        """It is stopped now, perhaps for a moment only: so what `watched` does is looked at here."""
+        """Look at the state of `watched` here, as the stop may last for a moment only."""
         self.told.append((what[0], what[1], what[2]))
         end = time.monotonic() + PATIENCE
         while self.watched and state(self.watched) != "T" and time.monotonic() < end:
@@ -167,7 +167,7 @@ class EnforcingServer:
             self.seen.append(state(self.watched))
 
     async def set(self, shares: Mapping[str, Mapping[str, int | tuple[int, int]]]) -> None:
-        """By GPU and pod: milli, or milli and limit of memory."""
+        """Set the shares by GPU and pod: milli, or milli and limit of memory."""
         await self.enforced.serve(
             {
                 gpu: {pod: PlacedShare(_terms(one), self.folder / pod) for pod, one in of.items()}
@@ -201,13 +201,13 @@ class Running:
             self.kill(one)
 
     def start(self, program: str, *arguments: Any, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """One of them."""
+        """Start a program."""
         command = [sys.executable, "-c", program, *map(str, arguments)]
         self._all.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True))
         return self._all[-1]
 
     def kill(self, one: subprocess.Popen[str]) -> None:
-        """With SIGKILL, which ends stopped ones too."""
+        """Kill it by SIGKILL, which ends stopped ones too."""
         one.kill()
         one.wait(PATIENCE)
         if one.stdout:
@@ -215,7 +215,7 @@ class Running:
 
 
 def state(pid: int) -> str:
-    """As the kernel says it: T is stopped."""
+    """Return the state that the kernel shows: T is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -231,14 +231,14 @@ def children(pid: int) -> list[int]:
 
 
 def process(pid: int) -> ProcessId:
-    """It must be there."""
+    """Return the identity of a process, which must be there."""
     found = identify(pid)
     assert found is not None
     return found
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for it, very long."""
+    """Wait until the condition holds, for a minute at most."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -247,7 +247,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def killable(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> AsyncIterator[subprocess.Popen[str]]:
-    """One that serves these shares in a process of its own, which leads its session; it is killed at the end."""
+    """Run an `EnforcingServer` in a process of its own, which leads its session; it is killed at the end."""
     command = [sys.executable, "-m", "tests.shares.enforcing", str(folder), json.dumps(shares)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
     one = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -262,7 +262,7 @@ async def killable(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> Asy
 
 
 async def line(one: subprocess.Popen[str]) -> str:
-    """The next line of a program."""
+    """Return the next line of a program."""
     assert one.stdout
     return await asyncio.wait_for(asyncio.to_thread(one.stdout.readline), PATIENCE)
 

@@ -110,7 +110,7 @@ def test_the_other_direction(messages: list[FromServer]) -> None:
 
 @given(asked | told, st.integers(0, SIZE - 1), st.integers(1, 255))
 def test_a_changed_byte_is_refused_or_another_message(message: FromClient | FromServer, at: int, change: int) -> None:
-    """Never an error of another kind, and never taken for the same."""
+    """It never raises another error, and is never taken for the same message."""
     data = bytearray(encode(message))
     data[at] ^= change
     for stream in (from_client(), from_server()):

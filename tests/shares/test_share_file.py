@@ -69,7 +69,7 @@ def test_written_file_is_read(file: ShareFile) -> None:
 
 @given(files)
 def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
-    """From the own copy, and how it stood; the one of the pod has no deposits, whatever balance it tells."""
+    """It takes the bank and its state from the own copy; the pod's copy has no deposits, whatever it tells."""
     left = PreviousState(file.share.allocated, file.share.effective, file.share.reason)
     assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or (), left, file.owes)
     assert decode_savings(encode(file, public=True)) == Savings(file.written, (), left)
@@ -106,7 +106,7 @@ def test_time_alone_is_no_news() -> None:
 
 
 def test_when_the_own_copy_is_due() -> None:
-    """At once if there is none, or savings were spent; later if there is something new, or savings grow old there."""
+    """It is at once if there is none, or savings were spent; later if there is something new, or savings grow old."""
     kept = FILE.steady
     grown = replace(kept, share=replace(kept.share, balance=kept.share.balance + 9))
     spent = replace(kept, share=replace(kept.share, balance=kept.share.balance - 1))
@@ -122,14 +122,14 @@ def test_when_the_own_copy_is_due() -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_is_no_file(text: bytes) -> None:
-    """Never another error."""
+    """It never raises another error."""
     for read in (decode, decode_savings):
         with pytest.raises(FieldError):
             read(text)
 
 
 def test_half_a_file_is_none() -> None:
-    """Wherever it ends."""
+    """It is refused, wherever it ends."""
     text = encode(FILE, public=False)
     for cut in range(len(text)):
         for read in (decode, decode_savings):
@@ -153,7 +153,7 @@ BAD = (
     ],
 )  # fmt: skip
 def test_each_field_is_checked(change: dict[str, object]) -> None:
-    """One that cannot be makes the file bad: it is never half believed."""
+    """One impossible field makes the whole file bad."""
     body = json.loads(encode(FILE, public=False)) | change
     with pytest.raises(FieldError):
         decode(json.dumps(body).encode())
@@ -161,7 +161,7 @@ def test_each_field_is_checked(change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("change", BAD)
 def test_a_bank_that_cannot_be_is_none(change: dict[str, object]) -> None:
-    """Whatever else the file says."""
+    """An impossible bank is empty, whatever else the file says."""
     body = json.loads(encode(FILE, public=False)) | change
     with pytest.raises(FieldError):
         decode_savings(json.dumps(body).encode())
@@ -182,7 +182,7 @@ FIELDS = ("written", "owes", "deposits", "allocated", "effective", "reason", "us
 
 @given(files, st.sampled_from(FIELDS), anything)
 def test_a_damaged_field_forgives_nothing_and_invents_nothing(file: ShareFile, field: str, value: object) -> None:
-    """Whatever stands in one field: the bank is what it was or lost, and the debt counts if it can be read itself."""
+    """The bank is right or lost, and the debt counts if it can be read itself, whichever field is damaged."""
     body = json.loads(encode(file, public=False)) | {field: value}
     text = json.dumps(body).encode()
     try:
@@ -201,7 +201,7 @@ def test_a_damaged_field_forgives_nothing_and_invents_nothing(file: ShareFile, f
 
 @given(st.binary(max_size=200) | anything.map(lambda value: json.dumps(value).encode()))
 def test_no_debt_is_read_where_none_is(text: bytes) -> None:
-    """Nor an error."""
+    """Nor does reading it raise an error."""
     assert decode_debt(text) is None
 
 
@@ -209,14 +209,14 @@ def test_no_debt_is_read_where_none_is(text: bytes) -> None:
 def test_no_bank_is_larger_than_its_cap(
     deposits: tuple[tuple[int, int], ...], written: int, wall: int, now: int
 ) -> None:
-    """Whatever amounts a file tells: what the next server has of them is bounded, and never more than they are."""
+    """The next server has bounded amounts of it, whatever the file says, and never more than there were."""
     found = share_file.restored(Savings(written, deposits), now, wall)
     balance = Bank(2_000_000, 20_000_000, found).balance(now)
     assert 0 <= balance <= min(2_000_000, sum(amount for amount, _ in deposits))
 
 
 def test_a_reason_cannot_break_out_of_its_line() -> None:
-    """However it was made."""
+    """The text has one printable line, however it was made."""
     file = replace(FILE, share=replace(SHARE, reason="x\n" * 300))
     found = decode(encode(file, public=True)).share.reason
     assert "\n" not in found
@@ -224,7 +224,7 @@ def test_a_reason_cannot_break_out_of_its_line() -> None:
 
 
 def test_deposits_are_older_after_a_restart() -> None:
-    """By what passed on the wall clock; the monotonic clock of the new process may have begun anew."""
+    """They age by the wall clock; the monotonic clock of the new process may have begun anew."""
     deposits = (Deposit(300, 1_000_000), Deposit(200, 5_000_000))
     savings = Savings(50_000, share_file.saved(deposits, 6_000_000))
     assert savings.deposits == ((300, 5_000_000), (200, 1_000_000))
@@ -245,7 +245,7 @@ def test_nothing_is_younger_after_a_restart(deposits: list[tuple[int, int]], now
 @settings(max_examples=15)
 @given(st.integers(MAX_DEPOSITS - 2, 3 * MAX_DEPOSITS), st.integers(0, 50))
 def test_many_deposits_are_merged(count: int, gap: int) -> None:
-    """No time is lost, none becomes younger, and the file is never larger than is read."""
+    """No time is lost, no deposit becomes younger, and the file is never larger than is read."""
     deposits = [Deposit(number + 1, number * gap) for number in range(count)]
     found = share_file.saved(deposits, count * gap)
     assert len(found) <= MAX_DEPOSITS

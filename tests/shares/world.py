@@ -20,7 +20,7 @@ GPU = "GPU-1"
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for it, very long."""
+    """Wait until the condition holds, for a minute at most."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -39,14 +39,14 @@ def connect(server: Serving, pod: str, gpu: str = GPU) -> Client:
 
 
 def serves(server: Serving, pod: str) -> None:
-    """A new client of that share has a turn."""
+    """Have a new client of that share get a turn."""
     with connect(server, pod) as client:
         client.send(Done(None, 0, client.grant().number))
 
 
 @contextlib.contextmanager
 def programs(server: Serving, folder: Path, *pods: str, work: int = 3000, pause: int = 200) -> Iterator[list[Any]]:
-    """One that uses the share of each of `pods` until the end; the processes, with their logs."""
+    """Run a program for the share of each of `pods`; yield the processes with their logs."""
     started = []
     for number, pod in enumerate(pods):
         log = folder / f"{pod}.{number}.log"
@@ -64,7 +64,7 @@ def programs(server: Serving, folder: Path, *pods: str, work: int = 3000, pause:
 
 
 def written(folder: Path, kills: dict[Path, int] | None = None) -> dict[str, list[tuple[int, int]]]:
-    """When each share had the GPU, by what its programs wrote."""
+    """Return when each share had the GPU, by the logs of its programs."""
     found: dict[str, list[tuple[int, int]]] = {}
     for log in sorted(folder.glob("*.*.log")):
         found.setdefault(log.name.split(".")[0], []).extend(uses(log, (kills or {}).get(log)))
@@ -72,13 +72,13 @@ def written(folder: Path, kills: dict[Path, int] | None = None) -> dict[str, lis
 
 
 def stands(*logs: Path) -> bool:
-    """Whether nothing is written for ten leases."""
+    """Tell whether nothing is written for ten leases."""
     before = [log.read_text() for log in logs]
     time.sleep(0.2)
     return [log.read_text() for log in logs] == before
 
 
 def grows(log: Path, lines: int = 20) -> None:
-    """Wait until that program had so many turns more."""
+    """Wait until that program had so many more turns."""
     before = log.read_text().count("\n")
     until(lambda: log.read_text().count("\n") >= before + lines)

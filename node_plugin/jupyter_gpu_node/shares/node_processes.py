@@ -1,4 +1,4 @@
-"""The processes of a node, as whoever serves its shares knows them: by records on one machine, by pods in a cluster."""
+"""Questions about the processes of a node; one machine answers them from its records, a cluster from its pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def has_gpu_open(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeProcesses:
-    """Questions about the processes of a node."""
+    """The functions that answer them."""
 
     check: Check
     """Checks a process that connects to the socket of a share."""

@@ -1,4 +1,4 @@
-"""Finds what `violations` must know of a GPU's processes when it decides: whose they are, and which of them rest."""
+"""Inspects a GPU's processes before `violations` decides: to which shares they belong, and which of them rest."""
 
 from __future__ import annotations
 

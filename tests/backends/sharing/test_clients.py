@@ -73,7 +73,7 @@ def test_process_with_the_mark_of_the_pod_is_accepted(clients: Clients, program:
 
 
 def test_a_mark_of_another_pod_is_none(clients: Clients) -> None:
-    """Nor is none at all."""
+    """A process without a mark is refused, too."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: OTHER}) as found:
         assert f"was not started by pod {UID}" in answer(clients, peer(found))
 
@@ -114,7 +114,7 @@ def slow() -> Iterator[Slow]:
 
 
 def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
-    """The loop goes on; who asks again has the answer when it is there, and it was looked once."""
+    """The loop goes on; a later call gets the answer when it is there, of one look."""
     one = ProcessChecks()
     for _ in range(3):
         assert one.ask("a", slow) == NOT_YET
@@ -125,7 +125,7 @@ def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
 
 
 def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) -> None:
-    """For a second: so a flood of them costs the loop next to nothing. After that it is patient again."""
+    """For a second a flood of checks costs the loop next to nothing; then it waits again."""
     now = 0.0
     thread = ThreadPoolExecutor(1)
     one = ProcessChecks(lambda: now, thread)

@@ -80,7 +80,7 @@ def goes_on(machine: Machine, launches: int = 200) -> None:
 
 
 def test_an_arbiter_that_is_killed_is_replaced(machine: Machine) -> None:
-    """At any moment, again and again: programs wait for the next one, go on, and never run at once."""
+    """Programs wait for the next one, go on, and never run at once, whenever it is killed."""
     first, second = share(machine, 400), share(machine, 600)
     programs = [machine.run(server, "kernels:1500:1000", "sync") for server in (first, second)]
     pid = 0
@@ -112,7 +112,7 @@ def test_the_server_that_started_the_arbiter_is_killed(machine: Machine) -> None
 
 
 def test_the_programs_of_a_dead_server_are_served_until_they_end(machine: Machine) -> None:
-    """They have the GPU still: nobody else gets it, and they are not stuck for ever."""
+    """No other pod gets their GPU, and they are not stuck for ever."""
     first = share(machine, 400)
     program = machine.run(first, *HOG)
     machine.more(50)
@@ -161,7 +161,7 @@ def test_gpu_of_a_moment_starts_no_arbiter(short_tmp: Path, monkeypatch: pytest.
 
 
 def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its programs wait, and the user hears why; they go on when it does."""
+    """Its programs wait, and the user reads why; they go on when it does."""
     server = share(machine, 500)
     pid = machine.arbiter()
     os.kill(pid, signal.SIGSTOP)
@@ -181,7 +181,7 @@ def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.
 
 
 def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machine) -> None:
-    """Something is in its place: the condition says what, and goes when that is gone."""
+    """The condition says what is in its place, and goes when that is gone."""
     server = machine.server()
     (machine.state / files.ARBITERS).write_text("in the way")
     server.ask("request", milli=500)
@@ -314,7 +314,7 @@ def test_process_that_an_arbiter_stopped_runs_again_when_it_is_killed(machine: M
 
 
 def test_a_lock_file_that_is_removed_ends_its_arbiter(machine: Machine) -> None:
-    """At once: whoever makes it anew starts another one, and programs go on by that, one at a time."""
+    """The server that makes the file anew starts another one, and programs go on by that, one at a time."""
     first, second = share(machine, 500), share(machine, 500)
     for server in (first, second):
         machine.run(server, *HOG)
@@ -418,7 +418,7 @@ def test_a_state_directory_that_is_removed_ends_its_arbiter(machine: Machine) ->
     ids=["empty", "list", "zeros", "fields", "deep"],
 )
 def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes) -> None:
-    """Books, offences, revocations, use: the next arbiter begins without them."""
+    """The next arbiter begins without damaged books, offences, revocations and use."""
     server = share(machine, 500)
     program = machine.run(server, *HOG)
     machine.more(300)
@@ -530,7 +530,7 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
 
 
 def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) -> None:
-    """An extension of it uses CUDA: it guards the GPUs and is not ended. The GPU drains until it is closed."""
+    """The server, whose extension uses CUDA, is not ended: the GPU drains until it is closed."""
     bad, good = bad_share(machine, 500), share(machine, 500)
     path = bad.ask("view")["gpus"][0]["path"]
     assert bad.ask("open", path=path) == ""

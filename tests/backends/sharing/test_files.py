@@ -84,7 +84,7 @@ def test_a_home_belongs_to_its_user(state: Path) -> None:
 
 
 def test_a_home_that_is_a_link_is_not_used(state: Path) -> None:
-    """Somebody wants us to write elsewhere."""
+    """A link could have us write elsewhere."""
     elsewhere = state / "elsewhere"
     elsewhere.mkdir()
     (state / files.ARBITERS).mkdir()
@@ -116,7 +116,7 @@ def test_a_long_log_begins_anew(state: Path) -> None:
 
 
 def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
-    """Its socket alone is none."""
+    """Its socket alone is no sign of life."""
     assert trust.arbiter_user(state) is None
     with serving(state):
         assert trust.arbiter_user(state) == ME
@@ -148,7 +148,7 @@ def test_sign_of_life_is_by_the_monotonic_clock(state: Path) -> None:
 
 
 def test_an_arbiter_says_whose_pids_it_sees(state: Path) -> None:
-    """One that has not said it yet is believed to see ours."""
+    """An arbiter that has not said it yet is believed to see ours."""
     assert trust.sees_us(state, ME)
     files.make_home(state)
     said = files.home(state) / files.OWN / files.NAMESPACE
@@ -159,7 +159,7 @@ def test_an_arbiter_says_whose_pids_it_sees(state: Path) -> None:
 
 @pytest.mark.parametrize("length", [0, 8, 20, 60, 200])
 def test_a_gates_path_fits_into_an_address(length: int) -> None:
-    """However long that of the state directory is."""
+    """It does however long that of the state directory is."""
     state = Path("/" + "s" * length)
     found = files.gate(state, UID)
     assert len(f"{found}/GPU-00000000-0000-0000-0000-000000000000.sock") <= 107
@@ -174,7 +174,7 @@ def test_a_long_folder_for_temporary_files_is_not_used(monkeypatch: pytest.Monke
 
 
 def test_a_link_leads_where_it_should(state: Path) -> None:
-    """In one step, as often as needed; what is no link stays."""
+    """It is set in one step, as often as needed; a file that is no link stays."""
     link, plain = state / "link", state / "plain"
     for target in ("a", "b", "b"):
         files.link_to(link, Path(target))
@@ -252,14 +252,14 @@ def test_stopped_processes_are_read_from_their_own_arbiter(state: Path) -> None:
 
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:
-    """The arbiter ends with the first."""
+    """The arbiter ends if the records are gone."""
     assert records.read_pods(state / "pods", {}) is None
     (state / "pods").mkdir()
     assert records.read_pods(state / "pods", {}) == {}
 
 
 def test_ending_a_process_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither this one, nor one that has the pid of one that ended, nor one that is not there."""
+    """Neither this one is ended, nor one with a reused pid, nor one that is not there."""
     me = identify(os.getpid())
     assert me is not None
     ending.end([me, type(me)(os.getppid(), 1), type(me)(2**22 + 1, 1)])

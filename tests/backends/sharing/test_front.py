@@ -74,7 +74,7 @@ def test_each_driver_has_a_folder_of_its_own(standin: Path, cache: Path, tmp_pat
 
 
 def test_there_is_none_where_programs_find_no_driver(cache: Path, tmp_path: Path) -> None:
-    """Nor is anything made; what is installed later is found."""
+    """Nothing is made then; a driver that is installed later is found."""
     search = {"LD_LIBRARY_PATH": str(tmp_path)}
     if front.driver_of({}) is not None:
         pytest.skip("this machine has a driver")
@@ -101,7 +101,7 @@ def test_folder_that_others_can_change_is_not_used(standin: Path, cache: Path, t
 def test_a_cache_that_cannot_be_used(
     standin: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
 ) -> None:
-    """Then it lies in a temporary folder, the same for all programs of this server."""
+    """The folder is a temporary one then, the same for all programs of this server."""
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     folder = made(standin)
     assert folder.is_relative_to(tmp_path)

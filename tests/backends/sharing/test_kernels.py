@@ -64,7 +64,7 @@ def run(kernel: Kernel, *words: str | Path, more: str = "") -> object:
 def test_a_program_of_a_kernel_opens_the_gate_for_the_driver(
     kernel: tuple[Server, Kernel], standin: Path, name: str
 ) -> None:
-    """By each of its names, in the kernel and in what it starts; the driver is behind it. The panel sees its share."""
+    """Each of the driver's names leads to it, in the kernel and in what it starts; the panel sees its share."""
     server, made = kernel
     code = OPENS.format(name=name, driver=str(standin / "libcuda.so.1"))
     assert run(made, sys.executable, "-c", code) == [0, "True True", ""]
@@ -87,7 +87,7 @@ def test_search_path_of_the_user_stays_behind_the_gate(kernel: tuple[Server, Ker
 def test_a_sanitizer_works_in_a_program_without_cuda(
     kernel: tuple[Server, Kernel], tmp_path: Path, compiler: str, sanitizer: str
 ) -> None:
-    """It wants to be the first library of the process, and to look things up before others work."""
+    """A sanitizer has to be the first library of the process, and look things up before others work."""
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     (tmp_path / "p.c").write_text(PROGRAM)
@@ -97,7 +97,7 @@ def test_a_sanitizer_works_in_a_program_without_cuda(
 
 @pytest.mark.root
 def test_a_program_in_another_root_says_nothing_of_it(kernel: tuple[Server, Kernel], tmp_path: Path) -> None:
-    """As in a chroot or a container of a user, where the gate's folder is not there."""
+    """In a chroot, or a container of a user, the gate's folder is not there."""
     program = tmp_path / "p"
     (tmp_path / "p.c").write_text(PROGRAM)
     command("gcc", "-pthread", tmp_path / "p.c", "-o", program)
@@ -115,7 +115,7 @@ def test_a_program_with_an_empty_environment_runs(kernel: tuple[Server, Kernel])
 
 
 def test_where_no_driver_is_kernels_have_no_gate(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without GPUs: the environment says nothing of a gate that programs could meet."""
+    """On a machine without GPUs the environment says nothing of a gate."""
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
     with serve(short_tmp, short_tmp / "state", SOFT, gpus=1) as server, server.kernel() as made:

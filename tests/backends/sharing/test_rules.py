@@ -45,18 +45,18 @@ def test_a_pod_may_use_what_is_attached_and_what_it_has_not_closed_yet() -> None
 
 
 def test_a_gpu_that_is_both_counts_once() -> None:
-    """With the larger of both amounts."""
+    """A GPU that is attached and drains is claimed with the larger of both amounts."""
     assert claims(record((GpuShare(GPU, 250),), (DrainingShare(GPU, 500),))) == (ShareClaim(UID, GPU, 500),)
 
 
 def test_the_memory_of_the_wish_is_a_limit_of_shares_alone() -> None:
-    """For a whole GPU it says which one is wanted."""
+    """For a whole GPU that memory says which GPU is wanted."""
     found = claims(record((GpuShare(GPU, 250), GpuShare(OTHER, 1000)), memory=7))
     assert set(found) == {ShareClaim(UID, GPU, 250, 7), ShareClaim(UID, OTHER, 1000)}
 
 
 def test_a_record_without_gpus_or_wish_claims_nothing() -> None:
-    """As a server writes it when it starts."""
+    """A server writes such a record when it starts."""
     assert claims(Record(UID, SERVER, "boot", 1)) == ()
     assert claims(Record(UID, SERVER, "boot", 1, attached=Attached(1, (GpuShare(GPU, 1),)))) == (
         ShareClaim(UID, GPU, 1),
@@ -92,7 +92,7 @@ def test_gpu_is_never_apportioned_more_than_once(first: list[ShareClaim], then: 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=4).filter(lambda parts: sum(parts) <= 1000))
 def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
-    """Together no more than the GPU."""
+    """Together they claim no more than the GPU."""
     found = served((ShareClaim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
     assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}
 
@@ -109,7 +109,7 @@ FOUND = Revocation("key", GPU, "It kept the GPU.", (ProcessId(5, 6),))
 
 
 def test_a_revocation_is_read_as_it_was_written() -> None:
-    """All of its parts."""
+    """All of its parts are."""
     assert revocation.decode(revocation.encode([FOUND, Revocation("other", OTHER, "Why.")])) == (
         FOUND,
         Revocation("other", OTHER, "Why."),
@@ -153,12 +153,12 @@ SHARE, LEFT = GpuShare(GPU, 500), DrainingShare(GPU, 500)
     ],
 )
 def test_a_revocation_stands_until_its_gpu_is_given_back(found: Record, stands: bool) -> None:
-    """Whatever is killed between two writes."""
+    """It does whatever is killed between two writes."""
     assert revocation.is_in_force(FOUND, found) is stands
 
 
 def test_a_record_tells_which_revocations_were_carried_out() -> None:
-    """And reads records that do not know of them."""
+    """Records that do not know of revocations are read, too."""
     revocations = tuple(map(str, range(MAX_REVOCATIONS)))
     assert Record.decode(record(revocations=revocations).encode()).revocations == revocations
     body = record().to_json()
@@ -177,7 +177,7 @@ def test_a_record_tells_which_revocations_were_carried_out() -> None:
     ],
 )  # fmt: skip
 def test_a_folder_comes_before_those_of_the_user(before: str | None, after: str) -> None:
-    """First, and once; the folder that a program is started in is searched only if the user says so."""
+    """It is first, and once; the working directory is searched only if the user says so."""
     assert search_path.joined("/gate", before) == after
 
 
@@ -207,7 +207,7 @@ def test_not_every_path_can_be_searched(path: str, can: bool) -> None:
 
 @given(st.lists(st.text("ab/. ", max_size=3) | st.just(""), max_size=5))
 def test_taking_it_out_again_changes_nothing(folders: list[str]) -> None:
-    """Whatever the user searches, in the same order."""
+    """The folders of the user stay, in the same order."""
     before = ":".join(folders)
     assert (search_path.without("/gate", search_path.joined("/gate", before)) or "") == before
 

@@ -52,13 +52,13 @@ def rules(tmp_path: Path) -> MachineRules:
 
 
 def test_without_a_file_the_defaults_hold(rules: MachineRules) -> None:
-    """And nothing is wrong."""
+    """There is no problem then."""
     assert not rules.reload()
     assert (rules.of("GPU-1"), rules.problem) == (Set(), "")
 
 
 def test_this_host_and_this_gpu_have_rules_of_their_own(rules: MachineRules, tmp_path: Path) -> None:
-    """So that one file does for many machines."""
+    """One file does for many machines."""
     nodes = {socket.gethostname(): {"timing": {"lease": 9_000}}, "another": {"timing": {"lease": 8_000}}}
     write(tmp_path / "state" / NAME, {"nodes": nodes, "gpus": {"GPU-7": {"penalties": {"strikes": 2}}}})
     assert rules.reload()
@@ -163,7 +163,7 @@ def test_impossible_rules_are_refused(value: Any, words: str) -> None:
 
 
 def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None:
-    """As in a cluster, for all of it."""
+    """They hold for all of it, as in a cluster."""
     assert parse(b"{}", "f") == ShareSettings(enforce=True, part_memory=False)
     assert parse(b'{"enforce": false, "partMemory": true}', "f") == ShareSettings(enforce=False, part_memory=True)
 
@@ -224,7 +224,7 @@ def test_the_rules_that_held_last_hold_after_a_restart(tmp_path: Path, own: Path
     ],
 )
 def test_a_copy_that_cannot_be_used_means_the_defaults(tmp_path: Path, own: Path, harm: Any) -> None:
-    """And the notice says which hold."""
+    """The notice says which rules hold."""
     path = write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
     restarted(tmp_path, own)
     write(path, "[")
@@ -487,7 +487,7 @@ def test_a_share_gets_no_more_memory_than_time_where_that_is_the_rule(machine: M
 
 
 def test_a_driver_that_does_not_tell_is_asked_again() -> None:
-    """Not all the time; what is known is not asked for, and simulated GPUs need nobody who is asked."""
+    """It is not asked all the time, nor for what is known, and simulated GPUs are never asked for."""
     answers: list[dict[str, int]] = [{}, {"GPU-1": 7}]
     asked = GpuMemory(True, lambda: answers.pop(0))
     asked.learn([simulated.uuid_of(0)], 0)
@@ -501,7 +501,7 @@ def test_a_driver_that_does_not_tell_is_asked_again() -> None:
 
 
 def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None:
-    """The panel says why; who has the gate keeps its turns, nobody is stopped, and all is as before when it is back."""
+    """The panel says why; programs with the gate keep their turns, and all is as before when it is back."""
     first, second = share(machine, 500), share(machine, 500)
     program = machine.run(first, *HOG)
     machine.more(50)

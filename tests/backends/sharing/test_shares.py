@@ -47,7 +47,7 @@ def comes_to(machine: Machine, least: float, most: float, one: Remote, other: Re
 
 @pytest.mark.parametrize("mode", MODES)
 def test_two_shares_get_their_parts_and_never_overlap(machine: Machine, mode: str) -> None:
-    """A quarter and three quarters of the GPU, for programs that always have work."""
+    """Programs that always have work get a quarter and three quarters of the GPU."""
     quarter, rest = share(machine, 250, enforcement=mode), share(machine, 750, enforcement=mode)
     machine.run(quarter, *HOG)
     machine.run(rest, *HOG)
@@ -137,7 +137,7 @@ def test_the_memory_of_a_share_is_limited(machine: Machine) -> None:
 
 
 def test_a_whole_gpu_has_all_its_memory(machine: Machine) -> None:
-    """There the memory in the wish says which GPU is wanted."""
+    """The memory in the wish says which GPU is wanted."""
     server = machine.server()
     server.ask("request", milli=1000, memory=256 * MIB)
     machine.served(server)

@@ -40,7 +40,7 @@ class Standing:
 
 
 def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
-    """Programs go on, one at a time; nobody has to depend on another user any more; it stays, and ends when told."""
+    """Programs go on, one at a time, no pod depends on another user any more, and it ends when told."""
     first, second = share(roots, ONE, 500), share(roots, OTHER, 500)
     programs = [roots.run(server, *HOG) for server in (first, second)]
     roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")

@@ -93,7 +93,7 @@ def test_user_number_alone_gains_no_trust(listens: set[int], above: list[int], s
 
 @pytest.mark.root
 def test_a_lower_number_is_no_claim(state: Path) -> None:
-    """An arbiter without the lock counts for nothing; the lock's holder is trusted as long as no better one listens."""
+    """An arbiter without the lock counts for nothing; its holder is trusted as long as no better one listens."""
     with listening(state, LOW), listening(state, HIGH):
         assert trust.listening(state) == {LOW, HIGH}
         assert trust.arbiter_user(state) is None
@@ -112,13 +112,13 @@ def test_a_lower_number_is_no_claim(state: Path) -> None:
 
 @pytest.mark.root
 def test_a_lock_alone_is_no_arbiter(state: Path) -> None:
-    """Nor does it help another user, who listens."""
+    """It does not help another user either, whose arbiter listens."""
     with listening(state, LOW), locking(state, HIGH):
         assert trust.arbiter_user(state) is None
 
 
 def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
-    """A file that was removed is made anew; what is no file is none, and costs nobody anything else."""
+    """A removed file is made anew; one that is no regular file is no lock, and breaks nothing else."""
     serving = trust.ServingLock(state)
     try:
         assert serving.keep()
@@ -139,7 +139,7 @@ def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
 
 
 def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
-    """Until that one ends: then it is ours at the next look."""
+    """It is ours at the next look after that process ended."""
     serving = trust.ServingLock(state)
     with locking(state, ME):
         assert trust.serving(state) == {ME}
@@ -246,7 +246,7 @@ def written(state: Path, name: str, text: bytes) -> Path:
 @pytest.mark.parametrize("forge", FORGERIES)
 @pytest.mark.parametrize("what", FILES)
 def test_a_file_that_others_could_have_written_says_nothing(state: Path, what: str, forge: Callable[..., None]) -> None:
-    """Owner, mode, kind and size are looked at by whoever reads."""
+    """Its owner, mode, kind and size are checked when it is read."""
     name, text, reads = FILES[what]
     path = written(state, name, text)
     assert reads(state)

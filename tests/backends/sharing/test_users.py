@@ -79,7 +79,7 @@ def test_another_users_arbiter_takes_over(machine: Machine) -> None:
 
 
 def test_a_forged_mark_is_no_entrance(machine: Machine) -> None:
-    """A program of another user that says it is of the pod: neither its user nor its environment fit together."""
+    """A program of another user that carries the pod's mark fits neither by its user nor by its environment."""
     owner, thief = share(machine, ONE, 500), share(machine, OTHER, 250)
     forged = machine.run(
         thief, *HOG, JUPYTER_GPU_POD=owner.uid, JUPYTER_GPU_GATE=str(machine.socket(owner).parent.resolve())

@@ -81,7 +81,7 @@ async def hog(running: Running, world: EnforcingServer, pod: str, gpu: str = GPU
 
 
 def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
-    """As the kernel shows it; without need, too. What its user stopped meanwhile stays so."""
+    """The kernel shows both, also without need; a process that its user stopped meanwhile stays stopped."""
 
     async def check() -> None:
         one = running.start(SPIN)
@@ -202,7 +202,7 @@ def test_program_that_a_cpu_limit_stops_is_not_late(short: Path, running: Runnin
 
 @pytest.mark.root
 def test_a_hog_with_a_cpu_limit_is_stopped(short: Path, running: Running) -> None:
-    """One that the limit does not stop, as it needs little: it could have given back."""
+    """A hog that needs little is not stopped by the limit: it could have given back."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:
@@ -260,7 +260,7 @@ def stopped(group: Path) -> int:
 
 
 def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running: Running) -> None:
-    """After that often; it runs then, so that it can be ended in order, and when the share goes all is forgotten."""
+    """It runs again when the share is taken, so that it can end in order; without its share all is forgotten."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"strikes": 3}) as world:
@@ -501,7 +501,7 @@ def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: R
 
 
 def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Running, driver: Path) -> None:
-    """After its first offence it is stopped at the end of each, by itself and without a message, and does no harm."""
+    """After its first offence it is stopped at the end of each turn, without a message, and does no harm."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"looks": 10}) as world:  # time enough to see it before

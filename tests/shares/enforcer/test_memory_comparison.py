@@ -56,7 +56,7 @@ async def take(program: Program) -> float:
 
 @pytest.mark.parametrize("through", [8 * MIB, 0], ids=["beside the gate", "without the gate"])
 def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, through: int) -> None:
-    """At once to the others of its share, whose program hears of it; above the limit to those who took it.
+    """The share's other programs have less of it at once; above the limit the share that took it is stopped.
 
     The honest neighbour is left alone, and a share that stays within its limit as well.
     """

@@ -15,7 +15,7 @@ from jupyter_gpu_node.shares.other_apis import LIBRARIES, apis_of, named
 
 
 def test_each_is_named_once() -> None:
-    """By what people call it, however many of its libraries there are."""
+    """An API is called by its usual name, however many of its libraries there are."""
     assert named({"libnvidia-opencl.so.580.159", "libc.so.6"}, asks=False) == "OpenCL"
     assert named({"libnvidia-glcore.so.580.1", "libnvidia-eglcore.so.580.1"}, asks=False) == "OpenGL or Vulkan"
     assert named({"libnvoptix.so.1", "libnvidia-encode.so.1", "libcuda.so.1"}, asks=True) == "OptiX, NVENC"
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 
 def test_processes_are_looked_at(tmp_path: Path) -> None:
-    """One without an excuse is enough for its share to have none; so is one that is gone."""
+    """One process without an excuse is enough for its share to have none; so is one that is gone."""
     library = tmp_path / "libnvidia-opencl.so.580"
     library.write_bytes(bytes(mmap.PAGESIZE))
     command = [sys.executable, "-c", PROGRAM, str(library)]

@@ -89,7 +89,7 @@ def test_stopped_process_runs_again_without_another_enforcer(short: Path, runnin
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, deaf: bool) -> None:
-    """Not even one that hears nothing; nor is there one before a process is stopped."""
+    """No guard is left, not even one that hears nothing; nor is there one before a process is stopped."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:
@@ -115,7 +115,7 @@ def test_an_end_in_order_leaves_no_resume_guard(short: Path, running: Running, d
 
 
 def test_it_holds_nothing_of_its_enforcer(running: Running, short: Path, resume_guard: ResumeGuard) -> None:
-    """Such as a lock that the next one waits for, even one that is inherited; it has a session of its own."""
+    """The guard keeps no lock open that the next enforcer waits for, and has a session of its own."""
 
     async def check() -> None:
         with (short / "lock").open("w") as lock:

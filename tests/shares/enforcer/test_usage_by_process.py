@@ -84,7 +84,7 @@ PROCESSES = st.builds(ProcessId, st.integers(1, 9), st.just(1))
 def test_it_is_never_more_than_was_used_or_others_had(
     uses: dict[str, dict[ProcessId, int]], turns: dict[str, int], members: frozenset[ProcessId]
 ) -> None:
-    """Nor is a process to blame that used nothing, or that asks."""
+    """A process that used nothing, or that asks, is charged nothing."""
     for share, parts in foreign(uses, turns, members).items():
         others = sum(turn for other, turn in turns.items() if other != share)
         assert all(0 < part <= uses[share][process] for process, part in parts.items())
@@ -138,7 +138,7 @@ def test_the_driver_says_how_much_memory_each_process_has(played: dict[str, str]
 
 @pytest.mark.parametrize("gpu", ["GPU-kills", "GPU-hangs"])
 def test_a_driver_that_does_not_answer_is_asked_again_later(played: dict[str, str], gpu: str) -> None:
-    """By another process; until then nothing is known."""
+    """Another helper asks it again; until then nothing is known."""
 
     async def check() -> None:
         left: list[int] = []
@@ -159,7 +159,7 @@ def test_a_driver_that_does_not_answer_is_asked_again_later(played: dict[str, st
 
 
 def test_without_a_driver_nothing_is_known(tmp_path: Path) -> None:
-    """And it says why."""
+    """The note says why."""
     (tmp_path / "pynvml.py").write_text("raise ImportError('no pynvml')")
 
     async def check() -> None:

@@ -74,7 +74,7 @@ def test_a_debt_outlives_the_share(indebted: Serving) -> None:
 
 
 def test_a_debt_is_made_while_the_share_is_closed(indebted: Serving) -> None:
-    """By its kernel, which runs on: whether it is opened before that has ended or after."""
+    """Its kernel runs on and is charged, whether the share is opened before that has ended or after."""
     with indebted as server:
         server.set(SHARES)
         since = borrows(server, closes=True)
@@ -95,7 +95,7 @@ def test_a_debt_is_made_while_the_share_is_closed(indebted: Serving) -> None:
 
 
 def test_a_debt_outlives_the_server(indebted: Serving, tmp_path: Path) -> None:
-    """Killed or ended in order; also of a share that is closed meanwhile, and opened by the next."""
+    """It does when the server is killed or ends in order, also for a share that is closed and opened by the next."""
     own = tmp_path / "state" / "shares" / GPU / "a.json"
     with indebted as server:
         server.set(SHARES)
@@ -137,7 +137,7 @@ def test_a_debt_that_is_paid_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_no_copy_of_a_debt_is_removed_for_its_age(tmp_path: Path) -> None:
-    """While something of it is owed."""
+    """It stays while something of it is owed."""
     store = ShareStore(tmp_path)
     wall = int(time.time() * 1000)
     store.owe(GPU, "small", 20_000_000_000, 1, wall - 7_200_000)
@@ -180,7 +180,7 @@ def test_a_debt_of_before_comes_first() -> None:
 
 
 def test_two_that_were_closed_owe_together() -> None:
-    """One that drains, and one of its name that came and went meanwhile."""
+    """A share that drains, and one of its name that came and went meanwhile, owe the sum."""
     manager = a_manager()
     a, _ = manager.join("a", 0)
     b, _ = manager.join("b", 0)
@@ -202,7 +202,7 @@ def test_two_that_were_closed_owe_together() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 150 * MS)), min_size=1, max_size=12), st.integers(0, 99 * MS))
 def test_closed_share_gains_nothing_when_it_opens_again(steps: list[tuple[bool, int]], began: int) -> None:
-    """However it runs, and whenever it is closed for a while: never a microsecond more than if it had stayed open."""
+    """However it runs, it never has a microsecond more than if it had stayed open."""
     stays, goes = a_manager(), a_manager()
     for manager in (stays, goes):
         other, _ = manager.join("b", 0)

@@ -74,7 +74,7 @@ def test_killed_program_stops_no_other(both: Serving, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
-    """The next one knows the programs when they have connected again."""
+    """The next server learns the programs when they have connected again."""
     with crossed(both, tmp_path) as (a, b):
         for _ in range(2):
             grows(a, 10)
@@ -87,7 +87,7 @@ def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
 
 
 def test_shares_come_and_go(both: Serving, tmp_path: Path) -> None:
-    """A third pod has some of each, then none."""
+    """Both programs go on while a third pod has some of each GPU, then none."""
     with crossed(both, tmp_path) as (a, b):
         both.set({gpu: {"a": 500, "b": 300, "c": 200} for gpu in GPUS})
         with collective(both, tmp_path, "c", *GPUS) as (_, c):
@@ -99,7 +99,7 @@ def test_shares_come_and_go(both: Serving, tmp_path: Path) -> None:
 
 
 def test_a_program_is_known_before_it_asks(both: Serving) -> None:
-    """Two connect to both GPUs and ask for different ones while the server stands still: one has turns, not each one.
+    """Of two that connect to both GPUs while the server stands still, and ask for different ones, one has turns.
 
     The server finds all of that at the same moment, and what it looks at first is a request.
     """

@@ -57,7 +57,7 @@ def spent(server: Serving) -> float:
 
 
 def test_a_loop_of_connects_costs_the_others_nothing(tmp_path: Path) -> None:
-    """Nor the server: two hundredths of a core are wanted; here is a loaded machine."""
+    """It costs the server two hundredths of a core; the bound allows for a loaded machine."""
     with Serving(tmp_path) as server:
         server.set({GPU: {"a": 400, "b": 400, "c": 200}})
         with flooding(server, "c"):
@@ -96,7 +96,7 @@ def test_the_pace_is_that_of_a_pod(tmp_path: Path) -> None:
 
 
 def test_another_user_uses_up_nothing(server: Serving) -> None:
-    """On one machine each can connect to the sockets of all: to be refused, in a loop."""
+    """A user that connects to the sockets of others in a loop is refused, and takes nothing of their pace."""
     if os.geteuid():
         return  # only root can be another
     script = FLOOD.replace("while", "import os\nos.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\nwhile", 1)
@@ -119,7 +119,7 @@ steps = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2 * RESERVE), momen
 
 @given(steps)
 def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, int, float]]) -> None:
-    """Each user by itself, from any moment to any other; time that a clock shows twice counts once."""
+    """This holds for each user, from any moment to any other; time that a clock shows twice counts once."""
     pace = Pace()
     counts: dict[int, list[tuple[float, int]]] = {user: [] for user in range(3)}
     for user, count, time in steps:
@@ -159,7 +159,7 @@ def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
 
 
 def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:
-    """And a user that rested has its reserve again."""
+    """A user that rested has its reserve again."""
     pace = Pace()
     assert pace.rests(0)
     assert [pace.takes(1, 0) for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
@@ -171,7 +171,7 @@ def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:
 
 
 def test_users_are_told_apart_up_to_a_number() -> None:
-    """More than that are one; those that rest are forgotten."""
+    """Further users count as one, and those that rest are forgotten."""
     pace = Pace()
     for user in range(USERS):
         assert pace.takes(user, 0)

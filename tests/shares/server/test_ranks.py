@@ -123,7 +123,7 @@ def jobs(server: Serving, folder: Path, *, tied: bool = True) -> Iterator[tuple[
 
 
 def test_two_programs_of_one_process_for_each_gpu(both: Serving, tmp_path: Path) -> None:
-    """Both go on, and never has each one."""
+    """Both go on, and they never have one GPU each."""
     with jobs(both, tmp_path) as every:
         for _ in range(5):
             for job in every:
@@ -135,7 +135,7 @@ def test_two_programs_of_one_process_for_each_gpu(both: Serving, tmp_path: Path)
 
 
 def test_processes_that_the_server_started_are_programs_of_their_own(both: Serving, tmp_path: Path) -> None:
-    """As notebooks are: they are not known to wait for each other, so each GPU decides for itself, and these stand."""
+    """They are not known to wait for each other, as notebooks are not: each GPU decides for itself, and these stand."""
     with jobs(both, tmp_path, tied=False) as every:
         until(lambda: len(both.members()) == 4)
         logs = [job.log(gpu) for job in every for gpu in GPUS]
@@ -144,7 +144,7 @@ def test_processes_that_the_server_started_are_programs_of_their_own(both: Servi
 
 
 def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
-    """The next one finds out by itself what belongs together."""
+    """The next server learns the programs when they have connected again."""
     with jobs(both, tmp_path) as every:
         for _ in range(2):
             for job in every:
@@ -157,7 +157,7 @@ def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
 
 
 def test_a_process_that_loses_its_parent(both: Serving, tmp_path: Path) -> None:
-    """It stays what it was known as; and its end, or that of all, is no error."""
+    """It still belongs to its program, and neither its end nor that of all is an error."""
     with jobs(both, tmp_path) as (a, b):
         grows(a.log(GPUS[0]), 5)
         grows(b.log(GPUS[0]), 5)

@@ -40,7 +40,7 @@ def test_two_shares_take_turns(server: Serving) -> None:
 
 
 def test_alone_a_lease_is_extended(server: Serving) -> None:
-    """Again and again, under one number."""
+    """It is extended again and again, under one number."""
     with connect(server, "a") as a:
         a.grant()
         assert {a.granted().number for _ in range(5)} == {1}
@@ -61,7 +61,7 @@ def test_processes_of_one_share(server: Serving) -> None:
 
 
 def test_a_whole_gpu(server: Serving) -> None:
-    """For ever from the start; drained when it becomes a share, and back again while the program runs."""
+    """It is granted for ever, drained when it becomes a share, and whole again while the program runs."""
     server.set({GPU: {"a": 500}, "GPU-2": {"a": 1000}})
     with connect(server, "a", "GPU-2") as a:
         assert a.granted() == Grant(FOREVER, 1)
@@ -76,7 +76,7 @@ def test_a_whole_gpu(server: Serving) -> None:
 
 
 def test_memory(server: Serving) -> None:
-    """Within the limit, and a new limit is told at once."""
+    """It is granted within the limit, and a new limit reaches the client at once."""
     server.set({GPU: {"a": (500, 100)}})
     with connect(server, "a") as one, connect(server, "a") as two:
         assert one.need(60) == Memory(60, 100, 60)
@@ -90,7 +90,7 @@ def test_memory(server: Serving) -> None:
 
 
 def test_shares_come_and_go(server: Serving, tmp_path: Path) -> None:
-    """A share removed in its lease is drained; then its clients, its socket and its files are gone."""
+    """A share that is removed in its lease drains; then its clients, its socket and its files are gone."""
     with connect(server, "a") as a, connect(server, "a") as idle, connect(server, "b") as b:
         a.grant()
         b.send(Ask())
@@ -114,7 +114,7 @@ def test_shares_come_and_go(server: Serving, tmp_path: Path) -> None:
 
 
 def test_wrong_shares_change_nothing(server: Serving) -> None:
-    """More than the GPU, and names that lead elsewhere."""
+    """Shares of more than the GPU, and names that lead elsewhere, are refused."""
     for shares in ({"a": 600, "b": 500}, {"a": 0}, {"../a": 100}):
         with pytest.raises(RuntimeError, match="ValueError"):
             server.set({GPU: shares})
@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_used(server: Serving, tmp_path: Path) -> Non
 
 
 def test_unused_time_is_saved_and_shown(server: Serving) -> None:
-    """In the file that the pod reads; the deposits are in the node's own copy alone."""
+    """The file that the pod reads tells the balance; the deposits are in the node's own copy alone."""
     serves(server, "a")
     until(lambda: shown(server)["balance"] > 50_000)
     body = shown(server)
@@ -161,7 +161,7 @@ def test_a_gpu_at_rest_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_long_rest_costs_no_savings(tmp_path: Path) -> None:
-    """A server that is killed after more than the time in which deposits expire leaves the bank as it was: full."""
+    """A bank is full after a server is killed and a rest that is longer than its deposits live."""
     with Serving(tmp_path, period=10_000, lease=5_000, expiry=6_000_000) as server:
         server.set({GPU: {"a": 500}})
         until(lambda: server.usage(GPU, "a")["account"]["lost"] > 3_500_000)  # a half of more than seven seconds
@@ -225,7 +225,7 @@ def connecting(before: str, after: str) -> Iterator[tuple[subprocess.Popen[bytes
 
 
 def test_an_alarm_rings_once_and_not_too_early() -> None:
-    """Set again, the last time counts; after its end, none."""
+    """It rings at the time that was set last, and never after its end."""
 
     async def rings() -> list[int]:
         heard: list[int] = []
@@ -250,7 +250,7 @@ def test_an_alarm_rings_once_and_not_too_early() -> None:
 
 
 def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
-    """Whatever it says: the connection ends, the reason is in the log, and the share keeps its rights."""
+    """The connection ends, the reason is in the log, and the share keeps its rights."""
     with Serving(tmp_path, refuse=(os.getpid(),)) as server:
         server.set({GPU: {"a": 500, "b": 500}})
         with connect(server, "a") as foreign:
@@ -264,7 +264,7 @@ def test_a_process_of_another_pod_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_connection_is_of_the_process_that_made_it(server: Serving) -> None:
-    """Not of the one that uses it: the kernel tells which process that was."""
+    """The kernel tells which process made it, whichever process uses it."""
     with connect(server, "a") as client:
         client.grant()
         (member,) = server.members()
@@ -286,7 +286,7 @@ def test_ended_process_has_no_identity() -> None:
 
 @pytest.mark.root
 def test_a_pod_is_told_by_its_control_group() -> None:
-    """A process of that pod has its share, one of another pod and one of none do not."""
+    """A process of that pod has its share; one of another pod, and one of none, do not."""
     unified = cgroup.mounts().unified
     if unified is None:
         pytest.skip("not run: there is no cgroup v2 hierarchy")

@@ -45,7 +45,7 @@ from tests.shares.world import GPU, connect, grows, programs, serves, stands, un
     ],
 )
 def test_garbage_ends_its_connection(server: Serving, data: bytes, reason: str) -> None:
-    """With the reason in the log; another process of the same share does not notice."""
+    """The reason is in the log; another process of the same share does not notice."""
     with connect(server, "a") as good, connect(server, "a") as bad:
         good.grant()
         bad.raw(data)
@@ -57,7 +57,7 @@ def test_garbage_ends_its_connection(server: Serving, data: bytes, reason: str) 
 
 
 def test_a_message_in_pieces(server: Serving) -> None:
-    """However slowly it comes."""
+    """It is understood, however slowly it comes."""
     with connect(server, "a") as a:
         for byte in encode(Ask(7)):
             a.raw(bytes([byte]))
@@ -119,7 +119,7 @@ def test_a_million_messages(tmp_path: Path) -> None:
 
 
 def test_a_thousand_connections(server: Serving) -> None:
-    """One share has so many and no more; the others are served, and it is again when they are gone."""
+    """One share has its most and no more; the others are served, and it is again when these are gone."""
     count = 1000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -150,7 +150,7 @@ def test_a_thousand_connections(server: Serving) -> None:
 
 
 def test_connections_beyond_what_the_process_may_open(tmp_path: Path) -> None:
-    """Each share has its part of what there is, so that one cannot take it from the others."""
+    """Each share has its part of the descriptors, so that one cannot take them from the others."""
     with Serving(tmp_path, files=48) as server:
         server.set({GPU: {"a": 500, "b": 500}})
         flood = [connect(server, "a") for _ in range(100)]
@@ -176,7 +176,7 @@ def test_a_client_that_never_reads(server: Serving) -> None:
 
 
 def test_a_client_that_never_gives_back(tmp_path: Path) -> None:
-    """It is told of once, with its processes; the other waits, for the GPU is not free, and gets it when that ends."""
+    """It is reported once, with its processes; the other waits until it ends."""
     with Serving(tmp_path, grace=20_000) as server:
         server.set({GPU: {"a": 500, "b": 500}})
         with connect(server, "a") as hog, connect(server, "b") as b:
@@ -192,7 +192,7 @@ def test_a_client_that_never_gives_back(tmp_path: Path) -> None:
 
 
 def test_clients_that_die_when_they_are_granted(server: Serving) -> None:
-    """At the very moment: the next one has the GPU, whichever process died."""
+    """The next one has the GPU, whichever process died at the very moment."""
     with connect(server, "a") as a, connect(server, "b") as last:
         number = a.grant().number
         for _ in range(200):
@@ -227,7 +227,7 @@ def test_clients_killed_in_a_lease_and_while_they_wait(server: Serving, tmp_path
 
 
 def test_programs_whose_shares_change_all_the_time(server: Serving, tmp_path: Path) -> None:
-    """Resized, taken away, given again, whole for a while: never two at one time, and all come to their turn."""
+    """Two never run at one time, and all get turns, while shares are resized, removed, given again, and whole."""
     chance = random.Random(3)
     with programs(server, tmp_path, *"abca", work=8000) as running:
         for _ in range(60):
@@ -278,7 +278,7 @@ def test_banks_outlive_the_server(server: Serving, tmp_path: Path) -> None:
 
 
 def test_another_pod_in_the_same_directory(server: Serving, tmp_path: Path) -> None:
-    """A slot of a pod that ended is the next one's at once: what the old share leaves takes nothing of that one."""
+    """A slot of an ended pod serves the next one at once: the old share removes nothing of it."""
     serves(server, "a")
     server.set({GPU: {"next": 500, "b": 500}}, next="a")
     serves(server, "a")
@@ -314,7 +314,7 @@ def test_files_that_were_changed(server: Serving, tmp_path: Path, text: str) -> 
 
 
 def test_a_server_that_stands_still(server: Serving, tmp_path: Path) -> None:
-    """No program runs longer than its lease, none runs free; it goes on as if nothing had been."""
+    """No program runs longer than its lease meanwhile, and all go on with it as before."""
     with programs(server, tmp_path, "a", "b") as running:
         for _, log in running:
             grows(log, 5)

@@ -80,7 +80,7 @@ def test_changed_copy_of_the_pod_has_no_effect(tmp_path: Path) -> None:
     "text", [b"", b"{", b"\xff\x00", b"[]", b"{}", b"x" * (MAX_BYTES + 1), b'{"deposits": [[1, 2]]}']
 )
 def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes) -> None:
-    """And a line in the log, once; the next writing makes it good again."""
+    """It is logged once, and the next writing makes it good again."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     own(tmp_path).write_bytes(text)
@@ -120,7 +120,7 @@ def test_a_debt_outlives_a_bank_that_cannot_be_read(tmp_path: Path, caplog: pyte
 
 
 def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:
-    """Wherever a power cut ended it."""
+    """This holds wherever a power cut ended it."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     text = own(tmp_path).read_bytes()
@@ -146,7 +146,7 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
 
 
 def test_no_link_is_followed_when_writing(tmp_path: Path) -> None:
-    """A link in the place of the file is replaced, one in the place of the folder is refused."""
+    """A link in the place of the file is replaced, and one in the place of the folder is refused."""
     store = ShareStore(tmp_path / "state")
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -165,7 +165,7 @@ def test_no_link_is_followed_when_writing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
-    """There nothing would be what it was written as."""
+    """Files there could be replaced by others."""
     (tmp_path / "slot" / "shares").mkdir(parents=True)
     (tmp_path / "slot" / "shares").chmod(0o777)
     assert not ShareStore(tmp_path / "state").write([entry(tmp_path)])
@@ -175,7 +175,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 65, "a\n", "ä"])
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
-    """Not even by mistake."""
+    """Names with separators are refused, even by mistake."""
     store = ShareStore(tmp_path)
     for gpu, pod in ((name, POD), (GPU, name)):
         with pytest.raises(ValueError, match="no uuid"):
@@ -183,7 +183,7 @@ def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
 
 
 def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> None:
-    """It is told, so that it can be tried again."""
+    """The failure is reported, so that it can be tried again."""
     store = ShareStore(tmp_path / "state")
     (tmp_path / "file").write_text("")
     bad, good = entry(tmp_path, directory=tmp_path / "file"), entry(tmp_path, pod="other", directory=tmp_path / "b")
@@ -209,7 +209,7 @@ def test_copies_of_an_earlier_server_are_found(tmp_path: Path) -> None:
 
 
 def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
-    """Neither copy, nor the socket; again: nothing."""
+    """Neither copy is left, nor the socket; ending it again changes nothing."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     with paths.listen(tmp_path / "slot", GPU):
@@ -225,14 +225,14 @@ def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_share_begins_without_the_file_of_an_earlier_one(tmp_path: Path) -> None:
-    """In a directory that another pod had, nothing tells of that one."""
+    """A directory that another pod had shows nothing of that one."""
     ShareStore(tmp_path / "state").write([entry(tmp_path)])
     with paths.listen(tmp_path / "slot", GPU):
         assert [path.name for path in (tmp_path / "slot" / "shares").iterdir()] == [f"{GPU}.sock"]
 
 
 def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:
-    """Longer than an address can be, and over an old socket."""
+    """Its path may be longer than an address, and an old socket may be there."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     for _ in range(2):
         with paths.listen(deep, GPU):
@@ -240,7 +240,7 @@ def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:
 
 
 def test_a_bank_survives_on_disk(tmp_path: Path) -> None:
-    """With the age of its deposits."""
+    """It is read with the age of its deposits."""
     store = ShareStore(tmp_path / "state")
     store.write([entry(tmp_path)])
     found = store.load(GPU, POD)

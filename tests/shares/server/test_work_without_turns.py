@@ -31,7 +31,7 @@ def _manager() -> LeaseManager:
 
 @given(st.lists(st.tuples(st.integers(1, 300 * MS), st.integers(1, 2**64 - 1)), min_size=1, max_size=40), st.booleans())
 def test_no_more_than_the_time_that_passed(words: list[tuple[int, int]], contested: bool) -> None:
-    """Whatever is said: a share pays what it tells, up to the time of the clock, and no other share pays anything."""
+    """A share pays what it reports, up to the time of the clock, and no other share pays anything."""
     manager, now = _manager(), 0
     (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
     if contested:
@@ -64,7 +64,7 @@ def test_late_reports_are_paid(works: list[int]) -> None:
 
 
 def test_beside_others_it_is_owed() -> None:
-    """More than its part of a period: it has no claim until that is paid."""
+    """More than its part of a period is a debt: it has no claim until that is paid."""
     manager = _manager()
     (a, _), (b, _) = manager.join("a", 0), manager.join("b", 0)
     manager.receive(b, Ask(), 0)
@@ -76,7 +76,7 @@ def test_beside_others_it_is_owed() -> None:
 
 
 def test_in_a_turn_it_is_charged_by_the_clock() -> None:
-    """Not twice; nor is the time of that turn told afterwards."""
+    """It is not charged twice, nor when that turn is reported afterwards."""
     manager = _manager()
     a, _ = manager.join("a", 0)
     manager.receive(a, Ask(), 0)

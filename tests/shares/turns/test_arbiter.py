@@ -128,7 +128,7 @@ def test_share_that_may_drain_is_not_overdue() -> None:
 
 
 def test_equals_take_turns_of_one_lease() -> None:
-    """No share is asked for it before, and the GPU is never given before it is given back."""
+    """Neither is revoked before its lease ends, and the GPU is never granted before it is given back."""
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     assert arbiter.ask("b", 1 * MS) == ()
@@ -156,7 +156,7 @@ def test_idle_time_is_handed_back_at_the_next_claim() -> None:
 
 
 def test_idle_time_goes_round() -> None:
-    """Two without a claim: a lease each."""
+    """Two shares without a claim have a lease each."""
     arbiter = an_arbiter(a=10, b=10)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
@@ -207,7 +207,7 @@ def test_new_burst_comes_before_other_savers() -> None:
 
 
 def test_a_short_pause_begins_no_burst() -> None:
-    """It must be as long as what came before, at most a period: training that waits for its results is what it was."""
+    """A pause counts if it is as long as what came before, at most a period: training that waits goes on."""
     for pause, order in ((99, ()), (100, (revoked("hog"),))):
         arbiter = an_arbiter()
         for name in ("hog", "other"):
@@ -292,7 +292,7 @@ def test_share_that_withdraws_while_it_waits_is_not_served() -> None:
 
 
 def test_a_gpu_is_never_given_away_more_than_once() -> None:
-    """Refused whole; shares that change together may swap."""
+    """Such a change is refused whole; shares that change together may swap."""
     arbiter = an_arbiter(a=600, b=400)
     for wrong in ({"c": 1}, {"a": 601}, {"a": 0}, {"b": -1}):
         with pytest.raises(ValueError, match="together at most 1000"):
@@ -303,7 +303,7 @@ def test_a_gpu_is_never_given_away_more_than_once() -> None:
 
 
 def test_resized_while_it_runs() -> None:
-    """It earns the new amount from the next period on; its bank is that of what it may save."""
+    """A share earns the new amount from the next period on; its bank is that of what it may save."""
     arbiter = an_arbiter(Timing(savings=2), a=100)
     arbiter.tick(1_000 * MS)
     assert arbiter.account("a", 1_000 * MS).balance == 20 * MS

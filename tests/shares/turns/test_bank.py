@@ -15,7 +15,7 @@ def a_bank(*deposits: tuple[int, int], cap: int = 10_000) -> Bank:
 
 @pytest.mark.parametrize(("now", "balance"), [(0, 30), (999, 30), (1_000, 20), (1_009, 20), (1_010, 0)])
 def test_a_deposit_is_gone_when_it_expires(now: int, balance: int) -> None:
-    """At the moment itself it cannot be spent any more, the microsecond before it can."""
+    """It can be spent the microsecond before that moment, and not at it."""
     assert a_bank((10, 0), (20, 10)).balance(now) == balance
 
 

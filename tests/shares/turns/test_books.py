@@ -37,7 +37,7 @@ def passes(manager: LeaseManager, books: GpuBooks, first: int, last: int) -> Non
 
 
 def test_use_is_of_what_a_share_earns() -> None:
-    """And smoothed; the use of an idle share reaches exactly nothing."""
+    """It is smoothed, and the use of an idle share reaches exactly nothing."""
     manager, books = a_manager(a=500, b=500), GpuBooks(None, 0)
     client = hog(manager, "a")
     passes(manager, books, 1, 30)
@@ -66,7 +66,7 @@ def test_unused_milli_are_lent_and_shown() -> None:
 
 
 def test_a_whole_gpu_lends_nothing() -> None:
-    """It is not asked how it uses it."""
+    """Its programs take no turns, and its use is not asked for."""
     manager, books = a_manager(a=1000), GpuBooks(Elastic(), 0)
     manager.join("a", 0)
     assert books.end_period(manager, PERIOD) == {}
@@ -103,7 +103,7 @@ def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
 
 
 def test_busy_is_of_the_whole_gpu() -> None:
-    """All shares are told the same: two hogs and one that rests, also when all have ended."""
+    """All shares read the same figure: two hogs and one that rests, also when all have ended."""
     manager, books = a_manager(a=500, b=300, c=200), GpuBooks(None, 0)
     first, second = hog(manager, "a"), hog(manager, "b")
     passes(manager, books, 1, 31)
@@ -120,7 +120,7 @@ def test_busy_is_of_the_whole_gpu() -> None:
 
 
 def test_shares_go_on_where_an_earlier_server_left_them() -> None:
-    """Only where shares are co-adjusted, and some of these are known from before."""
+    """They do where shares are co-adjusted, and some of these are known from before."""
     manager, left = a_manager(a=500, b=500), {"a": PreviousState(500, 800, "Because."), "b": PreviousState(500, 150)}
     assert GpuBooks(None, 0).resume(manager, left) == {}
     books = GpuBooks(Elastic(), 0)

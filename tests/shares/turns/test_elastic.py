@@ -64,7 +64,7 @@ def reasons(outcome: Adjustment) -> dict[str, str]:
 
 
 def test_one_grows_while_another_gives() -> None:
-    """Both in one pass, and each is told its own part only."""
+    """Both happen in one pass, and each share reads its own reason only."""
     before = {"a": rested(500, peak=500), "b": rested(500, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
     assert outcome.effective == {"a": 550, "b": 450}
@@ -96,7 +96,7 @@ def test_donor_of_less_than_a_thousandth_gives_nothing() -> None:
 
 
 def test_a_donor_keeps_twice_its_use() -> None:
-    """So it gives once and for all while its use stays as it is."""
+    """It gives once and for all while its use stays as it is."""
     states = {"a": rested(500), "b": rested(500)}
     assert steady(states, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
 
@@ -128,7 +128,7 @@ def test_to_be_level_takes_steps_too() -> None:
 
 
 def test_to_be_level_is_one_step_for_each() -> None:
-    """Also where several give."""
+    """This holds where several give, too."""
     before = {"a": rested(200, 400, peak=400), "b": rested(200, 400, peak=400), "c": rested(200, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 1000, "c": 1000}), RULES)
     assert outcome.effective == {"a": 375, "b": 375, "c": 250}
@@ -150,7 +150,7 @@ def test_share_of_the_whole_gpu_does_not_grow() -> None:
 
 
 def test_bursts_count_with_the_pauses_between_them() -> None:
-    """Half of the time 300: that is more than a share of 100 has, and much less than one of 200."""
+    """Half of the time at 300 is more than a share of 100 has, and much less than one of 200."""
     states: Standings = {"a": ElasticState.first(100), "b": ElasticState.first(200)}
     for number in range(200):
         used = 300 if number % 2 else 0
@@ -215,7 +215,7 @@ def test_between_two_thresholds_it_gives_but_does_not_shrink() -> None:
 
 @pytest.mark.parametrize(("floor", "kept"), [(0.1, 1), (0, 1), (0.5, 3), (1, 5)])
 def test_a_small_share_keeps_something(floor: float, kept: int) -> None:
-    """Rounded up: a share of nothing could not tell that it wants more."""
+    """It is rounded up: a share of nothing could not tell that it wants more."""
     assert steady({"a": rested(5)}, {"a": 0}, 200, Elastic(floor=floor)).effective == {"a": kept}
 
 
@@ -243,7 +243,7 @@ def test_a_donor_has_its_own_back_in_one_pass(now: PeriodUse) -> None:
 
 
 def test_use_on_average_brings_its_own_back_too() -> None:
-    """Though the last period was a quiet one."""
+    """It does although the last period was a quiet one."""
     before = {"a": ElasticState(500, 100, 95.0, 95.0)}
     assert adjust(before, {"a": PeriodUse(500, 80)}, RULES).effective == {"a": 500}
 
@@ -293,7 +293,7 @@ def test_a_new_share_has_its_own_at_once() -> None:
 
 
 def test_another_allocation_counts_at_once() -> None:
-    """Up or down: it begins anew with that."""
+    """A share that is resized, up or down, begins anew with that."""
     before = {"a": rested(500, 700, peak=700), "b": rested(300, 100)}
     outcome = adjust(before, {"a": PeriodUse(200, 700), "b": PeriodUse(400, 0)}, RULES)
     assert outcome.effective == {"a": 200, "b": 400}
@@ -330,7 +330,7 @@ def test_impossible_file_breaks_no_sum(effective: int) -> None:
 
 
 def test_more_than_the_gpu_is_allocated() -> None:
-    """That is refused; nothing of it is put into force."""
+    """It is refused, and nothing of it is put into force."""
     with pytest.raises(ValueError, match="together at most 1000 milli, not 1001"):
         adjust({}, {"a": PeriodUse(500, 0), "b": PeriodUse(501, 0)}, RULES)
 
@@ -416,7 +416,7 @@ def demands(most: int = MILLI_PER_GPU) -> st.SearchStrategy[list[int]]:
 
 @given(settings(), st.lists(st.tuples(allocations(), demands(2 * MILLI_PER_GPU), demands(1)), max_size=25))
 def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], list[int], list[int]]]) -> None:
-    """Whatever is used, and whichever shares come, go and are resized."""
+    """They hold whatever is used, and whichever shares come, go and are resized."""
     states: Standings = {}
     for allocated, used, short in story:
         seen = {n: PeriodUse(a, u, bool(s)) for (n, a), u, s in zip(allocated.items(), used, short, strict=False)}
@@ -453,7 +453,7 @@ def check(before: Standings, seen: Mapping[str, PeriodUse], outcome: Adjustment,
 def test_shares_begin_where_an_earlier_server_left_them(
     rules: Elastic, allocated: dict[str, int], written: list[tuple[bool, int]]
 ) -> None:
-    """Never more than the GPU, no share below its least; what fits together is taken as it was."""
+    """There is never more than the GPU, and no share is below its least; what fits is taken as it was."""
     left = {
         name: PreviousState(amount if same else amount % MILLI_PER_GPU + 1, effective, "Because.")
         for (name, amount), (same, effective) in zip(allocated.items(), written, strict=False)
@@ -510,7 +510,7 @@ def test_unused_milli_reach_shares_with_demand(allocated: dict[str, int], wanted
 @pytest.mark.uncounted
 @given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
 def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
-    """One share wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
+    """One share wants the GPU every 1.6 s at least, beside one that always wants it: nothing moves in the end."""
     states: Standings = {"hog": ElasticState.first(500), "bursts": ElasticState.first(500)}
     found = set()
     for number in range(600):

@@ -84,13 +84,13 @@ def test_single_pod_bars_no_other() -> None:
 
 
 def test_those_without_a_gpu_in_common_do_not_wait_for_each_other() -> None:
-    """Each group has its own."""
+    """Each group has its own pod with turns."""
     node = Node(x=Place(a=WANTS), y=Place(a=WANTS), u=Place(b=WANTS), v=Place(b=WANTS))
     assert {gpu: rule.first for gpu, rule in node.after().items()} == {"x": "a", "y": "a", "u": "b", "v": "b"}
 
 
 def test_a_pod_on_one_gpu_is_under_no_rule() -> None:
-    """Nor one that is not there at all."""
+    """Neither is one that is not there at all."""
     assert Node(x=Place(a=WANTS, b=WANTS), y=Place(b=WANTS)).after() == dict.fromkeys("xy", Rule("b"))
     assert Node(x=Place(a=WANTS)).after() == {}
 
@@ -104,7 +104,7 @@ def test_gates_that_know_no_lease_for_one_launch() -> None:
 
 
 def test_it_begins_when_it_comes_first_everywhere() -> None:
-    """Until then no pod of the group has turns, and time counts against those with a right to theirs."""
+    """Until then no pod of the group has turns, and those with a right to theirs contest them."""
     node = two()
     node.places["x"].behind = "ab"
     assert node.after() == dict.fromkeys("xy", Rule(barred=BOTH, contesting=BOTH))
@@ -122,7 +122,7 @@ def test_only_gpus_that_it_wants_count() -> None:
 
 
 def test_after_long_a_right_to_each_is_enough() -> None:
-    """To all of them."""
+    """A pod that has waited for long begins with a right to each of its GPUs."""
     node = two()
     node.places["x"].behind = node.places["y"].behind = "ab"
     node.places["x"].without = "a"
@@ -132,7 +132,7 @@ def test_after_long_a_right_to_each_is_enough() -> None:
 
 
 def test_the_time_of_waiting_begins_anew() -> None:
-    """With each wait, not with the first one."""
+    """It begins with each wait, not with the first one."""
     node = two(b=NOTHING)
     node.places["x"].behind = "a"
     node.after()
@@ -141,7 +141,7 @@ def test_the_time_of_waiting_begins_anew() -> None:
 
 
 def test_it_gives_way_after_a_lease_to_one_that_had_less() -> None:
-    """Not before, and to no pod that had more."""
+    """It does not before, and never to a pod that had more."""
     node = two()
     node.after()
     node.places["x"].demands["a"] = HOLDS  # and waits for the other one
@@ -180,7 +180,7 @@ def test_turns_are_in_proportion_to_milli() -> None:
 
 
 def test_asked_for_one_of_its_turns_it_ends() -> None:
-    """On all its GPUs; and no other begins before it has given all back."""
+    """It ends on all its GPUs, and no other begins before it has given all back."""
     node = two()
     node.after()
     node.after(MS, a=HOLDS)
@@ -274,7 +274,7 @@ def test_one_that_came_back_owes_nothing() -> None:
 
 
 def test_a_turn_is_paid_from_its_beginning() -> None:
-    """Also before it has any GPU: the others are barred."""
+    """It is paid also before the pod has any GPU: the others are barred."""
     node = two()
     node.after()
     assert open_for(node.after(LEASE)) == {"b"}
@@ -312,7 +312,7 @@ def test_pod_without_gpus_gets_no_single_launch() -> None:
 
 
 def test_of_two_that_wait_on_one_gpu_one_has_the_launch() -> None:
-    """Two groups became one while both were asked."""
+    """Of two groups that became one while both were asked, one pod has the launch."""
     node = two(a=WANTS, b=WANTS)
     node.places["y"].demands["a"] = ASKED
     node.places["z"] = Place(b=ASKED)

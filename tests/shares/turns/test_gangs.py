@@ -57,7 +57,7 @@ def crossed(gangs: bool) -> Machine:
 @pytest.mark.uncounted
 @pytest.mark.parametrize("gangs", [False, True])
 def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
-    """Each GPU for itself: both stand still for ever. Together: both go on."""
+    """They stand still for ever where each GPU decides for itself, and go on under the rules of gangs."""
     one = crossed(gangs)
     one.run(SECOND)
     done = progress(one, SECOND)
@@ -68,7 +68,7 @@ def test_two_programs_that_have_one_gpu_each(gangs: bool) -> None:
 @pytest.mark.parametrize("kind", [MEETS, FREE, TRAINS], ids=["one thread", "threads", "trains"])
 @pytest.mark.parametrize("gangs", [False, True])
 def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
-    """No two of them have two GPUs in common."""
+    """All go on, though no two of them have two GPUs in common."""
     one = machine(RING, dict.fromkeys("abc", kind), gangs=gangs)
     one.run(SECOND)
     done = progress(one, SECOND)
@@ -82,7 +82,7 @@ def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
 @pytest.mark.parametrize("b", [500, 700])
 @pytest.mark.parametrize("kinds", [(MEETS, MEETS), (FREE, FREE), (FREE, MEETS), (TRAINS, TRAINS)])
 def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind, Kind]) -> None:
-    """Each within 1.5 % of its GPUs, and these are 97 % busy."""
+    """Each is within 1.5 % of its milli, and the GPUs are 97 % busy."""
     one = machine({"0": {"a": 1000 - b, "b": b}, "1": {"a": 1000 - b, "b": b}}, dict(zip("ab", kinds, strict=True)))
     one.run(3 * SECOND)
     for gpu in "01":
@@ -103,7 +103,7 @@ def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
 @pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
-    """No other pod needs several: it has all of its GPUs together, and each share what it should."""
+    """It has all of its GPUs together, and each share its milli."""
     one = machine({"0": {"a": 300, "x": 700}, "1": {"a": 300, "y": 700}}, {"a": kind, "x": ALONE, "y": ALONE})
     one.run(5 * SECOND)
     for pod, gpu, milli in (("a", "0", 300), ("x", "0", 700), ("y", "1", 700)):
@@ -141,7 +141,7 @@ def test_one_that_had_to_wait_is_not_paid_back_for_ever() -> None:
 
 
 def test_nothing_changes_where_each_process_has_one_gpu() -> None:
-    """No rule, ever; the turns are the same to the microsecond."""
+    """There is never a rule, and the turns are the same to the microsecond."""
     kinds = {"x": ALONE, "y": Kind((300, 5_000), (False, False)), "a": ALONE}
     shares = {"0": {"x": 300, "y": 300, "a": 400}, "1": {"a": 500}}
     ended = []
@@ -263,7 +263,7 @@ def test_none_begins_while_a_gpu_rests() -> None:
 
 
 def test_groups() -> None:
-    """By any GPU in common, also by way of third ones."""
+    """Pods with any GPU in common are a group, also by way of third ones."""
     demand = Demand(True, False, False, False, 500)
     gpus = {"a": "01", "b": "23", "c": "45", "d": "12", "e": "56"}
     found = groups({pod: dict.fromkeys(names, demand) for pod, names in gpus.items()})

@@ -93,7 +93,7 @@ def test_client_whose_lease_was_given_back_for_it_has_demand() -> None:
 
 
 def test_a_share_that_is_removed_launches_nothing_more() -> None:
-    """Not one launch for which its work waits either."""
+    """It gets no single launch for which its work waits either."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -173,7 +173,7 @@ def test_keeping_after_the_rest_is_plain_demand() -> None:
 
 
 def test_an_extension_has_the_number_of_its_lease() -> None:
-    """So it is not taken for another one."""
+    """A client cannot take it for another lease."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -181,7 +181,7 @@ def test_an_extension_has_the_number_of_its_lease() -> None:
 
 
 def test_an_answer_that_crossed_with_a_new_lease() -> None:
-    """Only the number in force gives back; what is said of an old one is the demand alone."""
+    """Only the number in force gives back; an answer to an old one tells the demand alone."""
     manager = a_manager(a=500, b=500)
     a, b = joined(manager, "a"), joined(manager, "b")
     manager.receive(a, Ask(), 0)
@@ -437,7 +437,7 @@ def test_a_removed_share_that_dies_in_its_lease() -> None:
 
 
 def test_more_than_the_gpu_is_refused_whole() -> None:
-    """With nothing changed."""
+    """Nothing is changed by such a request."""
     manager = a_manager(a=500, b=500)
     with pytest.raises(ValueError, match="at most 1000"):
         manager.set({"a": Terms(600), "b": Terms(500)}, 0)
@@ -464,14 +464,14 @@ def test_loans_go_back_when_shares_change() -> None:
 
 
 def test_a_whole_gpu_lends_nothing() -> None:
-    """Its programs do not take turns."""
+    """Its programs take no turns, and its use is not asked for."""
     manager = a_manager(a=1000)
     manager.adjust({"a": 20}, 0)
     assert manager.shares["a"].effective == 1000
 
 
 def test_a_new_share_begins_with_its_bank() -> None:
-    """As it was kept by the server before this one."""
+    """It begins with the bank that the server before this one kept."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"a": Terms(100)}, 0, {"a": (Deposit(7, -5),), "nobody": (Deposit(1, 0),)})
     assert manager.account("a", 0).balance == 7
@@ -509,7 +509,7 @@ def test_new_limit_is_sent_to_all_clients_with_memory() -> None:
 
 
 def test_a_removed_share_gets_no_more_memory() -> None:
-    """While it drains it is answered."""
+    """Its clients are answered while it drains."""
     manager = a_manager(a=500)
     a = joined(manager, "a")
     manager.receive(a, Ask(), 0)
@@ -555,7 +555,7 @@ def test_second_client_of_a_share_limits_no_queue() -> None:
 
 
 def test_a_lease_for_one_launch_is_for_one_launch() -> None:
-    """Also without another share; and of a whole GPU nothing is limited."""
+    """It is without another share, too; a whole GPU has no such limit."""
     manager = a_manager(a=500)
     a = knowing(manager, "a")
     manager.apply_rule(Rule("a", once=True), 0)

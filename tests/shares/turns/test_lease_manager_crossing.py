@@ -182,7 +182,7 @@ events = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(
 @settings(max_examples=150)
 @given(events)
 def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:
-    """However messages cross, shares change and processes die; and afterwards every client with work gets its turn."""
+    """They never do, however messages cross, and in the end every client with work gets its turn."""
     world = World()
     world.resize("a", 3)
     world.resize("b", 3)

@@ -109,7 +109,7 @@ def test_debts_are_paid_before_anything_else() -> None:
 
 
 def test_a_change_of_hands_is_paid_back_once() -> None:
-    """At most what the turn took from the quantum, its overrun first."""
+    """At most what the turn took from the quantum is paid back, its overrun first."""
     books = a_ledger(1_000)
     books.run(0, 1_200, contested=True, claimed=True)
     assert books.refund(300) == 300
@@ -141,7 +141,7 @@ def test_waiting_without_a_claim_is_throttled() -> None:
 
 @given(st.integers(-300_000, 100_000), st.integers(1, 400), st.integers(0, 3), st.integers(1, 1000))
 def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, savings: int, milli: int) -> None:
-    """However long no share wanted the GPU, the books are those of one period after another."""
+    """After any rest the books are those of one period after another."""
     timing = Timing(savings=savings, expiry=500_000)
     slept, lived = (Ledger(milli, timing, min(quantum, timing.quantum(milli))) for _ in range(2))
     end = 100_000 * periods
@@ -153,7 +153,7 @@ def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, s
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    """With the reason."""
+    """The error names the reason."""
     for name, (least, most) in LIMITS.items():
         for wrong in (least - 1, most + 1):
             with pytest.raises(ValueError, match=f"{name} is {wrong}; it must be from {least} to {most}"):

@@ -132,7 +132,7 @@ def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling()
 
 
 def test_a_process_counts_once_however_often_it_is_connected() -> None:
-    """Less its contexts; a client that connected while the driver was asked is not measured yet."""
+    """It counts without its contexts; a client that connected while the driver was asked is not measured yet."""
     one, two, outside = ProcessId(1, 1), ProcessId(2, 2), ProcessId(3, 3)
     held = {one: 100, two: 50, outside: 30, ProcessId(4, 4): 5}
     found = by_client({"a": one, "b": one, "new": two}, held, 10, {"a": 20, "b": 40})
@@ -150,7 +150,7 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.integers(0, 12), st.lists(st.integers(0, CONTEXT), min_size=3, max_size=3))
 def test_the_honest_are_never_offenders(events: list[tuple[str, str, int]], limit: int, contexts: list[int]) -> None:
-    """Whatever they allocate, free, keep in pools, and whatever their contexts take, up to the constant.
+    """They are not, whatever they allocate, free, keep in pools, and whatever their contexts take, up to the constant.
 
     Nor do they count for more than they hold, and telling and looking in any order never makes a charge negative.
     """

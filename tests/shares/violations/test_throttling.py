@@ -38,13 +38,13 @@ def test_the_counters_of_both_versions() -> None:
     ("limit", "period"), [("max 100000\n", None), ("20000 100000\n", PERIOD), ("", None), ("x y", None), ("5 0", None)]
 )
 def test_a_limit_of_version_two(limit: str, period: int | None) -> None:
-    """In one file."""
+    """It is read from one file."""
     assert period_of(limit) == period
 
 
 @pytest.mark.parametrize(("quota", "period"), [("-1\n", None), ("20000\n", PERIOD), ("", None), ("0", None)])
 def test_a_limit_of_version_one(quota: str, period: int | None) -> None:
-    """In two."""
+    """It is read from two files."""
     assert period_by(quota, "100000\n") == period
 
 
@@ -77,7 +77,7 @@ def test_share_that_was_never_throttled_has_no_excuse() -> None:
 
 @given(st.dictionaries(st.sampled_from("abc"), counters), st.dictionaries(st.sampled_from("abc"), counters))
 def test_an_excuse_has_a_limit(before: Groups, now: Groups) -> None:
-    """Whatever the files say, also of a group that was made anew; and the worst group counts."""
+    """It is bounded, whatever the files say; of several groups the worst counts."""
     excuse = excused(before, now, 0)
     assert 0 <= excuse <= MOST
     assert all(excuse >= excused({name: before[name]}, {name: now[name]}, 0) for name in before.keys() & now.keys())
@@ -103,13 +103,13 @@ def test_groups_are_read_up_to_the_top(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_ended_is_in_no_group() -> None:
-    """And our own can be read."""
+    """The groups of our own process can be read."""
     assert cpu_limits.read([2**22 + 1]) == {}
     cpu_limits.read([os.getpid()])
 
 
 def test_the_tree_of_a_controller() -> None:
-    """As mountinfo names it: one line may be of several controllers."""
+    """It is found as mountinfo names it: one line may be of several controllers."""
     text = "1 2 0:3 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n3 2 0:4 / /cg/u rw - cgroup2 c rw\nodd line\n"
     assert cgroup.controller(text, "cpu") == cgroup.Hierarchy(PurePosixPath("/cg/cpu,cpuacct"), PurePosixPath("/"))
     assert cgroup.controller(text, "memory") is None

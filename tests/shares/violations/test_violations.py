@@ -106,7 +106,7 @@ def test_share_that_gives_back_in_time_is_no_offender() -> None:
 
 
 def test_it_runs_again_in_its_turn() -> None:
-    """And has its strike still."""
+    """It keeps its strike."""
     world = World()
     assert world.late() == (stop(HOG),)
     assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
@@ -150,7 +150,7 @@ def test_too_many_offences_cost_the_share() -> None:
 
 
 def test_old_offences_are_forgotten() -> None:
-    """One in a while costs nothing but that turn."""
+    """An offence once in a while costs nothing but that turn."""
     world = World()
     for _ in range(20):
         assert world.late() == (stop(HOG),)
@@ -254,7 +254,7 @@ def test_children_of_an_avoider_are_kept_to_turns() -> None:
 
 
 def test_an_avoider_that_rests_is_let_be() -> None:
-    """No turns are asked for in its name for nothing. What is seen once more is no offence yet."""
+    """No turns are asked for on its behalf, and one more use is no offence yet."""
     world = avoider()
     for _ in range(9):
         assert world.see(UseScanned({}, SECOND)) == ()
@@ -278,7 +278,7 @@ def test_avoider_without_a_turn_runs_again() -> None:
 
 
 def test_the_others_of_an_avoiders_share_can_be_late() -> None:
-    """That it is stopped between its turns is no excuse."""
+    """A stop between its turns is no excuse."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert world.late() == (stop(CHILD, OTHER),)
@@ -378,7 +378,7 @@ def test_queued_work_of_stopped_processes_is_no_offence() -> None:
 
 
 def test_a_stop_is_remembered_longer_than_its_strike() -> None:
-    """Though the settings have it so that a strike is forgotten at once."""
+    """It is, although the settings forget a strike at once."""
     world = World(penalties=replace(PENALTIES, forget=1_000_000, longest=600_000_000))
     world.late()
     assert world.see(Tick(), after=100_000_000) == ()
@@ -389,7 +389,7 @@ def test_a_stop_is_remembered_longer_than_its_strike() -> None:
 
 
 def test_a_process_that_comes_later_is_stopped_too() -> None:
-    """As one offence; all run again together."""
+    """It belongs to the same offence; all run again together."""
     world = World()
     world.late()
     world.present = replace(world.present, processes={"a": group(HOG, CHILD), "b": group(OTHER)})
@@ -417,7 +417,7 @@ def test_a_process_that_is_not_seen_is_not_forgotten() -> None:
 
 
 def test_a_share_that_is_removed_runs_again() -> None:
-    """So that its programs can end."""
+    """Its programs can end then."""
     world = World()
     world.late()
     assert world.see(Removed("a")) == (Continue("a", group(HOG)),)
@@ -433,7 +433,7 @@ def test_a_share_that_is_removed_runs_again() -> None:
 
 
 def test_after_a_restart_all_run_again() -> None:
-    """By what was kept in a file; strikes count on, whatever the clock says now."""
+    """The file says which were stopped; strikes count on, whatever the clock says now."""
     world = World(now=10**15)
     world.late()
     kept = json.loads(json.dumps(to_plain(world.state)))
@@ -590,7 +590,7 @@ def test_an_excuse_is_for_one_turn() -> None:
 
 
 def test_an_avoider_that_its_user_stopped_is_not_stopped_once_more() -> None:
-    """Nor would it be continued in its turn."""
+    """It is not continued in its turn either."""
     world = World()
     for _ in range(PENALTIES.looks):
         world.see(UseScanned({"a": {HOG: SECOND}}, SECOND), after=SECOND)

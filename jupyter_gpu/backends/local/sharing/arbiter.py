@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class GpuUsers:
-    """The users of GPUs, as the driver told them when it was asked last."""
+    """The use of GPUs by process, as the driver told it when it was asked last."""
 
     def __init__(self, reader: NvmlUsageReader) -> None:
         self._reader = reader
@@ -61,11 +61,11 @@ class GpuUsers:
 
     @property
     def note(self) -> str:
-        """See `Reader`."""
+        """See `UsageReader`."""
         return self._reader.note
 
     async def memory(self, gpu: str) -> MemoryByPid | None:
-        """See `Reader`."""
+        """See `UsageReader`."""
         found = await self._reader.memory(gpu)
         self.memory_uses[gpu] = found or {}
         return found
@@ -76,7 +76,7 @@ class GpuUsers:
         return frozenset((*used, *self.memory_uses.get(gpu, ())))
 
     async def read(self, gpu: str, begin: int, end: int) -> TimeByPid | None:
-        """See `Reader`."""
+        """See `UsageReader`."""
         found = await self._reader.read(gpu, begin, end)
         self.latest[gpu] = found or {}
         return found
@@ -87,10 +87,10 @@ class GpuUsers:
 
 
 class ArbiterProcess:
-    """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name.
+    """The arbiter of one state directory, by the rules that hold when it begins: with others another begins (`run`).
 
-    Its rules are those that hold when it begins: with others another one begins (`run`). ``linger``: see
-    `LINGER`.
+    ``folder``: the folder of this user's arbiters, as a path that leads there whatever becomes of its name.
+    ``linger``: see `LINGER`.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class ArbiterProcess:
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._revoker.taken)
-        # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
+        # The enforcer has continued those of this user. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.processes for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
@@ -231,7 +231,7 @@ class ArbiterProcess:
             self._gpu_memory.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
-        """Look whether other rules hold than at the start; servers are told what is wrong. To be called in a thread."""
+        """Check whether other rules hold than at the start, and report what is wrong. To be called in a thread."""
         if self._rules.reload():
             _log.info("The rules of time shares have changed: everybody is served anew.")
             self._outdated = True
@@ -247,7 +247,7 @@ class ArbiterProcess:
         notify.send(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
 
     async def _serve(self, found: dict[str, OtherPod]) -> None:
-        """Have the shares be those that the records tell."""
+        """Serve and enforce the shares that the records tell."""
         self._pods = self._clients.pods = found
         taken = await self._revoker.carry_out()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))

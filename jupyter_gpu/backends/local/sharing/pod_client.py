@@ -192,7 +192,7 @@ class PodClient:
         """Return the reason no arbiter serves the pod, if that lasts; empty otherwise."""
         if self.arbiter_user is None:
             self._missing = now if self._missing is None else self._missing
-            return "" if now < self._missing + PATIENCE else self._supervisor.problem or self._nobody()
+            return "" if now < self._missing + PATIENCE else self._supervisor.problem or self._no_answer()
         self._missing = None
         if trust.silence(self._state, self.arbiter_user) > files.SILENCE:
             started = f"started by user {self.arbiter_user}"
@@ -201,7 +201,7 @@ class PodClient:
             return "It runs in another container, which can't see your programs: use one pid namespace for all of them."
         return ""
 
-    def _nobody(self) -> str:
+    def _no_answer(self) -> str:
         pretends = trust.listening(self._state)
         return PRETENDED.format(user=min(pretends)) if pretends else "Nobody answers."
 
