@@ -154,7 +154,7 @@ class ArbiterProcess:
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._revoker.taken)
-        # The enforcer has continued those of this user. Any user may write any pid there: only pods' programs are meant.
+        # The enforcer has continued those of this user. Any user may write any pid there: only programs of pods count.
         places_of = [pod.processes for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
