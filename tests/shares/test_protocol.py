@@ -83,7 +83,7 @@ def test_the_bytes_on_the_wire(name: str) -> None:
 
 def test_the_twin_has_the_same_numbers() -> None:
     """The kinds and the version in the header for C are those here."""
-    header = Path(protocol.__file__).parents[3] / "gate" / "protocol.h"
+    header = Path(protocol.__file__).parents[3] / "gate" / "connection" / "protocol.h"
     text = header.read_text()
     for name in ("ASK", "DONE", "NEED", "GRANT", "REVOKE", "MEMORY"):
         assert f"{name} = {getattr(protocol, name)}" in text
