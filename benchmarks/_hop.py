@@ -20,7 +20,7 @@ from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection, credentia
 from jupyter_gpu.kube.rules import objects, paths
 
 REST = 0.1
-"""Seconds between two turns, as between two of ours."""
+"""Seconds between two turns, as between two of the product's."""
 
 
 class Party:
@@ -64,7 +64,7 @@ async def main(namespace: str, pod: str, role: str, heard: str, written: str = "
         following = tasks.create_task(party.watch.run())
         await party.watch.synced.wait()
         await asyncio.sleep(0.5)  # the watch follows the list now
-        gc.freeze()  # as our processes do: a search among all that was imported takes longer than a hop
+        gc.freeze()  # as the product's processes do: a collection over all imported modules takes longer than a hop
         print("ready", flush=True)
         for number in range(int(turns)):
             await asyncio.sleep(REST)

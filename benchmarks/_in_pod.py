@@ -20,13 +20,13 @@ from pathlib import Path
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 PATIENCE = 60.0
 POLL = 0.0005
-"""Seconds between two attempts to open: a loop without rest would take a processor from what is measured."""
+"""Seconds between two attempts to open: a busy loop would take a CPU from what is measured."""
 REST = 0.1
 """Seconds between two turns; the floor rests as long."""
 SHARES = Path("/run/jupyter-gpu/shares")
 MESSAGE = struct.Struct("<BBHIQQQ")
 ASK, GRANT = MESSAGE.pack(1, 1, 0, 0, 0, 0, 0), 16
-"""As the gate asks for the GPU before a program's first launch, and the kind of the answer."""
+"""The message by which the gate asks for the GPU before a program's first launch, and the kind of the answer."""
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def launches() -> bool:
                 gate.connect(str(place))
                 gate.sendall(ASK)
                 return gate.recv(MESSAGE.size)[1:2] == bytes([GRANT])
-            except OSError:  # it is of the turn before
+            except OSError:  # it belongs to the previous turn
                 continue
     return False
 

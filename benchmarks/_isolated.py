@@ -18,9 +18,9 @@ from typing import Any
 from .figures import CannotRunError, Figure
 
 LIMIT_SECONDS = 900.0
-"""Of a benchmark that names no ``LIMIT_SECONDS`` of its own. The longest takes about 500 s on two quiet cores."""
+"""The limit of a benchmark without ``LIMIT_SECONDS`` of its own. The longest takes about 500 s on two quiet cores."""
 GRACE_SECONDS = 30.0
-"""Between the interrupt, after which a benchmark removes what it made, and the end by force."""
+"""Seconds between the interrupt, after which a benchmark cleans up, and the kill."""
 _ROOT = Path(__file__).parents[1]
 
 

@@ -125,7 +125,7 @@ class Server:
             try:
                 client.wait_for_ready(timeout=60)
                 break
-            except RuntimeError:  # on a busy machine a heartbeat that is late passes for a kernel that died
+            except RuntimeError:  # on a busy machine a late heartbeat looks like a dead kernel
                 if attempt == 9:
                     raise
         return client

@@ -17,7 +17,7 @@ from typing import Any
 TOGETHER = 100
 """Puts in one transaction; etcd takes 128."""
 SECONDS = 60.0
-"""For one transaction."""
+"""Seconds for one transaction."""
 
 
 def copies(made: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch  # type: ignore[import-not-found]
 
 _DEPTH = 64
-"""Kernels that a hog has before the GPU at once: programs that train are about as far ahead."""
+"""Kernels that a hog queues on the GPU at once: programs that train run about as far ahead."""
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from .figures import Figure, percentile
 COMMAND = "scripts/bench arbiter"
 ROUNDS, SECONDS = 5, 4.0
 HOLD = 1_000
-"""Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
+"""Microseconds of a lease where the time between two is measured: the server has pauses then, as in real use."""
 PATIENCE = 30.0
 """Seconds after which a client that hears nothing, or does not end, breaks the benchmark."""
 WINDOW, WINDOWS = 0.5, 160
@@ -237,7 +237,7 @@ def _client(path: str, seconds: float, hold: int) -> None:
         line.sendall(encode(Ask(hold)))
         while (now := clock()) < end:
             for _, kind, _, _, _, number, _ in _FORM.iter_unpack(line.recv(1024)):
-                if kind == GRANT and number > last:  # else it crossed with our answer
+                if kind == GRANT and number > last:  # otherwise it crossed our answer
                     now = clock()
                     last = number
                     if hold:

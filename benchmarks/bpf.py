@@ -18,7 +18,7 @@ from .figures import CannotRunError, Figure
 COMMAND = "scripts/bench bpf"
 SAMPLES = 2000
 NAME = "jupyter_gpu_b"
-# Of the major number of /dev/null, whose open() does nothing else; every other minor, so that they make no range.
+# Devices with the major number of /dev/null, whose open() does nothing else. Every other minor, to form no range.
 DENIED = tuple(Device(1, minor) for minor in range(100, 228, 2))
 
 

@@ -9,11 +9,11 @@ from .figures import CannotRunError, Figure
 
 STATIC = Path(__file__).parent.parent / "jupyter_gpu" / "labextension" / "static"
 ENTRY = "remoteEntry"
-"""The file that the page loads first, and which loads the others that it needs at once."""
+"""The file that the page loads first; it loads the others that are needed at once."""
 _LOADS = re.compile(r'\.e\("?(\w+)"?\)')
 """How built code loads another file, by the number of its chunk."""
 _NAMES = re.compile(r'(\d+):"(\w+)"')
-"""In the first file: chunks whose files are not called by their number, and the hashes of all."""
+"""In the first file: chunks whose files are not named by their number, and the hashes of all."""
 NEIGHBOUR = Path(sys.prefix) / "share/jupyter/labextensions/@jupyter-widgets/jupyterlab-manager/static"
 """The front end of ipywidgets, which every installation has: what users find acceptable for one."""
 COMMAND = "scripts/bench bundle"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COMMAND = "scripts/bench cluster"
 BLOCKS, TURNS = 10, 20
-"""Ours and the floor take turns, a block each."""
+"""The product and the floor take turns, a block each."""
 CPU_TURNS, POD_TURNS, ROOM_TURNS = 10, 3, 10
 SECONDS = 120.0
 NAMESPACE, POD, BARE = "bench", "notebook", "bare"

@@ -90,7 +90,7 @@ async def _measure(plane: "ControlPlane", folder: Path, nodes: int, pods: int) -
     async with Kube(kubeconfig(plane.kubeconfig)) as kube:
         world = _World(kube, plane, folder, nodes, pods, [1] * pods)
         await _populate(world)
-        await _bare(world)  # what was not written since it was put there takes longer
+        await _bare(world)  # the first write of an object takes longer
         bare: list[_Turn] = []
         ours: list[_Turn] = []
         starts: list[float] = []
@@ -103,7 +103,7 @@ async def _measure(plane: "ControlPlane", folder: Path, nodes: int, pods: int) -
                 ours.append(await _resizes(world, process))
                 memory.append(_memory(process.pid))
             finally:
-                process.terminate()  # it gives its lease back, for the next one
+                process.terminate()  # it releases its lease for the next one
                 await asyncio.to_thread(process.wait)
             _tell(
                 f"turn {number + 1} of {_ROUNDS}: {_per_second(world, ours[-1])}, bare {_per_second(world, bare[-1])}"

@@ -24,7 +24,7 @@ _GPUS = 8
 _PODS = 4  # on each node
 _REQUESTS = 2_000
 _REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
-_NEW = 200  # new pods, of which the first of each kind are not counted: what they ask is asked anew
+_NEW = 200  # new pods; the first of each kind are not counted, as their wish is new
 _KINDS = (Wish(0), Wish(500), Wish(1000), Wish(2000), Wish(4000, topology="island"))
 _FACTS = NodeFacts(allocatable={SLOT: 50, CPU: 128_000})
 _COMMAND = "scripts/bench decide"
@@ -40,7 +40,7 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
     chance = random.Random(nodes)
     inventories = {f"node-{number}": _inventory(number) for number in range(nodes)}
     snapshot = _build(inventories, [_pod(chance, number, nodes) for number in range(nodes * _PODS)])
-    for name in inventories:  # everybody is served or in line before anything is measured
+    for name in inventories:  # every pod is served or queued before anything is measured
         _step(snapshot, name)
     samples = [_request(chance, snapshot, nodes) for _ in range(_REQUESTS)]
     pods = [pod for name in inventories for pod in snapshot.pods(name)]

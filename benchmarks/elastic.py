@@ -138,7 +138,7 @@ class _Running:
         start = self._cells[0].start * _MINUTE
         if start > now:
             return min(start, self.stop)
-        # the last period of a cell is one by itself: it wants less then
+        # the last period of a cell counts by itself: the cell wants less then
         return min(self.stop, now + max(1, int(self._left / rate))) if rate else self.stop
 
     def run(self, now: int, periods: int, rate: float) -> None:

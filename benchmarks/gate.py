@@ -40,7 +40,7 @@ ENDING = 0.5
 COPY, RATE, WARM, BESIDE = 1 << 21, 2048, 2.0, 10.0
 """Bytes of a copy, and in a microsecond (so it takes a millisecond); seconds before it is measured, and of that."""
 SMALL, TRICKLE = 4096, 1.0
-"""Bytes of a small copy, which takes two microseconds then, as the gate reckons; seconds of them."""
+"""Bytes of a small copy, which takes two microseconds by the gate's estimate; seconds of them."""
 
 
 def run() -> Sequence[Figure]:

@@ -9,7 +9,7 @@ from .figures import Figure
 _ROUNDS = 30
 _COMMAND = "scripts/bench imports"
 _TIMED = "import time; t = time.perf_counter(); {}; print((time.perf_counter() - t) * 1000)"
-# What a kernel has loaded before its first cell; imported first, so that only our own part is measured.
+# What a kernel has loaded before its first cell; imported first, so that only the product's part is measured.
 _IN_A_KERNEL = "import ipykernel.ipkernel, ipykernel.kernelapp; "
 
 
@@ -23,7 +23,7 @@ def run() -> Sequence[Figure]:
     figures = []
     for name, before, statement, nothing in cases:
         samples, baseline = [], []
-        for _ in range(_ROUNDS if not before else _ROUNDS // 3):  # in turn, so that both meet the same load
+        for _ in range(_ROUNDS if not before else _ROUNDS // 3):  # in turn, so that both run under the same load
             samples.append(_time(before, statement))
             baseline.append(_time(before, nothing))
         figures.append(Figure.of(f"import: {name}", "ms", samples, _COMMAND, goal=10, baseline=baseline))

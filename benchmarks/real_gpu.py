@@ -31,7 +31,7 @@ _BURST, _EVERY = 20, 200
 _KERNEL = 1_000
 """Microseconds of each."""
 _WARM = 10
-"""Bursts at the beginning that are left out: everybody has rested until then, and has savings."""
+"""Bursts at the beginning that are left out: all shares were idle until then, and have savings."""
 
 
 def run() -> Sequence[Figure]:

@@ -39,7 +39,7 @@ def watch(path, address):
         if now != opened:
             opened = now
             told.send(f"{{int(now)}} {{time.monotonic_ns()}}".encode())
-        time.sleep(0.0001)  # a loop without rest would take a CPU from the server that is measured
+        time.sleep(0.0001)  # a busy loop would take a CPU from the server that is measured
 threading.Thread(target=watch, args=({path!r}, {address!r}), daemon=True).start()
 """
 

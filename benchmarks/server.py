@@ -112,7 +112,7 @@ def _idle(home: Path) -> Sequence[Figure]:
 
 def _rates(*servers: Server) -> list[tuple[float, float]]:
     """Return for each server the wake-ups a second and the milliseconds of CPU a second."""
-    time.sleep(2)  # what follows a start or a switch is over then
+    time.sleep(2)  # lets the effects of a start or a switch end
     before = [(_wakeups(server.process.pid), _cpu(server.process.pid)) for server in servers]
     time.sleep(IDLE_SECONDS)
     after = [(_wakeups(server.process.pid), _cpu(server.process.pid)) for server in servers]

@@ -56,7 +56,7 @@ def _figures(hogs: int, runs: dict[str, Calm[_Run]]) -> list[Figure]:
     ours, others = runs[""].result, {name: run.result for name, run in runs.items()}
     goals = (2.5, 5, 12) if hogs < 8 else (4, 8, 20)
     beside = f"a burst beside {hogs} hogs"
-    names = {"fifo": "first come, first served", "quota": "who was served least first", "none": "no gate"}
+    names = {"fifo": "first come, first served", "quota": "least served first", "none": "no gate"}
     figures = []
     for at, goal, name in zip((50, 95, 100), goals, ("p50", "p95", "longest"), strict=True):
         value, was = percentile(ours.waits, at), percentile(others["quota"].waits, at)

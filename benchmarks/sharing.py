@@ -20,7 +20,7 @@ _MS, _SECOND = 1_000, 1_000_000
 _SECONDS = 60
 _HANDOVER = 400
 _WARM = 6
-"""A sixth of what is measured comes before there are savings, and is left out."""
+"""The first sixth is left out, as there are no savings yet."""
 
 
 class Fifo(Arbiter):
@@ -61,7 +61,7 @@ def _beside(hogs: int) -> list[Figure]:
     return [
         Figure(f"wait of a burst {beside}, p50", "ms", percentile(waits, 50), _COMMAND, goals[0]),
         Figure(
-            f"the same, p95, against who was served least {beside}",
+            f"the same, p95, against least served first {beside}",
             "ms",
             percentile(waits, 95),
             _COMMAND,
