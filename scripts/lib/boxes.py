@@ -88,7 +88,7 @@ def _width(name: str, boxes: Mapping[str, Box]) -> float:
 
 
 def _implied(arrows: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the arrows beside which others lead to the same box by way of a third one."""
+    """Return the arrows whose two boxes are also connected through a third one."""
     reached: dict[str, set[str]] = {}
 
     def reach(name: str) -> set[str]:
@@ -106,7 +106,7 @@ def _paths(
     spans: Mapping[str, tuple[float, float]],
     arrows: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """Return the arrows; those at one side of a box leave and arrive side by side, in the order of their other ends."""
+    """Return the arrows; those at one side of a box are placed side by side, in the order of their other ends."""
     implied = _implied(arrows)
     starts: dict[str, list[str]] = {name: [] for name in middle}
     ends: dict[str, list[str]] = {name: [] for name in middle}

@@ -23,7 +23,7 @@ Command = Callable[[Cluster, argparse.Namespace], int]
 
 
 def up(cluster: Cluster, words: argparse.Namespace) -> int:
-    """Make the cluster, or start what of it does not run."""
+    """Make the cluster, or start the parts of it that do not run."""
     started = time.monotonic()
 
     def progress(line: str) -> None:
@@ -46,7 +46,7 @@ def down(cluster: Cluster, words: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster, _: argparse.Namespace) -> int:
-    """Say what of the cluster runs; the exit status is 0 if all does."""
+    """Print which parts of the cluster run; the exit status is 0 if all do."""
     others = [name for name in state.every() if name != cluster.name]
     if not cluster.exists:
         print(f"There is no cluster {cluster.name}. Make it with `scripts/cluster{_named(cluster)} up`.")
@@ -73,20 +73,20 @@ def helm(cluster: Cluster, words: argparse.Namespace) -> int:
 
 
 def lab(cluster: Cluster, _: argparse.Namespace) -> int:
-    """Build the images, install the product on the cluster, start a notebook with it, and say where it is."""
+    """Build the images, install the product on the cluster, start a notebook with it, and print its address."""
     from scripts.lib import cluster_lab
 
     return cluster_lab.main(cluster)
 
 
 def load_image(cluster: Cluster, words: argparse.Namespace) -> int:
-    """Give nodes the images of an archive, as `docker save` or `buildah push` makes it."""
+    """Load an archive, as `docker save` or `buildah push` makes it, into the nodes."""
     cluster.load_image(words.archive, words.node)
     return 0
 
 
 def build(_: Cluster, words: argparse.Namespace) -> int:
-    """Build what is missing of Kubernetes; with --check only say what is."""
+    """Build what is missing of Kubernetes; with --check only print it."""
     if words.check:
         print("\n".join(binaries.missing()))
         return int(bool(binaries.missing()))
@@ -95,7 +95,7 @@ def build(_: Cluster, words: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Words of the command line."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="scripts/cluster",
         description=f"A real Kubernetes cluster ({binaries.version()}) on this machine.",
@@ -125,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The script's own words, and those of the program that it becomes, which may look like its own."""
+    """Separate the script's own words from those of the program that it runs, which may look the same."""
     for index in range(min(3, len(words))):
         before = words[:index]
         if words[index] in ("kubectl", "helm") and (not before or before[0].partition("=")[0] == "--name"):
@@ -134,7 +134,7 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    """Do what the command line says; errors are told in words."""
+    """Run the command line; errors are printed as messages."""
     own, others = split(sys.argv[1:])
     words = parser().parse_args(own, argparse.Namespace(words=others))
     try:
@@ -161,7 +161,7 @@ def _become(cluster: Cluster, program: str, words: list[str]) -> int:
 
 
 def _named(cluster: Cluster) -> str:
-    """The words that choose this cluster."""
+    """Return the words that choose this cluster."""
     return "" if cluster.name == DEFAULT else f" --name {cluster.name}"
 
 

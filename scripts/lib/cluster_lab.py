@@ -22,21 +22,21 @@ from tests.deploy import product
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
 NAMESPACE, NAME, ACCOUNT = "default", "notebook", "notebook"
 SECONDS = 180
-"""For the pod to start and to answer: a small machine is busy with a whole cluster."""
+"""Seconds for the pod to start and to answer: a small machine is busy with a whole cluster."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the notebook is."""
+    """The address of the notebook."""
 
     url: str
     token: str
 
 
 def open_notebook(cluster: Cluster, files: Mapping[str, str], progress: Progress) -> Address:
-    """Installs the product and starts the example's notebook with these files. Raises ClusterError or LabError."""
+    """Install the product and start the example's notebook with these files. Raises ClusterError or LabError."""
     progress("Building the container images (minutes the first time)")
     images = product.load(cluster, "notebook")
     progress("Installing the chart")
@@ -57,7 +57,7 @@ def open_notebook(cluster: Cluster, files: Mapping[str, str], progress: Progress
 
 @contextmanager
 def running(folder: Path, files: Mapping[str, str]) -> Iterator[Lab]:
-    """A cluster with the notebook in it, gone at the end of the block. Raises LabError."""
+    """Run a cluster with the notebook in it until the end of the block. Raises LabError."""
     started = time.monotonic()
 
     def progress(line: str) -> None:
@@ -81,7 +81,7 @@ def running(folder: Path, files: Mapping[str, str]) -> Iterator[Lab]:
 
 
 def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
-    """An object of the example, with what differs on a test cluster: image, token, files."""
+    """Return an object of the example, changed for a test cluster: image, token, files."""
     if body["kind"] != "Deployment":
         return body
     pod = body["spec"]["template"]["spec"]
@@ -114,12 +114,12 @@ def _files(name: str, files: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _key(path: str) -> str:
-    """Of a file in a ConfigMap, where names have neither slashes nor most other signs."""
+    """Return the name of a file in a ConfigMap, which has neither slashes nor most other signs."""
     return re.sub(r"[^\w.-]", "-", path)
 
 
 def _settings() -> dict[str, str]:
-    """Settings of JupyterLab by path: no questions and no requests to the outside, as on one machine."""
+    """Return settings of JupyterLab by path: no questions and no external requests, as on one machine."""
     return {f"{plugin}.jupyterlab-settings": json.dumps(values) for plugin, values in QUIET.items()}
 
 
@@ -137,7 +137,7 @@ def _ready(cluster: Cluster) -> bool:
 
 
 def _answers(found: Address) -> bool:
-    """Whether the server has found the GPUs of its node."""
+    """Tell whether the server has found the GPUs of its node."""
     lab = Lab(found.url, found.token, 0, Path(), Path())
     with suppress(urllib.error.URLError, OSError, ValueError):
         return bool(lab.json("jupyter-gpu/api/v1/status")["total"])
@@ -145,7 +145,7 @@ def _answers(found: Address) -> bool:
 
 
 def main(cluster: Cluster) -> int:
-    """`scripts/cluster lab`: the notebook stays as long as the cluster does."""
+    """Run `scripts/cluster lab`: the notebook stays as long as the cluster does."""
     started = time.monotonic()
 
     def progress(line: str) -> None:

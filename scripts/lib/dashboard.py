@@ -28,14 +28,14 @@ from tests.deploy import product
 
 DASHBOARD = product.CHART / "files" / "monitoring" / "dashboard.json"
 SECONDS = 240
-"""For so long pods come, ask, give back and go."""
+"""Seconds for which pods start, ask, give back and end."""
 STEP = 4
 PORTS = {"scheduler": 8080, "node": 8081}
 MACROS = {"$__rate_interval": "30s", "$__range": f"{SECONDS}s"}
 
 
 def targets(cluster: Cluster) -> list[dict[str, Any]]:
-    """What the chart's ServiceMonitors find, with the labels that they add."""
+    """Return what the chart's ServiceMonitors find, with the labels that they add."""
     found = []
     for part, port in PORTS.items():
         words = ("get", "pods", "-n", product.NAMESPACE, "-l", f"app.kubernetes.io/component={part}", "-o", "json")
@@ -48,7 +48,7 @@ def targets(cluster: Cluster) -> list[dict[str, Any]]:
 
 @contextmanager
 def prometheus(cluster: Cluster, folder: Path) -> Iterator[str]:
-    """Scrapes the programs until the end of the block; its address."""
+    """Scrape the programs until the end of the block; yield Prometheus' address."""
     (port,) = ports.free(1)
     address = f"127.0.0.1:{port}"
     config = {
@@ -71,14 +71,14 @@ def prometheus(cluster: Cluster, folder: Path) -> Iterator[str]:
 
 
 def ask(url: str, kind: str, **words: str) -> list[dict[str, Any]]:
-    """One query of Prometheus."""
+    """Run one query of Prometheus."""
     with urllib.request.urlopen(f"{url}/api/v1/{kind}?{urllib.parse.urlencode(words)}", timeout=30) as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return found
 
 
 def live(cluster: Cluster) -> None:
-    """Pods of two namespaces ask for GPUs and shares, give back, wait, go."""
+    """Let pods of two namespaces ask for GPUs and shares, give back, wait and end."""
     chance = random.Random(7)
     names = [f"notebook-{number}" for number in range(5)]
     for namespace in ("physics", "biology"):
@@ -97,7 +97,7 @@ def live(cluster: Cluster) -> None:
 
 
 def gather(url: str, dashboard: dict[str, Any]) -> dict[int, list[Series]]:
-    """What every panel shows."""
+    """Return the series of every panel."""
     now = time.time()
     found = {}
     for panel in dashboard["panels"]:
@@ -118,7 +118,7 @@ def gather(url: str, dashboard: dict[str, Any]) -> dict[int, list[Series]]:
 
 
 def main(place: Path) -> None:
-    """The command."""
+    """Run the command."""
     dashboard = json.loads(DASHBOARD.read_text())
     with temporary_cluster(nodes=2) as cluster, tempfile.TemporaryDirectory() as folder:
         product.install(cluster)

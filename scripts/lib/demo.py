@@ -24,11 +24,11 @@ from scripts.lib.lab import Lab, LabError, running  # noqa: E402
 
 IMAGES = ROOT / ".cache" / "demo"
 CHECK_SECONDS = 600
-"""Most seconds of the cell in which the check drags the slider, and which it interrupts; a person has a minute."""
+"""The longest the cell runs in which the check drags the slider, in seconds; without the check it is a minute."""
 
 
 def main() -> int:
-    """Exit status 0 if the person ended it, or if everything that `--check` looks at is true."""
+    """Return 0 if the user ended the demo, or if all checks of `--check` passed."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Opens JupyterLab with GPUs on a slider.")
     parser.add_argument("--real", action="store_true", help="this machine's GPUs, instead of four simulated ones")
     parser.add_argument("--check", action="store_true", help="drag the slider without a person, and look at the kernel")
@@ -58,12 +58,12 @@ def main() -> int:
 
 
 def end(number: int, _: FrameType | None) -> None:
-    """A polite signal ends the demo as Ctrl-C does: in order."""
+    """End the demo on SIGTERM in the same order as on Ctrl-C."""
     raise KeyboardInterrupt(number)
 
 
 def notebook(seconds: int | None) -> str:
-    """The demo notebook, with another duration of its long cell if `seconds` is given."""
+    """Return the demo notebook, with another duration of its long cell if `seconds` is given."""
     text = (ROOT / "binder" / "demo.ipynb").read_text()
     if seconds is None:
         return text
@@ -72,7 +72,7 @@ def notebook(seconds: int | None) -> str:
 
 
 def here(folder: Path, text: str, *, real: bool) -> AbstractContextManager[Lab]:
-    """JupyterLab on this machine."""
+    """Run JupyterLab on this machine."""
     (folder / "work").mkdir()
     (folder / "work" / "demo.ipynb").write_text(text)
     simulated = ["--GpuExtension.simulated_gpus=4", f"--GpuExtension.state_dir={folder}/gpu"]
@@ -80,14 +80,14 @@ def here(folder: Path, text: str, *, real: bool) -> AbstractContextManager[Lab]:
 
 
 def in_cluster(folder: Path, text: str) -> AbstractContextManager[Lab]:
-    """JupyterLab in a pod."""
+    """Run JupyterLab in a pod."""
     from scripts.lib import cluster_lab
 
     return cluster_lab.running(folder, {"demo.ipynb": text})
 
 
 def describe(lab: Lab) -> str:
-    """What the GPUs are, and whether they are guarded. Raises LabError with the reason where they cannot be used."""
+    """Describe the GPUs and whether they are guarded. Raises LabError with the reason if they cannot be used."""
     try:
         status = lab.json("jupyter-gpu/api/v1/status")
     except urllib.error.HTTPError as error:
@@ -101,7 +101,7 @@ def describe(lab: Lab) -> str:
 
 
 def show(lab: Lab, shared: Sharing | None) -> int:
-    """Open the page, and wait until the person ends it or the server ends by itself."""
+    """Open the page, and wait until the user ends the demo or the server ends."""
     page = lab.page("lab/tree/demo.ipynb")
     print(f"\n{describe(lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
     if shared:
@@ -116,7 +116,7 @@ def show(lab: Lab, shared: Sharing | None) -> int:
 
 
 def check(lab: Lab, shared: Sharing | None, pictures: bool) -> int:
-    """Both parts in a real browser; its scripts say what they see."""
+    """Check both parts in a real browser; its scripts print what they see."""
     print(describe(lab), flush=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
     mode = lab.json("jupyter-gpu/api/v1/status")["mode"]
@@ -129,7 +129,7 @@ def check(lab: Lab, shared: Sharing | None, pictures: bool) -> int:
 
 
 def in_browser(script: str, words: Iterable[str], labs: Iterable[Lab], *, pictures: bool) -> int:
-    """Exit status of a script of the browser; where that is an error, also what the servers said."""
+    """Return the exit status of a browser script; after an error, print the servers' logs as well."""
     file = str(Path(__file__).with_name(script))
     command = ["node", file, *words, str(IMAGES), *(["pictures"] if pictures else [])]
     status = subprocess.run(command, check=False).returncode
@@ -140,7 +140,7 @@ def in_browser(script: str, words: Iterable[str], labs: Iterable[Lab], *, pictur
 
 
 def alone(shared: Sharing) -> int:
-    """Exit status 0 if no two were ever on the GPU at once: it tells itself."""
+    """Return 0 if no two programs were ever on the GPU at once, according to the simulated GPU."""
     sums = shared.sums()
     said = (
         f"{sums.launches} kernels in {sums.busy / 1e6:.1f} s, {sums.overlaps} of them while the other's work was there"
@@ -150,7 +150,7 @@ def alone(shared: Sharing) -> int:
 
 
 def end_of_log(lab: Lab) -> str:
-    """The last of what a server said."""
+    """Return the end of a server's log."""
     return lab.log.read_text(errors="replace")[-4000:]
 
 

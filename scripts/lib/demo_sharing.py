@@ -26,32 +26,32 @@ KERNEL = "shared-gpu"
 """Name of the notebooks' kernel."""
 TRAINING_SECONDS = 300
 CHECK_SECONDS = 180
-"""How long the training runs at most; the check ends it earlier."""
+"""The longest the training runs; the check ends it earlier."""
 _METER_SECONDS = 0.5
 _SETTINGS = {"jupyter-gpu:plugin": {"chartWindow": 60}}
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Two servers with a half of the GPU each."""
+    """Two servers with half of the GPU each."""
 
     exploring: Lab
     training: Lab
     boards: Path
-    """Where the GPU says what it did."""
+    """File in which the simulated GPU records its work."""
 
     def pages(self) -> Mapping[str, str]:
-        """Addresses of the notebooks, by name."""
+        """Return the addresses of the notebooks, by name."""
         return {name: getattr(self, name).page(f"lab/tree/{name}.ipynb") for name in NAMES}
 
     def sums(self) -> Sums:
-        """All that was done on the GPU so far, and how often two were on it at once."""
+        """Return the work done on the GPU so far, and how often two programs were on it at once."""
         return Board(self.boards, uuid_of(0)).sums()
 
 
 @contextmanager
 def sharing(folder: Path, *, brief: bool) -> Iterator[Sharing]:
-    """Both servers, below `folder`, whose path is short: sockets lie in it. `brief`: the training ends earlier.
+    """Run both servers below `folder`, whose path must be short for sockets. `brief`: the training ends earlier.
 
     Raises LabError if something does not start.
     """
@@ -81,7 +81,7 @@ def _lab(folder: Path, name: str, kernel: "_Kernel", *, brief: bool) -> Iterator
 
 
 class _Kernel:
-    """The notebooks' kernel: the Python that has Numba, with all that this one has, and the simulated GPU's driver."""
+    """The notebooks' kernel: the Python with Numba, the packages of this one, and the simulated GPU's driver."""
 
     def __init__(self, folder: Path) -> None:
         self.boards = folder / "boards"
@@ -96,7 +96,7 @@ class _Kernel:
         (self._site / "sitecustomize.py").write_text(f"import site\n\nsite.addsitedir({packages!r})\n")
 
     def write(self, folder: Path, owner: str) -> None:
-        """As a kernel spec; `owner` is whose work its programs do on the GPU."""
+        """Write its kernel spec; `owner` names whose work its programs do on the GPU."""
         environment = {
             "LD_LIBRARY_PATH": self._driver,
             "JUPYTER_GPU_STANDIN": self.boards,
@@ -116,7 +116,7 @@ class _Kernel:
 
 @contextmanager
 def _meter(boards: Path, directory: Path) -> Iterator[None]:
-    """Tells the panel how busy the GPU is and how much of its memory is taken, as NVML does of a real one."""
+    """Report load and memory of the GPU to the panel, as NVML does for a real one."""
     end = threading.Event()
     thread = threading.Thread(target=_measure, args=(boards, directory, end), name="meter", daemon=True)
     thread.start()

@@ -118,13 +118,13 @@ KINDS = (
 
 
 def functions() -> list[tuple[str, str, int]]:
-    """Return each function of a driver: its name, the end of its symbol, the version that has it first."""
+    """Return each function of a driver: its name, the end of its symbol, the first version that has it."""
     rows = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "driver" / "functions.def").read_text())
     return [(name, end, int(since)) for name, end, since in rows]
 
 
 def ours() -> set[str]:
-    """Return the symbols that the gate does more with than to let them pass."""
+    """Return the symbols that the gate handles itself instead of passing them on."""
     return set(re.findall(r"\bG\((\w+), \"", (GATE / "driver" / "gated.h").read_text()))
 
 
@@ -134,7 +134,7 @@ def kind_of(name: str) -> Kind:
 
 
 def missing() -> list[str]:
-    """Return the symbols of which the table would say the wrong thing."""
+    """Return the symbols that the table would describe wrongly."""
     known = ours()
     return [
         name + end
@@ -158,14 +158,14 @@ def _examples(names: Sequence[str]) -> str:
 
 
 def page(text: str) -> str:
-    """Return the guide with the table of now."""
+    """Return the guide with the current table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + table() + END + after
 
 
 def main() -> None:
-    """Write it."""
+    """Write the guide."""
     GUIDE.write_text(page(GUIDE.read_text()))
 
 

@@ -27,29 +27,29 @@ from tests.cluster.testbed import binaries
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jupyter-gpu" / "images"
 REGISTRY = "localhost/jupyter-gpu"
 LIMIT = 16384
-"""Open files and processes of a build."""
+"""Limits of open files and processes of a build."""
 KEEP = 2
-"""Archives of each image that stay; older ones are removed."""
+"""Number of archives to keep of each image."""
 
 SUITE = "bookworm"
 PACKAGES = ("python3",)
 NOT_NEEDED = ("doc", "man", "info", "locale", "lintian", "/var/cache/apt", "/var/lib/apt/lists", "/var/log")
-"""Removed from the base image: absolute, or below /usr/share."""
+"""Paths removed from the base image: absolute, or below /usr/share."""
 
 KINDS = {"node": "programs", "scheduler": "programs", "notebook": "lab", "kube-scheduler": ""}
-"""Which wheels an image needs; empty: none."""
+"""Kind of wheels of each image; empty: none."""
 
 _started = time.monotonic()
 
 
 def say(what: str) -> None:
-    """Progress for people; the result alone goes to standard output."""
+    """Print progress to standard error; standard output has the result alone."""
     print(f"[images {time.monotonic() - _started:5.1f} s] {what}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Image:
-    """A finished one."""
+    """A built image."""
 
     name: str
     reference: str
@@ -57,7 +57,7 @@ class Image:
 
 
 def buildah(*words: str | Path) -> str:
-    """Runs buildah on our own storage, without the rights that namespaces of containers need."""
+    """Run buildah on our own storage, without the rights that container namespaces need."""
     storage = ("--root", str(CACHE / "storage"), "--runroot", str(CACHE / "run"))
     environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
     return run(["buildah", *storage, *(str(word) for word in words)], environment)
@@ -65,7 +65,7 @@ def buildah(*words: str | Path) -> str:
 
 @cache
 def base() -> str:
-    """A small Debian with Python. Made by debootstrap once; then from an OCI archive."""
+    """Return a small Debian with Python: made by debootstrap once, then from an OCI archive."""
     key = _digest(SUITE, *PACKAGES, *NOT_NEEDED)
     reference, archive = f"{REGISTRY}/base:{key}", CACHE / key
     if _stored(reference):
@@ -97,14 +97,14 @@ def _bootstrap(archive: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Where this machine gets its own Debian packages; debootstrap's default where that is not Debian 12."""
+    """Return the mirror of this machine's own Debian packages; debootstrap's default unless this is Debian 12."""
     words = ["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
     known = (line.split() for line in run(["apt-get", *words]).splitlines())
     return [uri for uri, *rest in known if rest == [SUITE, "main"]][:1]
 
 
 def build(name: str) -> Image:
-    """One image as a docker-archive."""
+    """Build one image as a docker-archive."""
     containerfile = ROOT / "deploy" / "images" / name / "Containerfile"
     kind = KINDS[name]
     house = wheels.house(kind, CACHE, say) if kind else None
@@ -145,7 +145,7 @@ def _product() -> Path:
 
 
 def _prune(name: str) -> None:
-    """Archives and stored images of older inputs."""
+    """Remove archives and stored images of older inputs."""
     archives = sorted((CACHE / "archives").glob(f"{name}-????????????????.tar"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-KEEP]:
         old.unlink()
@@ -167,7 +167,7 @@ def _digest(*parts: str) -> str:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One build at a time on this machine: they share downloads and storage."""
+    """Run one build at a time on this machine, as builds share downloads and storage."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         try:
@@ -179,7 +179,7 @@ def alone() -> Iterator[None]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="scripts/images", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: base {' '.join(KINDS)}; none: all")
     names = parser.parse_args().names or list(KINDS)

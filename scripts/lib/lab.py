@@ -27,7 +27,7 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Lab:
-    """A server that runs."""
+    """A running server."""
 
     url: str
     """Base URL, ends with a slash."""
@@ -38,11 +38,11 @@ class Lab:
     log: Path
 
     def page(self, path: str) -> str:
-        """Address of a page, with the token in it."""
+        """Return the address of a page, with the token in it."""
         return f"{self.url}{path}?token={self.token}"
 
     def fetch(self, path: str, method: str = "GET", body: object = None) -> bytes:
-        """Body of the answer; raises urllib.error.HTTPError for an error status."""
+        """Return the body of the answer; raises urllib.error.HTTPError for an error status."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -53,7 +53,7 @@ class Lab:
             return bytes(answer.read())
 
     def json(self, path: str, method: str = "GET", body: object = None) -> Any:
-        """The same for an answer that is JSON."""
+        """Return the body of a JSON answer."""
         return json.loads(self.fetch(path, method, body) or b"null")
 
 
@@ -64,7 +64,7 @@ def running(
     command: Sequence[str | Path] = (Path(sys.executable).parent / "jupyter-lab",),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Lab]:
-    """A server whose every file is below `folder`; it has ended when the block ends.
+    """Run a server whose every file is below `folder` until the end of the block.
 
     `command` starts JupyterLab, by default the one of this Python. Raises LabError if it does not come up.
     """
@@ -92,7 +92,7 @@ def running(
 
 
 def folders(folder: Path) -> dict[str, str]:
-    """Makes the folders; the environment variables that name them."""
+    """Make the folders; return the environment variables that name them."""
     variables = {
         "JUPYTER_CONFIG_DIR": folder / "config",
         "JUPYTER_DATA_DIR": folder / "data",
@@ -109,7 +109,7 @@ def folders(folder: Path) -> dict[str, str]:
 
 
 def wait_for(process: subprocess.Popen[bytes], info: Path, log: Path) -> dict[str, Any]:
-    """What the server writes about itself, as soon as it answers."""
+    """Return the file that the server writes about itself, as soon as it answers."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         with suppress(OSError, ValueError):  # not there yet, half written, or not listening yet
@@ -122,7 +122,7 @@ def wait_for(process: subprocess.Popen[bytes], info: Path, log: Path) -> dict[st
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends the server as a service manager would; by force if it does not obey."""
+    """End the server as a service manager would; by force if it does not obey."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(STOP_SECONDS)

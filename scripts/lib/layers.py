@@ -17,12 +17,12 @@ SWEEPS, MOVES = 24, 80
 
 
 class Circle(Exception):
-    """Boxes that point to each other in a circle cannot be drawn from top to bottom."""
+    """The error of boxes that point to each other in a circle, which have no order from top to bottom."""
 
 
 @dataclass
 class Layout:
-    """Where everything lies: names in layers from the bottom up, and the middle of each from the left."""
+    """The positions: names in layers from the bottom up, and the middle of each from the left."""
 
     layers: list[list[str]]
     chains: dict[tuple[str, str], list[str]]
@@ -66,7 +66,7 @@ def _steps(placed: Layout) -> list[tuple[str, str]]:
 
 
 def _order(placed: Layout) -> None:
-    """Order each layer by the mean place of what its members are joined with; keep the order with fewest crossings."""
+    """Order each layer by the mean position of connected boxes; keep the order with fewest crossings."""
     steps = _steps(placed)
     best, fewest = [list(layer) for layer in placed.layers], _crossings(placed.layers, steps)
     for sweep in range(SWEEPS):
@@ -99,7 +99,7 @@ def _crossings(layers: Sequence[Sequence[str]], steps: Sequence[tuple[str, str]]
 
 
 def _move(placed: Layout, boxes: set[str]) -> None:
-    """Give each place its middle: near those that it is joined with, in the order of the layer, without overlap."""
+    """Give each box its middle: near connected boxes, in the order of the layer, without overlap."""
     joined: dict[str, list[str]] = {name: [] for layer in placed.layers for name in layer}
     for upper, lower in _steps(placed):
         joined[upper].append(lower)

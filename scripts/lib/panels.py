@@ -12,7 +12,7 @@ Points = Sequence[tuple[float, float]]
 """Time and value."""
 
 UNIT_WIDTH, UNIT_HEIGHT = 50, 26
-"""Of Grafana's grid, which has 24 columns."""
+"""Position in Grafana's grid, which has 24 columns."""
 COLOURS = ("#3274d9", "#56a64b", "#ff780a", "#e02f44", "#8f3bb8", "#b7950b", "#0a8f9c")
 TEXT, FAINT, FRAME, PAPER = "#1f2328", "#6e7781", "#d0d7de", "#ffffff"
 LEGEND_ENTRIES = 5
@@ -27,7 +27,7 @@ class Series:
 
 
 def drawing(dashboard: Mapping[str, Any], found: Mapping[int, Sequence[Series]]) -> str:
-    """The whole; `found` has the series of each panel by its id."""
+    """Return the SVG of the dashboard; `found` has the series of each panel by its id."""
     panels = dashboard["panels"]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * UNIT_HEIGHT
     parts = [_panel(panel, found.get(panel["id"], ())) for panel in panels]
@@ -107,7 +107,7 @@ def _bars(series: Sequence[Series], width: int, unit: str) -> str:
 
 
 def _stack(series: Sequence[Series]) -> list[Series]:
-    """Each upon those before it."""
+    """Stack the series on each other."""
     below: dict[float, float] = {}
     stacked = []
     for one in series:
@@ -124,7 +124,7 @@ def _last(one: Series) -> float:
 
 
 def ceiling(most: float) -> float:
-    """The next of 1, 2, 5, 10 …, so that an axis has plain numbers."""
+    """Return the next of 1, 2, 5, 10 …, so that an axis has round numbers."""
     if most <= 0:
         return 1
     power = 10.0 ** math.floor(math.log10(most))
@@ -132,7 +132,7 @@ def ceiling(most: float) -> float:
 
 
 def shown(value: float, unit: str) -> str:
-    """A figure for people."""
+    """Format a figure for people."""
     if unit == "s":
         return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
     return f"{value * 100:.3g} %" if unit == "percentunit" else f"{value:.3g}"

@@ -25,14 +25,14 @@ SUMS = "SHA256SUMS"
 
 
 def version() -> str:
-    """One for wheel, images and chart."""
+    """Return the version of wheel, images and chart."""
     text = json.loads((ROOT / "labextension" / "package.json").read_text())["version"]
     assert isinstance(text, str)
     return text
 
 
 def packages(folder: Path) -> None:
-    """Wheel and source distribution."""
+    """Build the wheel and the source distribution."""
     images.say("wheel and source distribution")
     shutil.copy(wheels.product(images.CACHE, images.say), folder)
     environment = {**os.environ, "SKIP_JUPYTER_BUILDER": "1"}  # scripts/release has built the front end
@@ -40,7 +40,7 @@ def packages(folder: Path) -> None:
 
 
 def image(name: str, folder: Path) -> None:
-    """One image as a docker-archive, with the tag that the chart asks for; kube-scheduler with that of Kubernetes."""
+    """Write one image as a docker-archive with the tag that the chart asks for; kube-scheduler with Kubernetes' own."""
     tag = version() if images.KINDS[name] else binaries.version()
     built = images.build(name)
     images.say(f"{name}:{tag}")
@@ -48,7 +48,7 @@ def image(name: str, folder: Path) -> None:
 
 
 def rename(archive: Path, path: Path, reference: str) -> None:
-    """Copies a docker-archive of one image under another reference: only the list of images names it."""
+    """Copy a docker-archive under another reference, which is only in its list of images."""
     with tarfile.open(archive) as old, tarfile.open(path, "w") as new:
         for member in old:
             content = old.extractfile(member) if member.isfile() else None
@@ -63,13 +63,13 @@ def rename(archive: Path, path: Path, reference: str) -> None:
 
 
 def chart(folder: Path) -> None:
-    """The chart, packaged."""
+    """Package the chart."""
     images.say("chart")
     run([str(binaries.path("helm")), "package", str(CHART), "--destination", str(folder)])
 
 
 def sums(folder: Path) -> None:
-    """For `sha256sum --check`."""
+    """Write checksums for `sha256sum --check`."""
     lines = []
     for path in sorted(folder.iterdir()):
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def sums(folder: Path) -> None:
 
 
 def release(place: Path) -> None:
-    """Everything, in a folder that takes its place when it is whole."""
+    """Build everything in a new folder, and put it in place when it is complete."""
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".release-") as work:
         folder = Path(work) / "dist"
         folder.mkdir()
@@ -93,7 +93,7 @@ def release(place: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="folder that is made anew (dist)")
     place: Path = parser.parse_args().into.resolve()

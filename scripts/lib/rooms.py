@@ -30,12 +30,12 @@ class Room:
     title: str
     prefixes: tuple[str, ...]
     text: str = ""
-    """Instead of the first sentence of the package's docstring."""
+    """Text in place of the first sentence of the package's docstring."""
 
 
 NODE, SCHEDULER = "jupyter_gpu_node", "jupyter_gpu_scheduler"
 LEFT_OUT = (
-    *tree.PACKAGES,  # their front doors: that of jupyter_gpu loads everything on its first use
+    *tree.PACKAGES,  # their packages themselves: that of jupyter_gpu loads everything on its first use
     f"{NODE}.settings",  # one file for the settings of all rooms, made of their rules
 )
 
@@ -97,7 +97,7 @@ PICTURES = {
 
 
 class NoRoom(Exception):
-    """A module is in none of the rooms that are drawn."""
+    """The error of a module that is in none of the rooms."""
 
 
 def room_of(name: str, rooms: list[Room]) -> Room:

@@ -21,7 +21,7 @@ OUTSIDE = {
     "LICENSE": "LICENSE.txt",
     "binder/demo.ipynb": "examples/demo.ipynb",
 }
-"""Where files from outside docs/ lie in the site."""
+"""Paths in the site of files from outside docs/."""
 _INSIDE = {there: here for here, there in OUTSIDE.items()}
 _LINK = re.compile(r"(\]\(|\b(?:src|srcset|href)=\")([^)\s\"#]+)")
 _PICTURE = re.compile(r"<picture>.*?srcset=\"([^\"]+)\".*?src=\"([^\"]+)\" alt=\"([^\"]*)\".*?</picture>", re.DOTALL)

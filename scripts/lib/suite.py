@@ -24,13 +24,13 @@ REPORTS = Path(".cache/reports")
 
 @dataclass(frozen=True)
 class Counts:
-    """Tests of one part."""
+    """The numbers of tests of one part."""
 
     passed: int = 0
     failed: int = 0
     not_run: int = 0
     names: tuple[str, ...] = field(default=(), compare=False)
-    """Of those that failed, where the report tells them."""
+    """Names of the failed tests, if the report has them."""
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -42,12 +42,12 @@ class Counts:
 
 
 def of_status(status: int, _: Path) -> Counts:
-    """A part that is one test: its exit status."""
+    """Count a part that is one test by its exit status."""
     return Counts(passed=int(status == 0), failed=int(status != 0))
 
 
 def of_junit(_: int, report: Path) -> Counts:
-    """From JUnit XML, as pytest and Playwright write it."""
+    """Count from JUnit XML, as pytest and Playwright write it."""
     tree = ET.parse(report)
     suites = list(tree.iter("testsuite"))
     tests, failures, errors, skipped = (
@@ -61,7 +61,7 @@ def of_junit(_: int, report: Path) -> Counts:
 
 
 def of_jest(_: int, report: Path) -> Counts:
-    """From `jest --json`; a file that does not compile counts as one failed test."""
+    """Count from `jest --json`; a file that does not compile counts as one failed test."""
     found = json.loads(report.read_text())
     failed = found["numFailedTests"] + found["numRuntimeErrorTestSuites"]
     cases = [case for file in found.get("testResults", ()) for case in file.get("assertionResults", ())]
@@ -71,27 +71,27 @@ def of_jest(_: int, report: Path) -> Counts:
 
 @dataclass(frozen=True)
 class Part:
-    """A command that tests something, and how to count what it tested."""
+    """A command that tests something, and the way to count its tests."""
 
     name: str
     command: Sequence[str]
     count: Callable[[int, Path], Counts] = of_status
     folder: str = "."
-    """Where it runs."""
+    """Its working directory."""
     beside: str = ""
-    """Name of the part that it runs at the same time as, where both are run. Each has devices of its own."""
+    """Name of the part that it runs beside, if both are run. Each has its own devices."""
     needs: str = ""
-    """Name of the part that is run before it, whether or not that one was named."""
+    """Name of the part that is run before it, named or not."""
 
     @property
     def report(self) -> Path:
-        """Where the command writes what it found."""
+        """Return the path of the command's report."""
         return (REPORTS / self.name).absolute()
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one part went."""
+    """The result of one part."""
 
     part: Part
     ok: bool
@@ -101,7 +101,7 @@ class Result:
 
 SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder")
 """Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices.
-Which tests make a group, and which groups come first, `tests/conftest.py` says."""
+`tests/conftest.py` decides which tests make a group, and which groups come first."""
 
 ROOT = os.geteuid() == 0
 IMAGES = "images" if ROOT else ""
@@ -147,7 +147,7 @@ def run(part: Part, output: TextIO | None = None) -> Result:
 
 
 def run_together(leader: Part, others: Sequence[Part]) -> list[Result]:
-    """Run parts at the same time. What ``others`` print is shown when all have ended: lines of two would be mixed."""
+    """Run parts at the same time; print the output of ``others`` when all have ended, so that lines do not mix."""
     told = f" (beside it {', '.join(other.name for other in others)})" if others else ""
     print(f"\n━━ {leader.name}{told}", flush=True)
     with ExitStack() as stack:
@@ -185,13 +185,13 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def selected(names: Sequence[str]) -> list[Part]:
-    """Return the parts of these names and those that they need, in order; all of them where none is named."""
+    """Return the named parts and those that they need, in order; all of them if none is named."""
     wanted = {*names, *(part.needs for part in PARTS if part.name in names)}
     return [part for part in PARTS if not names or part.name in wanted]
 
 
 def main() -> int:
-    """Exit status 0 if every part passed."""
+    """Return 0 if every part passed."""
     names = [part.name for part in PARTS]
     parser = argparse.ArgumentParser(prog="scripts/test", description="Runs the tests; all parts, or those named.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(names))

@@ -23,7 +23,7 @@ FORBIDDEN = {
 
 
 def findings(path: Path, text: str) -> Iterator[str]:
-    """What is wrong with one file; each finding starts with `path:line`."""
+    """Yield the problems of one file; each finding starts with `path:line`."""
     for pattern, what in FORBIDDEN.items():
         for match in pattern.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
@@ -38,7 +38,7 @@ def findings(path: Path, text: str) -> Iterator[str]:
 
 
 def long_functions(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Functions above the limit, decorators not counted."""
+    """Yield functions above the limit, decorators not counted."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
             lines = node.end_lineno - node.lineno + 1
@@ -47,7 +47,7 @@ def long_functions(path: Path, tree: ast.Module) -> Iterator[str]:
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Every text file that git knows or would add."""
+    """Yield every text file that git knows or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         check=True,

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "3.11.2"
-"""Of the base image: Debian 12."""
+"""Python of the base image, Debian 12."""
 GLIBC = 36
 """Wheels for glibc 2.x up to this one run on the base image."""
 
@@ -31,13 +31,13 @@ LAB_NEEDS = ("jupyterlab", "jupyterhub")
 """Beside the package: what people look at, and the server that a hub starts. In the versions of the tests."""
 
 KEEP = 4
-"""Folders of each sort that stay."""
+"""Number of folders to keep of each kind."""
 
 Say = Callable[[str], None]
 
 
 def requirements(kind: str) -> list[str]:
-    """What an image needs: `programs` (scheduler and node plugin) or `lab` (JupyterLab with the extension)."""
+    """Return the requirements of `programs` (scheduler and node plugin) or `lab` (JupyterLab with the extension)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     if kind == "programs":
@@ -48,7 +48,7 @@ def requirements(kind: str) -> list[str]:
 
 
 def _own(extras: dict[str, list[str]], extra: str) -> Iterator[str]:
-    """The requirements of an extra, those of the extras it names included."""
+    """Return the requirements of an extra, including those of extras that it names."""
     for text in extras[extra]:
         requirement = Requirement(text)
         if requirement.name == "jupyter-gpu":
@@ -59,7 +59,7 @@ def _own(extras: dict[str, list[str]], extra: str) -> Iterator[str]:
 
 
 def constraints(wanted: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Versions installed here of the requirements and of all that they need: what is tested, and nothing newer.
+    """Return the installed versions of the requirements and of all that they need: the tested ones, nothing newer.
 
     The second: what only the images' Python needs. pip looks at the conditions of the Python that it runs on.
     """
@@ -101,7 +101,7 @@ def _environment(extra: str) -> dict[str, str]:
 
 
 def house(kind: str, cache: Path, say: Say) -> Path:
-    """A folder with the wheels of one kind and pip's, downloaded once for these versions."""
+    """Return a folder with the wheels of one kind and pip's, downloaded once for these versions."""
     wanted = [*requirements(kind), "pip"]
     newest, missing = constraints(wanted)
     wanted += missing
@@ -119,7 +119,7 @@ def house(kind: str, cache: Path, say: Say) -> Path:
 
 
 def _download(folder: Path, limits: Path, wanted: list[str]) -> None:
-    """Asks as the base image's Python would, whatever Python this is."""
+    """Download as the base image's Python would, whatever Python runs this."""
     tags = [f"manylinux_2_{minor}_{platform.machine()}" for minor in range(GLIBC, 4, -1)]
     tags += [f"{old}_{platform.machine()}" for old in ("manylinux2014", "manylinux2010", "manylinux1")]
     words = ["--quiet", "--only-binary", ":all:", "--python-version", PYTHON, "--dest", str(folder)]
@@ -129,7 +129,7 @@ def _download(folder: Path, limits: Path, wanted: list[str]) -> None:
 
 @contextmanager
 def _new(folder: Path) -> Iterator[Path]:
-    """A folder that gets its name when it is complete; older ones beside it are removed, but for the newest."""
+    """Make a folder that gets its name when it is complete; remove older ones beside it except the newest."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=folder.parent, prefix="new-"))
     try:
@@ -144,7 +144,7 @@ def _new(folder: Path) -> Iterator[Path]:
 
 
 def product(cache: Path, say: Say) -> Path:
-    """The wheel of this working tree, built once for these very sources. The front end must be built already."""
+    """Build the wheel of this working tree once for these sources. The front end must be built already."""
     folder = cache / "product" / _digest(*_sources())
     if not folder.is_dir():
         say("building the wheel of jupyter-gpu")
@@ -158,7 +158,7 @@ def product(cache: Path, say: Say) -> Path:
 
 
 def _sources() -> Iterator[str]:
-    """Everything that the wheel is made of: names and contents. The gate is compiled anew, so what it is made of."""
+    """Yield names and contents of everything in the wheel. The gate is compiled again, so its sources count."""
     packages = ("jupyter_gpu", "scheduler/jupyter_gpu_scheduler", "node_plugin/jupyter_gpu_node")
     files = [path for folder in packages for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
     files = [path for path in files if not path.is_relative_to(ROOT / "node_plugin/jupyter_gpu_node/lib")]
@@ -177,7 +177,7 @@ def _digest(*parts: str) -> str:
 
 
 def run(words: list[str], environment: dict[str, str] | None = None) -> str:
-    """Its standard output; what it said is told if it fails."""
+    """Return the standard output of a command; an error shows its output."""
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment)
     if done.returncode:
         said = re.sub(r"\n{2,}", "\n", f"{done.stdout}\n{done.stderr}".strip())
