@@ -8,7 +8,7 @@ import { History } from '../src/history';
 import { IGpuModel } from '../src/tokens';
 import { share } from './share';
 
-/** The cards, or the table, of one GPU of which there are `milli`, as the first picture shows them. */
+/** The cards, or the table, of one GPU with `milli`, as first rendered. */
 function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Cards): string {
   const history = new History(10);
   history.push({ time: 1, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });

@@ -38,7 +38,7 @@ describe('parseMachine', () => {
     ).toBeNull();
   });
 
-  test.each([{}, { servers: [] }, { shown: 'all' }])('refuses what is not so: %j', change => {
+  test.each([{}, { servers: [] }, { shown: 'all' }])('refuses: %j', change => {
     const { machine } = golden('machines')[0];
     const body = Object.keys(change).length ? { ...(machine as object), ...change } : {};
     expect(() => parseMachine(body, 'machine')).toThrow(FieldError);

@@ -70,7 +70,7 @@ describe('wishes', () => {
     first.answer(200, granted(2, 1000));
     const second = await asked();
     expect(second.body).toEqual({ milli: 500, overrule: true });
-    // The answer to the first wish is there, but what the person wants is the last one.
+    // The answer to the first wish is there, but the user wants the last one.
     expect(model.view?.amounts.requested).toBe(1000);
     expect(model.wanted).toBe(500);
     second.answer(200, granted(3, 500));

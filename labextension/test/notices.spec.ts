@@ -1,4 +1,4 @@
-/** What is told of a wait, and to whom. */
+/** Notices about waits, and the tab that shows them. */
 import { IView, parseView } from '../src/api';
 import { follow, IFollowed, INotice, isWorthShowing } from '../src/notices';
 import { claim, claimAlone, patience } from '../src/claim';
@@ -36,8 +36,8 @@ const now = ({
     'view'
   );
 
-/** What is told while these states follow each other, a second apart. */
-function told(...states: IState[]): string[] {
+/** The notices while these states follow each other, a second apart. */
+function noticesOf(...states: IState[]): string[] {
   let before: IFollowed | null = null;
   const all: INotice[] = [];
   states.forEach((state, i) => {
@@ -53,42 +53,49 @@ const waiting = { phase: 'Waiting' };
 
 test('GPUs that came cause a notice, whatever phases are between', () => {
   const attaching = { phase: 'Attaching' };
-  expect(told(waiting, waiting, attaching, { phase: 'Ready', attached: 2000 })).toEqual(['came 3']);
+  expect(noticesOf(waiting, waiting, attaching, { phase: 'Ready', attached: 2000 })).toEqual([
+    'came 3'
+  ]);
 });
 
 test('a part causes a notice, then the rest', () => {
   const some = { ...waiting, attached: 1000 };
   const rest = { phase: 'Ready', attached: 2000 };
-  expect(told(waiting, { phase: 'Attaching' }, some, some, rest)).toEqual(['partly 2', 'came 4']);
+  expect(noticesOf(waiting, { phase: 'Attaching' }, some, some, rest)).toEqual([
+    'partly 2',
+    'came 4'
+  ]);
 });
 
 test('a wait that cannot end causes a notice', () => {
-  expect(told(waiting, { phase: 'Refused' })).toEqual(['cannot 1']);
+  expect(noticesOf(waiting, { phase: 'Refused' })).toEqual(['cannot 1']);
 });
 
 test('the user’s own changes cause no notice', () => {
   const kept = { phase: 'Ready', requested: 1000, attached: 1000, generation: 2 };
-  expect(told({ ...waiting, attached: 1000 }, kept)).toEqual([]);
-  expect(told(waiting, { phase: 'Refused', requested: 9000, generation: 2 })).toEqual([]);
-  expect(told({ phase: 'Idle', requested: 0 }, { phase: 'Ready', attached: 2000 })).toEqual([]);
+  expect(noticesOf({ ...waiting, attached: 1000 }, kept)).toEqual([]);
+  expect(noticesOf(waiting, { phase: 'Refused', requested: 9000, generation: 2 })).toEqual([]);
+  expect(noticesOf({ phase: 'Idle', requested: 0 }, { phase: 'Ready', attached: 2000 })).toEqual(
+    []
+  );
 });
 
 test('a new wish that waits starts a new wait', () => {
   const more = { ...waiting, requested: 3000, generation: 2 };
   const all = { phase: 'Ready', requested: 3000, attached: 3000, generation: 2 };
-  expect(told(waiting, waiting, more, all)).toEqual(['came 1']);
+  expect(noticesOf(waiting, waiting, more, all)).toEqual(['came 1']);
 });
 
 test('a failure causes one notice, unless it existed before or on another server', () => {
   const good = { phase: 'Ready', gpus: [['a', 'attached']] as [string, string][] };
   const bad = { phase: 'Degraded', gpus: [['a', 'unhealthy']] as [string, string][] };
-  expect(told(good, bad, bad)).toEqual(['lost 0']);
-  expect(told(bad, bad)).toEqual([]);
-  expect(told(good, { ...bad, instance: 'two' })).toEqual([]);
+  expect(noticesOf(good, bad, bad)).toEqual(['lost 0']);
+  expect(noticesOf(bad, bad)).toEqual([]);
+  expect(noticesOf(good, { ...bad, instance: 'two' })).toEqual([]);
 });
 
 test('a restarted server has no earlier wait', () => {
-  expect(told(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
+  expect(noticesOf(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
 });
 
 test('no sequence causes a notice for the first view, a second time, or without its wish', () => {

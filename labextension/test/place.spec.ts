@@ -1,4 +1,4 @@
-/** Where the popover stands. */
+/** The position of the popover. */
 import { place } from '../src/place';
 
 const WINDOW = { width: 1000, height: 600 };
@@ -24,7 +24,7 @@ test('opens below if there is even less room above', () => {
 test.each([
   [button(100, 40), 8],
   [button(999, 40), 692]
-])('never beyond the sides of the window', (anchor, left) => {
+])('never extends beyond the sides of the window', (anchor, left) => {
   expect(place(anchor, SIZE, WINDOW).left).toBe(left);
 });
 

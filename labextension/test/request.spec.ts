@@ -61,7 +61,7 @@ test('a refusal keeps its reason and message', async () => {
   });
 });
 
-test.each([502, 503, 504])('%s of a gateway is: nobody answered', async status => {
+test.each([502, 503, 504])('%s of a gateway is reported as no answer', async status => {
   const answer = getStatus(server.settings());
   (await asked()).answer(status, '<html>Bad gateway</html>');
   await expect(answer).rejects.toBeInstanceOf(UnreachableError);
@@ -83,7 +83,7 @@ test.each([
   ['no JSON', '<html>'],
   ['another JSON', { hello: 1 }],
   ['a wrong field', view({ limit: -1 })]
-])('an answer that is not the contract is an error of its own: %s', async (_, body) => {
+])('an answer that violates the contract is an error of its own: %s', async (_, body) => {
   const answer = getStatus(server.settings());
   (await asked()).answer(200, body);
   await expect(answer).rejects.toBeInstanceOf(BadAnswerError);

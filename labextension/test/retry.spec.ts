@@ -1,4 +1,4 @@
-/** Code that is loaded later. */
+/** Code that is loaded after the page. */
 import { loadWithRetries } from '../src/retry';
 
 let warned: jest.SpyInstance;

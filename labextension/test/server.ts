@@ -1,11 +1,11 @@
-/** A small real server for the tests: HTTP and WebSocket on a free port, answers as the test says. */
+/** A small real server for the tests: HTTP and WebSocket on a free port, with the test's answers. */
 import { ServerConnection } from '@jupyterlab/services';
 import { createServer, IncomingMessage, Server, ServerResponse } from 'http';
 import { AddressInfo } from 'net';
 import { WebSocket as NodeSocket, WebSocketServer } from 'ws';
 import { golden } from './golden';
 
-/** What a client asked, with the means to answer when the test wants to. */
+/** A request of a client, which the test answers when it wants to. */
 export interface IAsked {
   readonly method: string;
   readonly path: string;
@@ -41,16 +41,16 @@ export async function until<T>(
 export class FakeServer {
   /** Requests that were not answered yet, oldest first. */
   readonly asked: IAsked[] = [];
-  /** What clients said on the stream. */
+  /** Messages of clients on the stream. */
   readonly heard: unknown[] = [];
   readonly sockets: NodeSocket[] = [];
-  /** How many streams were opened so far. */
+  /** Number of streams opened so far. */
   opened = 0;
   /** Paths of the streams, with their queries. */
   readonly urls: string[] = [];
   /** HTTP status with which streams are refused; 0: they are opened. */
   refuse = 0;
-  /** Messages to say to each client that connects. */
+  /** Messages to send to each client that connects. */
   greeting: unknown[] = [];
   port = 0;
 

@@ -52,7 +52,7 @@ const push = (time: number, ...shares: IShareUse[]) =>
     shares: new Map(shares.map(one => [one.uuid, one]))
   });
 
-/** What a card has of a share, drawn as the cards are. */
+/** The share on a card, rendered as the cards are. */
 function Host(): React.JSX.Element {
   useFrames(sampled);
   return <ShareCard gpu={GPU} history={history} window={60} trans={trans} />;
@@ -132,7 +132,7 @@ test.each([
   [0, null, 'Nobody else shares this GPU'],
   [1, null, 'Shared with 1 other'],
   [3, 0.934, 'Shared with 3 others, the GPU is 93 % busy']
-])('how many share the GPU, never who: %s', (sharing, part, words) => {
+])('shows the number of neighbours, never their names: %s', (sharing, part, words) => {
   busy({ sharing, busy: part });
   show();
   expect(text('.jp-gpu-Share')).toContain(words);
@@ -209,24 +209,27 @@ test('shows nothing for a whole GPU or without data', () => {
 test.each([
   [false, 100],
   [true, 1000]
-])('at most ten pictures a second, one with less motion (%s), none without news', (calm, pause) => {
-  jest.useFakeTimers();
-  window.matchMedia = media => ({ matches: calm, media }) as MediaQueryList;
-  const pass = (milliseconds: number) => act(() => jest.advanceTimersByTime(milliseconds));
-  push(1, share());
-  show();
-  pass(20); // the first picture
-  expect(jest.getTimerCount()).toBe(0);
-  push(2, share({ balance: 1_000_000 }));
-  act(() => sampled.emit());
-  pass(pause - 40);
-  expect(text('.jp-gpu-Share-bank p')).toBe('Bank: 0 s of 2 s');
-  pass(60);
-  expect(text('.jp-gpu-Share-bank p')).toBe('Bank: 1 s of 2 s');
-  pass(5000);
-  expect(jest.getTimerCount()).toBe(0);
-  jest.useRealTimers();
-});
+])(
+  'renders at most ten times a second, once with less motion (%s), never without changes',
+  (calm, pause) => {
+    jest.useFakeTimers();
+    window.matchMedia = media => ({ matches: calm, media }) as MediaQueryList;
+    const pass = (milliseconds: number) => act(() => jest.advanceTimersByTime(milliseconds));
+    push(1, share());
+    show();
+    pass(20); // the first picture
+    expect(jest.getTimerCount()).toBe(0);
+    push(2, share({ balance: 1_000_000 }));
+    act(() => sampled.emit());
+    pass(pause - 40);
+    expect(text('.jp-gpu-Share-bank p')).toBe('Bank: 0 s of 2 s');
+    pass(60);
+    expect(text('.jp-gpu-Share-bank p')).toBe('Bank: 1 s of 2 s');
+    pass(5000);
+    expect(jest.getTimerCount()).toBe(0);
+    jest.useRealTimers();
+  }
+);
 
 test.each([
   [0, '0 s'],

@@ -70,7 +70,7 @@ test('reconnects after the server was away, and repeats whether samples are want
   const { port } = server;
   await server.stop();
   await until(() => state() === 'reconnecting');
-  await until(() => asks >= 2); // it goes on trying while nobody answers
+  await until(() => asks >= 2); // it keeps trying without an answer
   server.heard.splice(0);
   await server.start(port);
   await until(() => state() === 'online');

@@ -1,4 +1,4 @@
-/** What a notebook's metadata may say of GPUs, and what comes of it. */
+/** The GPUs that a notebook's metadata wants, and their effect. */
 import { nullTranslator } from '@jupyterlab/translation';
 import { IView, parseView } from '../src/api';
 import { describe as inWords, IWants, offer, parseWants, withWants } from '../src/wants';
@@ -47,10 +47,10 @@ test.each([
   { wants: { gpus: 1, memory: 1.5 } },
   { wants: { gpus: 1, memory: '<b>' } },
   { wants: { gpus: 1, memory: '1 zettabyte' } }
-])('%j is not understood, and said to be so', metadata => {
+])('%j is reported as invalid', metadata => {
   const found = parseWants(metadata);
   expect((found as { problem: string }).problem).toMatch(/^'jupyter_gpu.* must be /);
-  // What somebody wrote there is not repeated.
+  // The text of the metadata is not repeated.
   expect(JSON.stringify(found)).not.toContain('<b>');
 });
 

@@ -1,4 +1,4 @@
-/** The parts of the slider in a cell that decide. */
+/** The pure parts of the slider in a cell. */
 import { isNewer } from '../../src/widget/link';
 import { IView } from '../../src/api';
 import { endpoint } from '../../src/widget/endpoint';
@@ -33,7 +33,7 @@ test.each([
   [{}],
   [{ baseUrl: 3 }],
   [{ baseUrl: 'https://elsewhere.example/', token: 'abc' }]
-])('no configuration, or one that leads elsewhere: %j is no server of this page', config => {
+])("%j, without or with another site's address, gives no endpoint", config => {
   expect(endpoint(config, HERE, '')).toBeNull();
 });
 

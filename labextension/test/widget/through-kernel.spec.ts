@@ -1,5 +1,5 @@
 /** @jest-environment jsdom */
-/** The slider's way through the kernel: it never waits without saying what for. */
+/** The slider's connection through the kernel: it never waits without an explanation. */
 import { nullTranslator } from '@jupyterlab/translation';
 import { IView } from '../../src/api';
 import { IModel, KernelLink } from '../../src/widget/through-kernel';
@@ -8,7 +8,7 @@ import { golden } from '../golden';
 const TIMES = { silence: 9000, look: 15_000, slow: 2000 };
 const trans = nullTranslator.load('jupyter_gpu');
 
-/** A widget's model, with what the page said, and a kernel that the test plays. */
+/** A widget's model, with the page's messages, and a kernel that the test plays. */
 class Model implements IModel {
   readonly said: Record<string, unknown>[] = [];
   connected = true;

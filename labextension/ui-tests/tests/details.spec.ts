@@ -1,4 +1,4 @@
-/** A closer look at a GPU: its line on the card opens to limits, rates and memory by program. */
+/** Details of a GPU: the line on its card opens to limits, rates and memory by program. */
 import { copyFileSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
@@ -34,7 +34,7 @@ test('opens by keyboard; shows the GPU’s values and the notebook that has its 
   const line = card.locator('.jp-gpu-Details summary');
   await expect(line).toHaveAccessibleName(/Details of GPU 0: \d+ °C · \d+ W/);
   await expect(line).toContainText(/\d+ °C · \d+ W/);
-  expect(asked, 'nobody looked closely so far').toEqual([]);
+  expect(asked, 'no details are open yet').toEqual([]);
 
   await line.focus();
   await page.keyboard.press('Enter');
@@ -59,7 +59,7 @@ test('opens by keyboard; shows the GPU’s values and the notebook that has its 
   await expect(memory).toHaveCount(0);
   const closed = asked.length;
   await page.waitForTimeout(4500);
-  expect(asked.length, 'nothing is asked for that nobody sees').toBeLessThanOrEqual(closed + 1);
+  expect(asked.length, 'nothing is requested that is not visible').toBeLessThanOrEqual(closed + 1);
 });
 
 test('is below the table as well, in a narrow side bar', async ({ page, panel, server }) => {

@@ -1,4 +1,4 @@
-/** The button below one of our errors does what it says; where it would do nothing there is what to type. */
+/** The button below one of our errors works; if it would do nothing, the box says what to type. */
 import { Page } from '@playwright/test';
 import { command, expect, kernelReady, Panel, test } from './fixtures';
 import { JupyterServer } from './server';

@@ -1,4 +1,4 @@
-/** What the tests share: one server for a worker, a page that must stay free of errors, the panel. */
+/** Fixtures: one server for a worker, a page that must stay free of errors, the panel. */
 import AxeBuilder from '@axe-core/playwright';
 import { expect, Locator, Page, test as base } from '@playwright/test';
 import { mkdirSync } from 'fs';
@@ -42,14 +42,14 @@ export class Panel {
     return this.root.getByRole('button', { name });
   }
 
-  /** Where the thumb's middle is for the step `index`. */
+  /** Middle of the thumb at the step `index`. */
   async at(index: number): Promise<{ x: number; y: number }> {
     const box = (await this.slider.boundingBox())!;
     const last = Number(await this.slider.getAttribute('max'));
     return { x: box.x + 8 + ((box.width - 16) * index) / last, y: box.y + box.height / 2 };
   }
 
-  /** Press the mouse on the thumb and move it to the step `index`; let go if `release`. */
+  /** Press the mouse on the thumb and move it to the step `index`; release it if `release`. */
   async drag(index: number, release = true): Promise<void> {
     const { mouse } = this.page;
     const from = await this.at(Number(await this.slider.inputValue()));
@@ -68,7 +68,7 @@ export class Panel {
     await target.screenshot({ path: join(SHOTS, `${name}.png`) });
   }
 
-  /** What axe-core finds wrong with `selector`, in words. */
+  /** The violations that axe-core finds in `selector`, in words. */
   async axe(selector = '#jupyter-gpu-panel'): Promise<string[]> {
     const { violations } = await new AxeBuilder({ page: this.page }).include(selector).analyze();
     return violations.flatMap(v =>
@@ -100,7 +100,7 @@ export const test = base.extend<ITestFixtures, IWorkerFixtures>({
     { scope: 'worker' }
   ],
 
-  // Chromium says so whenever an interface of the machine comes or goes, and JupyterLab asks again.
+  // Chromium reports this whenever an interface of the machine comes or goes, and JupyterLab asks again.
   allowed: async ({}, use) => use([/net::ERR_NETWORK_CHANGED/]),
 
   page: async ({ page, allowed }, use) => {
@@ -112,7 +112,7 @@ export const test = base.extend<ITestFixtures, IWorkerFixtures>({
     });
     page.on('pageerror', error => errors.push(String(error)));
     await use(page);
-    // Tear-down of the page itself is no error of ours: look at what was said before.
+    // Tear-down of the page itself is no error of ours: check the messages before it.
     expect(errors.filter(error => !allowed.some(pattern => pattern.test(error)))).toEqual([]);
   },
 
@@ -144,7 +144,7 @@ export async function command(page: Page, id: string, args: object = {}): Promis
   );
 }
 
-/** Choose `label` in the command palette, with the keys. */
+/** Choose `label` in the command palette by keyboard. */
 export async function palette(page: Page, label: string): Promise<void> {
   await command(page, 'apputils:activate-command-palette');
   const box = page.locator('#modal-command-palette');

@@ -1,4 +1,4 @@
-/** Front ends beside JupyterLab: programs that are started beside a server, and a page as VS Code has it. */
+/** Other front ends than JupyterLab: programs that are started beside a server, and a page like VS Code's. */
 import { ChildProcess, spawn } from 'child_process';
 import { createWriteStream, mkdirSync, mkdtempSync, rmSync } from 'fs';
 import { createServer } from 'net';
@@ -8,11 +8,11 @@ import { BrowserContext, Page } from '@playwright/test';
 import { JupyterServer, until } from './server';
 
 const ROOT = resolve(__dirname, '..', '..', '..');
-/** Where the set-up puts Voilà and the Kernel Gateway: not beside our server, whose extension Voilà would become. */
+/** Folder of Voilà and the Kernel Gateway: not beside our server, whose extension Voilà would become. */
 export const FRONTS = join(ROOT, '.cache', 'fronts');
 const PYTHON = join(ROOT, '.venv', 'bin', 'python');
 
-/** A port that nobody listens on now. */
+/** A free port. */
 async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>(done => server.listen(0, '127.0.0.1', done));
@@ -80,7 +80,7 @@ export class Program {
   private child: ChildProcess | null = null;
 }
 
-/** The part of a Jupyter message that is looked at. */
+/** The used part of a Jupyter message. */
 interface IMessage {
   readonly header: { readonly msg_type: string };
   readonly content: {
@@ -95,8 +95,8 @@ interface IMessage {
 }
 
 /**
- * The slider in a page as VS Code has it: the extension talks to the kernel, and the page may not talk to any server. What
- * stands between is played by the test; kernel, messages, model and the slider's module are real.
+ * The slider in a page like VS Code's: the extension talks to the kernel, and the page may not talk to any server. The
+ * test plays the part between; kernel, messages, model and the slider's module are real.
  */
 export class Webview {
   /** The page with the slider. */

@@ -1,4 +1,4 @@
-/** Notebooks whose kernels run on another server: nobody is shown GPUs that the kernel cannot have. */
+/** Notebooks whose kernels run on another server: no GPU is shown that the kernel cannot have. */
 import { expect, kernelReady, command, Panel, test } from './fixtures';
 import { Program } from './fronts';
 import { JupyterServer } from './server';

@@ -1,4 +1,4 @@
-/** The section "This machine": who has which GPU of it, and who waits. */
+/** The section "This machine": its GPUs, their servers, and the waiting ones. */
 import { command, expect, Panel, test } from './fixtures';
 import { JupyterServer } from './server';
 
@@ -59,7 +59,7 @@ test('is closed at first; opened by keyboard it shows all GPUs, their servers an
     await expect(gpus).toHaveCount(0);
     const before = asked.length;
     await page.waitForTimeout(4000);
-    expect(asked.length, 'nothing is asked for that nobody sees').toBe(before);
+    expect(asked.length, 'nothing is requested that is not visible').toBe(before);
   } finally {
     await neighbour.dispose();
   }

@@ -1,11 +1,11 @@
-/** Notebooks of one name: told apart wherever one is named, and named wholly where a kernel would be restarted. */
+/** Notebooks of one name: distinguished everywhere, and with their full path before a kernel is restarted. */
 import { copyFileSync, mkdirSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
 import { command, expect, kernelReady, Panel, test } from './fixtures';
 import { JupyterServer } from './server';
 
-/** Open `deep/<folder>/train.ipynb`, whose only cell is `source`, and run it until it says `ready`. */
+/** Open `deep/<folder>/train.ipynb`, whose only cell is `source`, and run it until it prints `ready`. */
 async function train(page: Page, server: JupyterServer, folder: string, source: string) {
   const path = `deep/${folder}/train.ipynb`;
   mkdirSync(join(server.work, 'deep', folder), { recursive: true });

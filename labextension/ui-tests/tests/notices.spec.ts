@@ -1,4 +1,4 @@
-/** Messages when a wait is over: one for all tabs, and none of what is seen anyway. */
+/** Notices when a wait is over: one for all tabs, and none for visible changes. */
 import { rmSync, writeFileSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
@@ -21,7 +21,7 @@ test.afterEach(async ({ context, server }) => {
   await other.dispose();
 });
 
-/** JupyterLab with the panel closed; the browser's own messages are written down instead of shown. */
+/** JupyterLab with the panel closed; the browser's own messages are recorded instead of shown. */
 async function lab(page: Page, server: JupyterServer): Promise<void> {
   await page.addInitScript(() => {
     const shown: string[] = [];
@@ -91,15 +91,15 @@ test('a wait causes one notice, in one of the tabs, which opens the panel', asyn
   await wait(server, 4);
   const both = async () => (await toasts(page).count()) + (await toasts(second).count());
   await expect.poll(both).toBe(1);
-  const told = (await toasts(page).count()) ? page : second;
-  await expect(toasts(told)).toContainText(
+  const shown = (await toasts(page).count()) ? page : second;
+  await expect(toasts(shown)).toContainText(
     'The GPUs that you waited for are here: 4 of 4 GPUs attached'
   );
-  await told.bringToFront();
-  await new Panel(told, server).shot('news', true);
-  expect(await new Panel(told, server).axe('.Toastify__toast')).toEqual([]);
-  await toasts(told).getByRole('button', { name: 'Open GPUs' }).click();
-  await expect(told.locator('#jupyter-gpu-panel')).toBeVisible();
+  await shown.bringToFront();
+  await new Panel(shown, server).shot('news', true);
+  expect(await new Panel(shown, server).axe('.Toastify__toast')).toEqual([]);
+  await toasts(shown).getByRole('button', { name: 'Open GPUs' }).click();
+  await expect(shown.locator('#jupyter-gpu-panel')).toBeVisible();
   await expect.poll(both).toBe(0);
   expect((await desktop(page)).asked + (await desktop(second)).asked).toBe(0);
   void panel;
@@ -157,9 +157,9 @@ test('desktop notices need a hidden page, and permission is asked only by a comm
   await wait(server, 4);
   const text = 'The GPUs that you waited for are here: 4 of 4 GPUs attached';
   await expect.poll(async () => (await desktop(page)).shown).toEqual([`GPUs: ${text}`]);
-  await expect(toasts(page)).toContainText(text); // and stays until somebody comes back
+  await expect(toasts(page)).toContainText(text); // and stays until the tab is visible
 
-  // One that stops working is told at once.
+  // A failure causes a notice at once.
   const { gpus } = await server.view();
   const sick = join(server.state, 'simulated', 'health', gpus[1].uuid);
   writeFileSync(sick, 'fell off the bus');

@@ -1,4 +1,4 @@
-/** The panel at rest: what it shows, in both themes, wide and narrow, to eyes and to ears. */
+/** The idle panel in both themes, wide and narrow, on the screen and for screen readers. */
 import { command, expect, listen, palette, test } from './fixtures';
 
 const THEMES = { light: 'JupyterLab Light', dark: 'JupyterLab Dark' };

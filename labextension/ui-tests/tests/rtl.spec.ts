@@ -1,4 +1,4 @@
-/** A page whose text runs from right to left. JupyterLab's own parts are not looked at. */
+/** A page whose text runs from right to left. JupyterLab's own parts are not checked. */
 import { Locator, Page } from '@playwright/test';
 import { command, expect, kernelReady, Panel, test } from './fixtures';
 import { JupyterServer } from './server';
@@ -22,7 +22,7 @@ async function turn(page: Page): Promise<void> {
   });
 }
 
-/** What sticks out of `root` at its sides, or of its own box. */
+/** Elements that overflow `root` at its sides, or their own box. */
 async function overflowing(root: Locator): Promise<string[]> {
   return root.evaluate(node => {
     const outer = node.getBoundingClientRect();
@@ -51,7 +51,7 @@ async function middle(found: Locator): Promise<number> {
   return box.x + box.width / 2;
 }
 
-/** Where a character of the text of `found` is painted. */
+/** Position of a character of the text of `found`. */
 function painted(found: Locator, text: string): Promise<number> {
   return found.evaluate((node, part) => {
     const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
@@ -84,7 +84,7 @@ test('the panel is mirrored, nothing overflows, and no number is split', async (
   const box = (await panel.slider.boundingBox())!;
   expect(Math.abs((await middle(ticks.first())) - (box.x + box.width - 8))).toBeLessThan(2);
   expect(Math.abs((await middle(ticks.last())) - (box.x + 8))).toBeLessThan(2);
-  // English that nobody translated reads from left to right.
+  // Untranslated English reads from left to right.
   await expect(panel.sentence).toHaveText('2 of 4 GPUs attached');
   expect(await painted(panel.sentence, '2')).toBeLessThan(
     await painted(panel.sentence, 'attached')
@@ -134,7 +134,7 @@ test('keys and mouse follow the mirrored thumb: left is more', async ({ page, pa
   await panel.shot('rtl-slider');
 });
 
-/** Have the page of `server` in Hebrew while `work` goes on. */
+/** Have the page of `server` in Hebrew during `work`. */
 async function inHebrew(page: Page, server: JupyterServer, work: () => Promise<void>) {
   await turn(page);
   await page.route(/\/lab\/api\/translations\/\w/, route =>
@@ -189,7 +189,7 @@ test('the slider in a cell, in Hebrew', async ({ page, panel, server }) =>
     const amount = cell.locator('.jp-gpu-InCell-amount');
     await expect(sentence).toHaveText('1 מתוך 4 GPUs מחוברים (simulated)');
     expect(await painted(sentence, '1')).toBeGreaterThan(await painted(sentence, 'מחוברים'));
-    // English that nobody translated reads from left to right.
+    // Untranslated English reads from left to right.
     await expect(amount).toHaveText('1 of 4 GPUs');
     expect(await painted(amount, '1')).toBeLessThan(await painted(amount, 'GPUs'));
     await slider.focus();

@@ -1,4 +1,4 @@
-/** A notebook that was saved with a slider, opened later: it names nobody, and says that it has no kernel. */
+/** A notebook that was saved with a slider, opened later: it has no names, and says that it has no kernel. */
 import { execFileSync } from 'child_process';
 import { copyFileSync, readFileSync, writeFileSync } from 'fs';
 import { join, resolve } from 'path';
@@ -45,7 +45,7 @@ test('a saved notebook reveals no other notebook when another server opens it', 
     }
     expect(saved).toContain('GPU: giving back GPUs 0 and 1…');
 
-    // nbconvert's page has the line, and neither asks anybody.
+    // nbconvert's page has the line, and sends no request.
     const html = execFileSync(JUPYTER, ['nbconvert', '--to', 'html', '--stdout', path], {
       encoding: 'utf-8',
       stdio: ['ignore', 'pipe', 'ignore'],
@@ -54,7 +54,7 @@ test('a saved notebook reveals no other notebook when another server opens it', 
     expect(html).toContain('jp-gpu-InCell');
     expect(html).not.toContain('secret-project');
 
-    // Elsewhere, as somebody else's: the line of text.
+    // Elsewhere, opened by another user: the line of text.
     const copy = join(other.work, 'open.ipynb');
     writeFileSync(copy, saved);
     await page.goto(other.page('lab/tree/open.ipynb?reset'));
@@ -63,7 +63,7 @@ test('a saved notebook reveals no other notebook when another server opens it', 
       'GPU: giving back GPUs 0 and 1…'
     );
 
-    // As one's own: the slider, and not that server's GPUs.
+    // Opened by its owner: the slider, without that server's GPUs.
     const home = { HOME: other.folder, JUPYTER_DATA_DIR: join(other.folder, 'data') };
     execFileSync(JUPYTER, ['trust', copy], { env: { ...process.env, ...home }, stdio: 'ignore' });
     await page.reload();

@@ -19,7 +19,7 @@ const LOCAL = join(ROOT, '.venv', 'bin', 'jupyter');
 const JUPYTER = process.env.JUPYTER ?? (existsSync(LOCAL) ? LOCAL : 'jupyter');
 const API = 'jupyter-gpu/api/v1';
 
-/** The part of a view that tests look at. */
+/** The part of a view that tests use. */
 export interface IView {
   phase: string;
   version: number;
@@ -157,12 +157,12 @@ export class JupyterServer {
     return this;
   }
 
-  /** As `kill -9` of the server alone; kernels live on. */
+  /** Kill the server alone as `kill -9` does; kernels keep running. */
   async kill(): Promise<void> {
     await this.end('SIGKILL');
   }
 
-  /** The same server again, at the same address. */
+  /** Start the same server again, at the same address. */
   restart(): Promise<this> {
     return this.start(this.port);
   }

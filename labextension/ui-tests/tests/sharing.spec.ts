@@ -1,4 +1,4 @@
-/** The card of a time share, with what really happens on a GPU that two servers share. */
+/** The card of a time share, with real use of a GPU that two servers share. */
 import { execFileSync } from 'child_process';
 import { copyFileSync, mkdtempSync, rmSync } from 'fs';
 import { tmpdir } from 'os';
@@ -13,7 +13,7 @@ const MS = 40_000; // what a share does follows its use, over seconds
 
 let mine: JupyterServer;
 let neighbour: JupyterServer;
-/** Where the stand-in for the driver lies, first in the servers' search path. */
+/** Folder of the stand-in for the driver, first in the servers' search path. */
 let driver: string;
 
 test.beforeAll(async () => {
@@ -37,7 +37,7 @@ test.afterAll(async () => {
   rmSync(driver, { recursive: true });
 });
 
-/** A page with a notebook of `server` whose cells do what `works` say. */
+/** A page with a notebook of `server` whose cells do `works`. */
 async function open(context: BrowserContext, server: JupyterServer, ...works: string[]) {
   const owner = server === mine ? 'mine' : 'neighbour';
   copyFileSync(join(__dirname, 'kernel', 'share.py'), join(server.work, 'share.py'));
@@ -73,7 +73,7 @@ class Card {
     return Number(await this.bank.getAttribute('aria-valuenow'));
   }
 
-  /** Whether something of a layer is drawn. */
+  /** Whether a layer is drawn. */
   async drawn(layer: string): Promise<boolean> {
     const path = this.root.locator(`.jp-gpu-Share-area > path[data-layer=${layer}]`);
     return Boolean(await path.getAttribute('d'));
@@ -96,7 +96,7 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   await expect(card.panel.root.getByText('not enforced')).toHaveCount(0);
   await expect(card.root.getByText('Quota: 50 % of the GPU')).toBeVisible();
 
-  // With the keys alone, and the table says what the picture shows.
+  // By keyboard alone; the table has the picture's values.
   await card.summary.focus();
   await page.keyboard.press('Enter');
   await expect(card.row('Quota')).toHaveText('50 % of the GPU');

@@ -1,4 +1,4 @@
-/** Asking for GPUs: by mouse, by keys, by number, in code; while a cell is running. */
+/** Requests by mouse, by keyboard, by number and in code, while a cell is running. */
 import { copyFileSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
@@ -231,7 +231,7 @@ test('a cookie and the XSRF header are enough without the token', async ({
   expect(seen[0].status).toBe(200);
   expect(seen[0].headers['x-xsrftoken']).toBeTruthy();
   expect(heard.opened).toBe(1);
-  // And without either the server says no: the way that a page of another site would take.
+  // Without either the server refuses, as for a page of another site.
   const [cookie] = [await page.context().cookies()].map(all =>
     all.map(c => `${c.name}=${c.value}`).join('; ')
   );

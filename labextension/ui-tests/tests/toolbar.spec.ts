@@ -1,4 +1,4 @@
-/** The item in a notebook's toolbar and its popover; and how much a page loads for those who never open anything. */
+/** The item in a notebook's toolbar and its popover; and how much a page loads before anything is opened. */
 import { Locator, Page } from '@playwright/test';
 import { expect, kernelReady, Panel, test } from './fixtures';
 import { JupyterServer } from './server';

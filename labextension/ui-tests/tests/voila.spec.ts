@@ -1,4 +1,4 @@
-/** A dashboard of Voilà: the page has no JupyterLab, and its server may be another one than that of the GPUs. */
+/** A dashboard of Voilà: the page has no JupyterLab, and its server may not be the one with the GPUs. */
 import AxeBuilder from '@axe-core/playwright';
 import { Page } from '@playwright/test';
 import { mkdirSync, symlinkSync } from 'fs';

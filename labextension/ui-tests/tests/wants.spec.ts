@@ -1,4 +1,4 @@
-/** A notebook that says how many GPUs it wants: one click takes them, and nothing happens without one. */
+/** A notebook that records the GPUs it wants: one click takes them, and nothing happens without one. */
 import { readFileSync, writeFileSync } from 'fs';
 import { join } from 'path';
 import { Locator, Page } from '@playwright/test';
@@ -18,7 +18,7 @@ function write(server: JupyterServer, gpu?: unknown): void {
   writeFileSync(path, JSON.stringify(body));
 }
 
-/** What the file says now; `undefined` also while it is being written. */
+/** The metadata in the file; `undefined` also while it is being written. */
 function saved(server: JupyterServer): unknown {
   try {
     const text = readFileSync(join(server.work, NAME), 'utf-8');
@@ -90,7 +90,7 @@ test('one click takes the GPUs, and nothing happens without it; wants are edited
   await expect(panel.button('Take 1 GPU')).toBeVisible();
   await palette(page, 'Take the GPUs That This Notebook Wants');
   await expect(panel.sentence).toHaveText('1 of 4 GPUs attached');
-  // Whoever has the same notebook open by the shared model sees it at once.
+  // A collaborator with the same notebook open sees it at once.
   await page.evaluate(() => {
     const { jupyterapp } = window as unknown as {
       jupyterapp: {

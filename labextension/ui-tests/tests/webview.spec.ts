@@ -27,7 +27,7 @@ test('works through the kernel alone, and explains a wait while a cell runs', as
   await slider.press('End');
   await expect(line).toHaveText('4 of 4 GPUs attached (simulated)');
   await server.see('four', view => view.amounts.attached === 4000);
-  // Whoever else asks, it follows: also while the kernel runs a cell.
+  // It follows other requests, also while the kernel runs a cell.
   await webview.run('import time; time.sleep(14)');
   await server.request(1);
   await expect(line).toHaveText('1 of 4 GPUs attached (simulated)');

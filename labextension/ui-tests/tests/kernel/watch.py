@@ -1,4 +1,4 @@
-"""Says how many of the devices in a folder can be opened, whenever that changes."""
+"""Prints how many of the devices in a folder can be opened, whenever that changes."""
 
 import os
 import sys
