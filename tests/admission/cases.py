@@ -36,7 +36,7 @@ class Case:
     wanted: Wanted
     change: Change = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """Of a pod that is created: more of its spec, and under `container` of its container."""
+    """More of the spec of a pod that is created, and under `container` of its container."""
     note: str = ""
 
     def __str__(self) -> str:

@@ -148,7 +148,7 @@ class Stage:
         """State that the node plugin has brought about, reported or not yet, by the pod's uid."""
         self.sockets: dict[str, PodSocket] = {}
         self.news = PodEvents()
-        """What the node plugin knows of pods."""
+        """States of pods that the node plugin streams."""
         self._objects: dict[str, dict[str, Any]] = {}
         self.deciding = True
         """Whether the scheduler works."""

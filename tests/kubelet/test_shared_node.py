@@ -33,7 +33,7 @@ TRY = """mkdir -p /dev/made; for n in 0 1 2 3; do
   [ -c /dev/jupyter-gpu/gpu$n ] && a=n || a=.
   [ -c /dev/made/$n ] || mknod /dev/made/$n c 4 $(({first} + $n))
   if (: <>/dev/made/$n) 2>/dev/null; then printf "$a+ "; else printf "$a- "; fi; done; echo"""
-"""Of each GPU whether there is a node, and whether one that it makes itself can be opened."""
+"""A script that prints for each GPU whether there is a node, and whether one that it makes itself can be opened."""
 
 
 class Shared:

@@ -78,7 +78,7 @@ class World:
     pods: dict[str, Any]
     """Pods by uid, as the watch reported them."""
     server: list[Any] | None
-    """What the API server answers when it is asked; None: it is away."""
+    """Pods that the API server answers with; None: it is away."""
     gpus: tuple[Gpu, ...] = field(default_factory=gpus)
     owners: SlotOwners = field(init=False)
     plugin: DevicePlugin = field(init=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cluster.testbed.commands import SECONDS, ClusterError, until
 
 INHERITED = ("cpuset.cpus", "cpuset.mems")
-"""What a new v1 group of the cpuset controller lacks, and without which it takes no process."""
+"""Files that a new v1 group of the cpuset controller needs before it takes a process."""
 
 
 @dataclass(frozen=True)

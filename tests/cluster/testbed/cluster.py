@@ -45,7 +45,7 @@ class Cluster:
         self.key = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
         self.plane = ControlPlane(self.folder)
         self.kubeconfig = self.plane.kubeconfig
-        """Of a cluster administrator."""
+        """Kubeconfig of a cluster administrator."""
         self.kubeconfig_for = self.plane.kubeconfig_for
         self.kubectl = self.plane.kubectl
         self.namespace = self.plane.namespace

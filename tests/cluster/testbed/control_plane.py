@@ -57,7 +57,7 @@ class ControlPlane(Daemons):
         self.folder = folder
         self.authority = Authority(folder / "pki")
         self.kubeconfig = folder / "admin.kubeconfig"
-        """Of a cluster administrator (group system:masters)."""
+        """Kubeconfig of a cluster administrator (group system:masters)."""
         self._layout_file = folder / "layout.json"
         self._launched: tuple[str, ...] = ()
         self._broken = False

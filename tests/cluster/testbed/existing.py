@@ -40,9 +40,9 @@ class Choice:
     """Which cluster tests use."""
 
     context: str = ""
-    """Of KUBECONFIG; empty: one of their own."""
+    """Context of KUBECONFIG; empty: tests make a cluster of their own."""
     why: str = ""
-    """What is said about it."""
+    """Words about the choice."""
 
 
 def choose(environment: Mapping[str, str], current: Callable[[], str], answers: Callable[[], bool]) -> Choice:

@@ -22,7 +22,7 @@ BUILTIN = (PAUSE_IMAGE, BUSYBOX_IMAGE)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 Content = bytes | str | None
-"""Of a file, of a symbolic link, or None for a folder."""
+"""Content of a file, target of a symbolic link, or None for a folder."""
 
 
 def builtin() -> tuple[Path, ...]:

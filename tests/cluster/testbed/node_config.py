@@ -20,7 +20,7 @@ class Facts:
     cgroup: str
     folder: Path
     socket: Path
-    """Of containerd. The shims have it among their arguments."""
+    """Socket of containerd. The shims have it among their arguments."""
     certificate: Path
     key: Path
     authority: Path

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 LOWEST = 10_000
-"""Of the ports that are chosen; below are those that services are known by."""
+"""Lowest of the chosen ports; those of well-known services are below."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 

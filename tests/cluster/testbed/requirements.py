@@ -20,7 +20,7 @@ PROGRAMS = {
 """A program and the package that has it."""
 HIDDEN = ("/run", "/var/lib", "/var/log")
 SOCKET_LENGTH = 107
-"""Of the path of a Unix socket, by the kernel."""
+"""Limit of the kernel on the path of a Unix socket."""
 
 
 def check(state: Path) -> None:

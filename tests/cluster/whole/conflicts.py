@@ -21,7 +21,7 @@ WRITERS = 3
 NOISE = "test.example/noise"
 """An annotation that no program reads."""
 PORT = 8080
-"""Of the scheduler's metrics."""
+"""Port of the scheduler's metrics."""
 
 
 def conflicting_writers(corner: World, chance: random.Random) -> None:

@@ -18,14 +18,14 @@ RIGHTS = [
     {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims", "secrets", "services"], "verbs": VERBS},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
 ]
-"""What KubeSpawner needs in the namespace of the users' pods."""
+"""Rights that KubeSpawner needs in the namespace of the users' pods."""
 EAGER = "eager"
 """This user's server starts with a GPU."""
 BEFORE = """
 c.KubeSpawner.volumes = {"home": {"name": "home", "emptyDir": {}}}
 c.KubeSpawner.volume_mounts = [{"name": "home", "mountPath": "/home/jovyan"}]
 """
-"""What a hub says about its users' homes; the example comes after it."""
+"""A hub's configuration of its users' homes; the example comes after it."""
 OWN = """
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.JupyterHub.hub_connect_url = c.JupyterHub.hub_bind_url
@@ -40,7 +40,7 @@ def _eager(spawner):
 
 c.Spawner.pre_spawn_hook = _eager
 """
-"""What differs on this machine from a hub in the cluster."""
+"""Configuration that differs on this machine from a hub in the cluster."""
 
 
 @contextmanager
