@@ -52,7 +52,7 @@ class _Pulse:
         die(f"the event loop has stood still for {STUCK_SECONDS} seconds")
 
 
-_pulse = _Pulse()
+pulse = _Pulse()
 
 
 async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
@@ -68,7 +68,7 @@ async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     running = [asyncio.create_task(task, name=name) for name, task in tasks.items()]
-    running.append(asyncio.create_task(_pulse.beat(), name="pulse"))
+    running.append(asyncio.create_task(pulse.beat(), name="pulse"))
     for task in running:
         task.add_done_callback(lambda ended: None if stop.is_set() else _ended(ended))
     await stop.wait()
@@ -82,10 +82,10 @@ async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
 
 def alive() -> str:
     """Return what is wrong with this process, in plain words; empty if it is well (liveness)."""
-    if not _pulse.started:
+    if not pulse.started:
         return "It has not started yet."
-    if _pulse.missed >= STUCK_SECONDS // 2:
-        return f"The event loop has stood still for {_pulse.missed} seconds."
+    if pulse.missed >= STUCK_SECONDS // 2:
+        return f"The event loop has stood still for {pulse.missed} seconds."
     return ""
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_gpu.common import faults
-from jupyter_gpu.kube import Kube, KubeError, NotFound, kubeconfig
+from jupyter_gpu.kube import Kube, KubeError, kubeconfig
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
@@ -181,9 +181,7 @@ class Pod:
 
     def delete(self) -> None:
         """From the API server, at once; the group stays."""
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
-        with contextlib.suppress(NotFound):
-            self.node.api.run(self.node.api.kube._call("DELETE", self.path, {}, body))
+        self.node.api.run(self.node.api.kube.delete(self.path, uid=self.uid, grace=0))
 
 
 class Node:

@@ -37,7 +37,7 @@ async def test_gpu_with_two_owners_is_unhealthy(quiet: Node) -> None:
     """Reported once, and granted when it has one owner again; while the kubelet is away nothing changes."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
         await until(lambda: plugin.inventory.node, "the node")
 
         def healthy() -> list[bool]:
@@ -57,13 +57,13 @@ async def test_gpu_with_two_owners_is_unhealthy(quiet: Node) -> None:
         await plugin.second_owners.once()
         assert healthy() == [False, True, True, True]
         await until(lambda: "GpuHasTwoOwners" in quiet.events(), "the event")
-        assert plugin.metrics.two_owners._value.get() == 1
+        assert plugin.metrics.registry.get_sample_value("jupyter_gpu_two_owners") == 1
         told.given = ()
         await plugin.second_owners.once()
         await asyncio.to_thread(pod.until_has, *quiet.uuids[:2])
         assert child.probe(*quiet.nodes) == "++--"
         await until(lambda: "GpuHasOneOwner" in quiet.events(), "the event")
-        assert plugin.metrics.two_owners._value.get() == 0
+        assert plugin.metrics.registry.get_sample_value("jupyter_gpu_two_owners") == 0
         assert user.process.poll() is None
         assert not stranger.has
 
@@ -72,7 +72,7 @@ async def test_users_of_a_gpu_with_two_owners_are_not_ended(quiet: Node) -> None
     """Whose it is cannot be known; as soon as it is ours alone again the audit ends them."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
         pod = quiet.pod(slot=False)
         user = pod.spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
@@ -119,7 +119,7 @@ async def test_instance_makes_its_gpu_a_second_owners(quiet: Node) -> None:
     told = Told()
     folder = quiet.folder / "state" / "simulated"
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
 
         def held() -> list[bool]:
             return [gpu.uuid in plugin.inventory.held_back for gpu in plugin.inventory.gpus]
@@ -136,7 +136,7 @@ async def test_instance_makes_its_gpu_a_second_owners(quiet: Node) -> None:
             await plugin.second_owners.once()
             assert held() == [False, False, True, True]
             assert "may have been given to pod team/other" in plugin.inventory.gpus[2].health
-            assert plugin.metrics.two_owners._value.get() == 2
+            assert plugin.metrics.registry.get_sample_value("jupyter_gpu_two_owners") == 2
             simulated_instances.write(folder, quiet.uuids[2], frozenset({plain(2)}))
             await plugin.second_owners.once()
             assert held() == [False, False, True, False]
@@ -160,7 +160,7 @@ async def test_unknown_instance_may_be_of_any_gpu(quiet: Node) -> None:
     """While the driver is silent no GPU is granted, and no user of one is ended."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
         user = quiet.pod(slot=False).spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
         plugin.registry._source = Silent()
@@ -179,7 +179,7 @@ async def test_kubelet_is_asked_before_a_process_is_ended(quiet: Node) -> None:
     """A pod that another plugin gave a GPU since the last question keeps it; one that was given none does not."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
         address = plugin.settings.pod_resources_socket
         address.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX) as kubelet:
@@ -203,17 +203,17 @@ async def test_findings_about_a_gpu_with_two_owners_do_not_count(quiet: Node) ->
     """A search may have begun before the other owner was known; when only we have the GPU again it counts."""
     told = Told()
     async with running(quiet) as plugin:
-        plugin.second_owners._given = told
+        plugin.second_owners.given = told
         user = quiet.pod(slot=False).spawn()
         start = proc.process_start_time(user.pid)
         assert start is not None
         suspect = Suspect(user.pid, start, "python", escaped=True)
-        plugin.audit._searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
+        plugin.audit.searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
         told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
         await plugin.second_owners.once()
         await plugin.audit.once()
         assert user.process.poll() is None
-        assert plugin.inventory._held == {}
+        assert plugin.inventory.held == {}
         told.given = ()
         await plugin.second_owners.once()
         await plugin.audit.once()

@@ -34,6 +34,7 @@ class Actor:
     """An actor: the commands that it takes are its methods."""
 
     backend: LocalBackend
+    state_dir: Path | None
 
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
@@ -189,12 +190,13 @@ class Actor:
         from jupyter_gpu.backends.local.backend import FIRST_LOOK
 
         path = options.pop("state_dir")
-        self.backend = LocalBackend(Settings(state_dir=Path(path) if path else None, **options))
+        self.state_dir = Path(path) if path else None
+        self.backend = LocalBackend(Settings(state_dir=self.state_dir, **options))
         await self.backend.start()
         if not patient:
             return self.view()
         await asyncio.sleep(FIRST_LOOK)  # timers go off in order, and jobs are done in order: the first look is over
-        await self.backend._do(lambda: None)
+        await self.backend.details()
         return await self.until_known()
 
     async def until_known(self) -> dict[str, Any]:
@@ -246,7 +248,9 @@ class Actor:
 
     async def notify(self) -> None:
         """Have the backend look at everything, as a notification from another server does."""
-        folder = self.backend._pod._store.pods
+        from jupyter_gpu.backends.local.store import StateStore
+
+        folder = StateStore(self.state_dir).pods
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"", str(folder / f"{self.backend.view().instance}.sock"))
 

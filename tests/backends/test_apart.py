@@ -109,8 +109,8 @@ def test_pod_of_a_process(stage: Stage) -> None:
 def test_default_directory_is_one_that_services_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that each user may write, and that a private /tmp leaves alone, comes first."""
     places = [tmp_path / "lock", tmp_path / "shm"]
-    monkeypatch.setattr(store, "_PLACES", tuple(places))
-    monkeypatch.setattr(store, "_LAST_PLACE", tmp_path / "tmp")
+    monkeypatch.setattr(store, "PLACES", tuple(places))
+    monkeypatch.setattr(store, "LAST_PLACE", tmp_path / "tmp")
     assert store.default_path() == tmp_path / "tmp/jupyter-gpu"
     for place in reversed(places):
         place.mkdir(mode=0o755)
@@ -235,7 +235,7 @@ def test_partial_uids_are_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a whole uid counts, and the innermost group counts more than a mark."""
     one, two = "1" * 32, "2" * 32
     texts: dict[str, str] = {}
-    monkeypatch.setattr(surroundings, "_text", lambda path: texts.get(path.rpartition("/")[2]))
+    monkeypatch.setattr(surroundings, "read_text", lambda path: texts.get(path.rpartition("/")[2]))
     assert surroundings.pod_of(7) is None
     texts["environ"] = f"A=1\0JUPYTER_GPU_POD={one}\0B=2"
     assert surroundings.pod_of(7) == one

@@ -92,7 +92,7 @@ def test_any_text_shows_at_most_all_gpus(value: str, count: int) -> None:
     """Whatever stands there, it means something, and never more than there is."""
     limit = SiteLimit(value)
     assert set(limit.choose(FOUR[:count])) <= set(FOUR)
-    assert isinstance(limit.told(FOUR[:count]), str)
+    assert isinstance(limit.explain(FOUR[:count]), str)
 
 
 @given(st.lists(ENTRIES, max_size=4), st.lists(st.sets(st.sampled_from(FOUR)), max_size=4))
@@ -137,7 +137,7 @@ def test_limit_is_explained(value: str | None, count: int, words: str) -> None:
     """Which GPUs are used, and why not more; nothing where nothing is hidden."""
     limit = SiteLimit(value)
     limit.choose(FOUR[:count])
-    told = limit.told(FOUR[:count])
+    told = limit.explain(FOUR[:count])
     assert words in told
     assert bool(told) is bool(words)
 

@@ -248,4 +248,4 @@ def test_time_of_the_next_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     known.survey({}, 200)
     assert (known.due(["a"], 200), known.due(["b"], 200), sorted(known.used)) == (True, False, ["a", "b"])
     known.note({"a": ()})
-    assert (sorted(known.used), sorted(known.told())) == (["b"], ["b"])
+    assert (sorted(known.used), sorted(known.described())) == (["b"], ["b"])

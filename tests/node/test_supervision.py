@@ -119,7 +119,7 @@ def test_a_process_tells_the_truth_about_itself() -> None:
         """
         await asyncio.sleep(0.1)
         print(repr(supervision.alive()), flush=True)
-        supervision._pulse.missed = 15
+        supervision.pulse.missed = 15
         print(supervision.alive(), flush=True)
         os._exit(0)
         """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
 T = TypeVar("T")
 
 FIRST_LOOK = 0.05
-"""Seconds after the start until the pod is looked after by itself: what it loads for that must not delay the server."""
+"""Seconds after the start until the pod is reconciled by itself: what it loads for that must not delay the server."""
 
 _log = logging.getLogger(__name__)
 
@@ -144,14 +144,14 @@ class LocalBackend:
         return self._worker.submit(run)
 
     def _wake(self) -> None:
-        """Look again soon. Many calls before it happens are one."""
+        """Reconcile soon. Many calls before it happens are one."""
         if self._waking or self._loop is None:
             return
         self._waking = True
         self._submit(self._reconcile)
 
     def _reconcile(self) -> None:
-        self._waking = False  # before the look: what happens from now on needs another one
+        self._waking = False  # before it: what happens from now on needs another one
         if self._loop is None:
             return
         try:
@@ -161,7 +161,7 @@ class LocalBackend:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
     def _settle(self, outcome: JobResult) -> None:
-        """Tell the listeners and arrange for the next look, on the event loop, after each job."""
+        """Tell the listeners and arrange for the next reconcile, on the event loop, after each job."""
         if self._loop is None:
             return
         if self._timer:

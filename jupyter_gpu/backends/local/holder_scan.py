@@ -79,8 +79,8 @@ class Scope:
     """By uuid, all pods that rightfully have it open, this one too: by what every user can see of them."""
     pods: Sequence[PodProcesses] = ()
     """All other pods."""
-    told: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By uuid, pids that the driver says use it: for processes that may not be looked into, and GPUs without device."""
+    driver_users: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uuid, pids that the driver says use it: for processes that may not be inspected, and GPUs without a device."""
 
 
 def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> ScanResult:
@@ -95,7 +95,11 @@ def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
         device_scan.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else device_scan.Scan({}, ())
     )
     # Only the driver knows the users of a GPU that has no device.
-    bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
+    bare = {
+        gpu.uuid: _described(scope.driver_users[gpu.uuid])
+        for gpu in asked
+        if gpu.uuid in scope.driver_users.keys() - wanted
+    }
     found = {**seen.holders, **bare}
     if not found:
         return ScanResult()
@@ -170,10 +174,10 @@ class _Pods:
         self, uuid: str, processes: Iterable[proc.ProcessInfo], hidden: Iterable[proc.ProcessInfo]
     ) -> tuple[proc.ProcessInfo, ...]:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
-        told = self.scope.told.get(uuid, frozenset())
+        reported = self.scope.driver_users.get(uuid, frozenset())
         families = self.scope.families.get(uuid, ())
         seen = [one for one in processes if judge(self.suspect(uuid, one), uuid, self.rights) is not Verdict.FINE]
-        unseen = [one for one in hidden if one.pid in told and one not in self.scope.exemptions]
+        unseen = [one for one in hidden if one.pid in reported and one not in self.scope.exemptions]
         return tuple(
             process
             for process in (*seen, *unseen)

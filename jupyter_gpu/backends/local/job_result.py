@@ -16,6 +16,6 @@ class JobResult(NamedTuple):
     socket: socket.socket | None
     """Socket on which other servers notify this pod."""
     due: float | None
-    """Time of the next look, on the clock of `time.monotonic`; ``None``: only when something happens."""
+    """Time of the next reconcile, on the clock of `time.monotonic`; ``None``: only when something happens."""
     watch: frozenset[ProcessId]
-    """Processes whose end is a reason to look again."""
+    """Processes whose end is a reason to reconcile."""

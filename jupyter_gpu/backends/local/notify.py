@@ -1,4 +1,4 @@
-"""Notifications: empty datagrams that mean "something changed, look again". They hold nothing that could be false."""
+"""Notifications: empty datagrams that mean "something changed, reconcile". They hold nothing that could be false."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listen(folder: Path, name: str) -> socket.socket:
 
 
 def drain(listener: socket.socket) -> None:
-    """Take what has arrived: one look answers them all."""
+    """Take what has arrived: one reconcile answers them all."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(256):
             listener.recv(1)

@@ -111,10 +111,10 @@ class OwnRecord:
             self.record = after
 
     def notify_self(self) -> None:
-        """Have this server look again. Any thread may call it."""
+        """Have this server reconcile. Any thread may call it."""
         with contextlib.suppress(OSError):
             notify.send(self._store.pods, [f"{self.uid}.sock"])
 
     def notify_others(self) -> None:
-        """Have the other servers look again."""
+        """Have the other servers reconcile."""
         notify.send(self._store.pods, (f"{pod.uid}.sock" for pod in self.others.pods if not pod.dead))

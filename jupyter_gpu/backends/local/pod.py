@@ -79,7 +79,7 @@ class Pod:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are.
+        """The mark by which processes of the pod are known where there is no control group; where simulated GPUs are.
 
         And what programs that take turns on GPUs need beside `search_path`.
         """
@@ -144,7 +144,7 @@ class Pod:
             raise
 
     def reconcile(self) -> None:
-        """Look again at everything; failures are shown in the view and tried again."""
+        """Reconcile everything; failures are shown in the view and tried again."""
         held, strangers = self._own.held, self._scanner.strangers
         with self._schedule.may_fail():
             self._registry.take()
@@ -177,7 +177,7 @@ class Pod:
             end(guilty - {record.server})
 
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
-        """Return the load of the pod's GPUs and the use of its shares, after a fresh look at their holders."""
+        """Return the load of the pod's GPUs and the use of its shares, after a fresh scan for their holders."""
         with self._schedule.may_fail():
             if self._registry.take():
                 self._steps.advance(None)
@@ -255,7 +255,7 @@ class Pod:
             self._registry,
             self._guard if self._guard.entered else None,
             scanner.used,
-            scanner.strangers.told(),
+            scanner.strangers.described(),
             Troubles(self._schedule.problem, len(own.others.unreadable), own.repairs, shares),
             Visibility(self._surroundings, scanner.strangers.elsewhere, scanner.unknown_users, self._site),
         )

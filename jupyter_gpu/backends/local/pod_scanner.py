@@ -70,7 +70,7 @@ class PodScanner:
             sharers=sharers(other_pods),
             pods=[other_pod.processes for other_pod in other_pods],
             families=families(other_pods, uuids, record),
-            told=self._driver_users,
+            driver_users=self._driver_users,
             exemptions=replace(self.exemptions(), outside=frozenset(record.outside)),
             suspects=Suspects(record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )

@@ -1,4 +1,4 @@
-"""The time of the next look that no event causes, and the failures that it is tried again after."""
+"""The time of the next reconcile that no event causes, and the failures after which it is tried again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jupyter_gpu.model.errors import BackendUnavailable
 from .store import StateStore, plain_errors
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
-"""Seconds between two looks at a device that should be closed: few at first, backing off."""
+"""Seconds between two scans for a device that should be closed: few at first, backing off."""
 RETRY = 1.0
 """Seconds until something that failed, or that a dead pod stands in the way of, is tried again."""
 LAST_RETRY = 60.0
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Schedule:
-    """The time of a pod's next look, and what failed at the last one."""
+    """The time of a pod's next reconcile, and what failed at the last one."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -31,24 +31,24 @@ class Schedule:
         self.due: float | None = None
         """On the clock of `time.monotonic`; None: only when something happens."""
         self.problem = ""
-        """Failure of the last look, in words; empty if there was none."""
+        """Failure of the last reconcile, in words; empty if there was none."""
 
     def restart(self) -> None:
-        """Look at devices that should be closed often again."""
+        """Scan often again for devices that should be closed."""
         self._pause = FIRST_PAUSE
 
     def back_off(self) -> float:
-        """Return the seconds until the next look at a device that should be closed; more each time."""
+        """Return the seconds until the next scan for a device that should be closed; more each time."""
         pause, self._pause = self._pause, min(self._pause * 1.5, LAST_PAUSE)
         return pause
 
     def plan(self, pauses: Iterable[float]) -> None:
-        """Plan the next look after the shortest of these; none if there are none."""
+        """Plan the next reconcile after the shortest of these; none if there are none."""
         pause = min(pauses, default=None)
         self.due = None if pause is None else time.monotonic() + pause
 
     def stop(self) -> None:
-        """Plan no more looks."""
+        """Plan no more."""
         self.due = None
 
     def succeeded(self) -> None:

@@ -51,7 +51,7 @@ class Steps:
     ) -> None:
         """Take step after step until nothing changes any more by itself.
 
-        ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``revocation``:
+        ``thorough``: check also whether dead pods have left something when this pod waits for nothing. ``revocation``:
         the key of the one that this carries out. ``busy``: GPUs that should stay, in place of those that are in use.
         """
         own, before = self._own, self._own.record
@@ -89,7 +89,7 @@ class Steps:
         """Read, record the wish, decide, apply, and record, all under the lock."""
         own = self._own
         own.join(session)
-        self._scanner.strangers.podless = {}  # a look is good for one decision
+        self._scanner.strangers.podless = {}  # a scan is good for one decision
         requested = own.record.requested
         if wish is not None:
             requested = next_request(requested, wish)
@@ -129,7 +129,7 @@ class Steps:
         )
 
     def _apply(self, session: Session, scan: ScanResult) -> None:
-        """Turn `allocated` into rules in force and `attached`; only what ``scan`` has looked at can be released."""
+        """Turn `allocated` into rules in force and `attached`; only what ``scan`` was for can be released."""
         own, strangers, seen = self._own, self._scanner.strangers, self._registry.seen
         record = own.record
         if record.allocated is None:
@@ -176,7 +176,7 @@ class Steps:
     # -- what comes next ----------------------------------------------------------------------------------------------
 
     def _plan_ahead(self, before: Record) -> None:
-        """Plan the next look that no event causes. An idle pod plans none."""
+        """Plan the next reconcile that no event causes. An idle pod plans none."""
         own, strangers, others = self._own, self._scanner.strangers, self._own.others
         if own.record.attached != before.attached:
             self._schedule.restart()

@@ -35,18 +35,18 @@ _SHARED = stat.S_ISVTX | 0o777
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-_PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - opened without following links, every file in it checked
+PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - opened without following links, every file in it checked
 """Every user can write there, each boot forgets it, and a service with a private `/tmp` has them from the machine."""
-_LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
+LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
 
 
 def default_path() -> Path:
     """Return the same folder for every user and service of the machine."""
-    for place in _PLACES:
+    for place in PLACES:
         with contextlib.suppress(OSError):
             if stat.S_IMODE(place.lstat().st_mode) & _SHARED == _SHARED:
                 return place / FOLDER
-    return _LAST_PLACE / FOLDER
+    return LAST_PLACE / FOLDER
 
 
 class RecordEntry(NamedTuple):
@@ -140,7 +140,7 @@ class Session:
         self._folder = folder
 
     def read(self) -> Contents:
-        """Read everything that is there. A file that cannot be read is told of, never an error."""
+        """Read everything that is there. A file that cannot be read is reported, never an error."""
         entries: dict[str, RecordEntry] = {}
         damaged: dict[str, str] = {}
         leftovers = []

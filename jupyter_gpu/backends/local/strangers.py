@@ -72,13 +72,13 @@ class Strangers:
         return frozenset(uuid for uuid, processes in self.found.items() if processes)
 
     def note(self, found: Found, pods: Collection[str] = ()) -> None:
-        """Record a look at some GPUs; ``pods``: uids of all that are recorded."""
+        """Record a scan of some GPUs; ``pods``: uids of all that are recorded."""
         self.found = {**self.found, **found}
         others = {uuid for uuid, processes in found.items() if elsewhere(processes, pods)}
         self.elsewhere = self.elsewhere - found.keys() | others
 
     def survey(self, podless: Found, now: float) -> None:
-        """Record a look at all GPUs, which `note` has taken in, and set the time of the next."""
+        """Record a scan of all GPUs, which `note` has taken in, and set the time of the next."""
         self.podless = {uuid: frozenset(map(identity, processes)) for uuid, processes in podless.items()}
         self._surveyed, self._next = now, now + EVERY
 
@@ -100,12 +100,12 @@ class Strangers:
         """Return the strangers whose end changes the view of a pod that holds these GPUs."""
         return frozenset(identity(process) for uuid in held for process in self.found.get(uuid, ()))
 
-    def told(self) -> dict[str, tuple[Stranger, ...]]:
+    def described(self) -> dict[str, tuple[Stranger, ...]]:
         """Describe the strangers, by uuid."""
-        return {uuid: tuple(map(_told, processes)) for uuid, processes in self.found.items() if processes}
+        return {uuid: tuple(map(_describe, processes)) for uuid, processes in self.found.items() if processes}
 
 
-def _told(process: proc.ProcessInfo) -> Stranger:
+def _describe(process: proc.ProcessInfo) -> Stranger:
     # Any program chooses its own name, control characters included.
     return Stranger(process.pid, strict.printable(process.command, MAX_COMMAND), account_of(process.user))
 

@@ -30,13 +30,13 @@ _OF_ONE_GPU = "nvidia[0-9]*"
 
 
 def surroundings(path: Path, *, chosen: bool) -> Surroundings:
-    """Look at the surroundings as they are now."""
+    """Return the surroundings as they are now."""
     contained = namespace() != FIRST_NAMESPACE and not DXG.exists()  # a distribution of WSL has a namespace of its own
     return Surroundings(
         path=os.path.realpath(path),
         chosen=chosen,
-        mounts=_text("/proc/self/mountinfo") or "",
-        first=_text("/proc/1/mountinfo") if namespace() == FIRST_NAMESPACE else None,
+        mounts=read_text("/proc/self/mountinfo") or "",
+        first=read_text("/proc/1/mountinfo") if namespace() == FIRST_NAMESPACE else None,
         contained=contained,
     )
 
@@ -78,13 +78,14 @@ def elsewhere(processes: Iterable[proc.ProcessInfo], known: Collection[str]) -> 
 
 def pod_of(pid: int) -> str | None:
     """Return the uid of the pod that a process says it is of; None where it says none."""
-    groups = re.findall(rf"/{cgroup.PREFIX}([0-9a-f]{{32}})\b", _text(f"/proc/{pid}/cgroup") or "")
-    marks = re.findall(rf"(?:^|\0){MARK}=([0-9a-f]{{32}})(?=\0|$)", _text(f"/proc/{pid}/environ") or "")
+    groups = re.findall(rf"/{cgroup.PREFIX}([0-9a-f]{{32}})\b", read_text(f"/proc/{pid}/cgroup") or "")
+    marks = re.findall(rf"(?:^|\0){MARK}=([0-9a-f]{{32}})(?=\0|$)", read_text(f"/proc/{pid}/environ") or "")
     found: list[str] = [*marks, *groups]
     return found[-1] if found else None  # the innermost group; the mark of a process in one says nothing
 
 
-def _text(path: str) -> str | None:
+def read_text(path: str) -> str | None:
+    """Return the text of a file; None where it cannot be read."""
     with contextlib.suppress(OSError):
         return Path(path).read_text(errors="replace")
     return None

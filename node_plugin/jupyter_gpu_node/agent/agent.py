@@ -164,7 +164,7 @@ class Agent:
         """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
         found = await self._steps.do(self._tools.guarding.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
-            _log.warning("A program of pod %s is left over, and is looked after.", uid)
+            _log.warning("A program of pod %s is left over, and is managed from now on.", uid)
             self._add(uid)
         self._strangers = found
 

@@ -70,10 +70,10 @@ class Audit:
         self._seconds = seconds
         self._begun = begun
         self._others = others
-        self._told: set[tuple[int, int, str]] = set()
+        self._reported: set[tuple[int, int, str]] = set()
         self._over: dict[str, float] = {}
         """Pods that a scan could not search wholly, by uid, and when."""
-        self._searched: dict[str, tuple[HolderScan, list[Finding]]] = {}
+        self.searched: dict[str, tuple[HolderScan, list[Finding]]] = {}
         """The last search of each pod and its findings, by uid, for as long as any of those processes is there."""
         self._count = 0
 
@@ -105,7 +105,7 @@ class Audit:
                 if verdict is Verdict.INTRUDER
             }
         )
-        self._told &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
+        self._reported &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
 
     async def _findings(self, *, mappings: bool = False) -> list[Finding]:
         """Return which processes have GPUs open without a right. A right that held before or after the scan counts."""
@@ -123,7 +123,7 @@ class Audit:
             if uuid in ours  # other callers may have had other GPUs scanned for at the same time
         ]
         self._search(scan)
-        verdicts += (finding for _, some in self._searched.values() for finding in some if _is_alive(finding))
+        verdicts += (finding for _, some in self.searched.values() for finding in some if _is_alive(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
     def _of_ours(self, found: list[Finding]) -> list[Finding]:
@@ -139,8 +139,8 @@ class Audit:
             found = self._scans.searches.ask(uid, seen, frozenset(seen), since, lambda: None)
             if found:
                 del self._over[uid]
-                self._searched[uid] = (found, self._judged(uid, found))
-        self._searched = {uid: one for uid, one in self._searched.items() if any(map(_is_alive, one[1]))}
+                self.searched[uid] = (found, self._judged(uid, found))
+        self.searched = {uid: one for uid, one in self.searched.items() if any(map(_is_alive, one[1]))}
 
     def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
         """Return the findings of a search. It may have taken long: only what is still open, without a right, counts.
@@ -161,13 +161,13 @@ class Audit:
         return verdicts
 
     def _over_budget(self, suspect: Suspect) -> bool:
-        return any(suspect in some for scan, _ in self._searched.values() for some in scan.over.values())
+        return any(suspect in some for scan, _ in self.searched.values() for some in scan.over.values())
 
     def _publish(self, found: list[Finding]) -> None:
         for uuid, suspect, verdict in found:
-            if (suspect.pid, suspect.start, uuid) in self._told:
+            if (suspect.pid, suspect.start, uuid) in self._reported:
                 continue
-            self._told.add((suspect.pid, suspect.start, uuid))
+            self._reported.add((suspect.pid, suspect.start, uuid))
             if verdict is Verdict.STRANGE:
                 self._metrics.strangers.inc()
                 _log.warning("Program %s (process %d) has GPU %s open.", suspect.command, suspect.pid, uuid)

@@ -17,7 +17,7 @@ from .pod import ManagedPod
 
 @dataclass(frozen=True, slots=True)
 class OpenEvidence:
-    """Evidence that every GPU looked for is open in a process that should not have it, and where that is visible.
+    """Evidence that every GPU scanned for is open in a process that should not have it, and where that is visible.
 
     As long as one descriptor of each is still there, another scan cannot prove anything: the whole machine is scanned
     only now and then. The end of those processes is reported by `process_ends`.

@@ -49,10 +49,10 @@ class Metrics(Collector):
         self.writes = self._counter("jupyter_gpu_writes", "Writes of the attached annotation")
         self.failures = self._counter("jupyter_gpu_failures", "Steps of a pod that failed and are tried again")
         self.unguarded = self._counter("jupyter_gpu_unguarded", "Containers started without the node plugin")
-        self.audits = self._counter("jupyter_gpu_audits", "Looks at who has GPUs open")
+        self.audits = self._counter("jupyter_gpu_audits", "Scans for the processes that have GPUs open")
         self.intruders = self._counter("jupyter_gpu_intruders", "Processes ended because of a GPU not given to them")
         self.moving = self._counter(
-            "jupyter_gpu_moving", "Releases believed after looks at a pod that never stood still for them"
+            "jupyter_gpu_moving", "Releases believed after scans of a pod that could never be frozen for them"
         )
         self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
         self.share_stops = self._counter(
@@ -61,7 +61,7 @@ class Metrics(Collector):
         self.shares_taken = self._counter("jupyter_gpu_shares_taken", "Shares taken away from their pods")
         self.orphans = Counter(
             "jupyter_gpu_orphans",
-            "What pods left behind while nobody looked, found and removed",
+            "Leftovers of pods that ended while no plugin ran, found and removed",
             ["kind"],
             registry=self.registry,
         )
@@ -72,7 +72,7 @@ class Metrics(Collector):
         )
         self.two_owners = Gauge(
             "jupyter_gpu_two_owners",
-            "GPUs of ours that somebody else has given to a pod, too, or may have",
+            "Managed GPUs that another plugin has given to a pod, too, or may have",
             registry=self.registry,
         )
         self.can_guard = Gauge(

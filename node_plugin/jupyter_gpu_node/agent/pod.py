@@ -210,7 +210,7 @@ def advance(
     ).attached
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
-    after = replace(after, open=_told_open(pod, shares), lacks=tuple(sorted(pod.lacks)))
+    after = replace(after, open=_reported_open(pod, shares), lacks=tuple(sorted(pod.lacks)))
     return after if known or after.shares or after.draining or after.revision or after.lacks else None
 
 
@@ -221,10 +221,10 @@ def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[s
     return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
 
 
-def _told_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ...]:
+def _reported_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ...]:
     """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
-    told = pod.open if pod.open is not None else (pod.attached or _NOTHING).open
-    return tuple(sorted({share.uuid for share in shares} & set(told)))
+    known = pod.open if pod.open is not None else (pod.attached or _NOTHING).open
+    return tuple(sorted({share.uuid for share in shares} & set(known)))
 
 
 def _with_unrecorded(

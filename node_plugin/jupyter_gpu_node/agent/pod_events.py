@@ -25,39 +25,40 @@ class PodEvents:
     """The states of pods by uid; the newest of each, whether it came by a watch or as the answer to a write."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _PodState] = {}
+        self.known: dict[str, _PodState] = {}
+        """States by uid, of pods and of those that followers wait for."""
         self._trouble = ""
 
     def update(self, pod: Mapping[str, Any]) -> None:
         """Take over a pod's state; one older than the known state is no news."""
-        known = self._known.setdefault(objects.uid(pod), _PodState())
+        known = self.known.setdefault(objects.uid(pod), _PodState())
         if known.pod is None or objects.newer(pod, known.pod):
             known.pod = summary(pod)
             _wake(known)
 
     def removed(self, uid: str) -> None:
         """Note that the API server knows the pod no more."""
-        known = self._known.setdefault(uid, _PodState())
+        known = self.known.setdefault(uid, _PodState())
         known.gone = True
         _wake(known)
 
     def forget(self, uid: str) -> None:
         """Forget a pod of which nothing is left on this node."""
-        known = self._known.get(uid)
+        known = self.known.get(uid)
         if known and known.followers:  # its container ends: there will be no news
             known.pod = None
         else:
-            self._known.pop(uid, None)
+            self.known.pop(uid, None)
 
     def trouble(self, why: str) -> None:
         """Set why the API server cannot be heard now; empty: it can."""
         self._trouble = why
-        for known in self._known.values():
+        for known in self.known.values():
             _wake(known)
 
     async def follow(self, uid: str) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the state of the pod, now and whenever it changes; without end."""
-        known = self._known.setdefault(uid, _PodState())
+        known = self.known.setdefault(uid, _PodState())
         wake = asyncio.Event()
         known.followers.add(wake)
         last: Mapping[str, Any] | None = None
@@ -72,14 +73,14 @@ class PodEvents:
         finally:
             known.followers.discard(wake)
             if not known.followers and known.pod is None:
-                self._known.pop(uid, None)
+                self.known.pop(uid, None)
 
 
 def summary(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return what its Jupyter server needs: identity, version, our annotations, whether it is being deleted."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
-    told = {
+    shown = {
         "namespace": objects.namespace(pod),
         "name": objects.name(pod),
         "uid": objects.uid(pod),
@@ -87,8 +88,8 @@ def summary(pod: Mapping[str, Any]) -> dict[str, Any]:
         "annotations": {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
     }
     if objects.deleting(pod):
-        told["deletionTimestamp"] = metadata["deletionTimestamp"]
-    return {"metadata": told}
+        shown["deletionTimestamp"] = metadata["deletionTimestamp"]
+    return {"metadata": shown}
 
 
 def _wake(known: _PodState) -> None:

@@ -71,7 +71,7 @@ class Samples:
     async def _sample(self, pod: ManagedPod | None) -> Mapping[str, Any]:
         if pod is None:
             return {"loads": {}, "holders": {}}
-        mine, seen = await self._look(pod)
+        mine, seen = await self._users_of(pod)
         holders = {uuid: tuple(_holder(one) for one in some) for uuid, some in seen.items()}
         for item in pod.attached.draining if pod.attached else ():  # of other pods only what was found already
             foreign = tuple(holder for holder in item.holders if holder.foreign)
@@ -85,16 +85,18 @@ class Samples:
     async def _details(self, pod: ManagedPod | None) -> Mapping[str, Any]:
         if pod is None:
             return {"gpus": {}}
-        mine, seen = await self._look(pod)
+        mine, seen = await self._users_of(pod)
         readings = await self._simulated_details(pod, seen) if self._simulated else await self._inventory.details(mine)
-        told = {uuid: {one.pid: _holder(one) for one in seen.get(uuid, ())} for uuid in mine}
-        return {"gpus": {uuid: named(readings[uuid], told[uuid]).to_json() for uuid in sorted(mine & readings.keys())}}
+        holders = {uuid: {one.pid: _holder(one) for one in seen.get(uuid, ())} for uuid in mine}
+        return {
+            "gpus": {uuid: named(readings[uuid], holders[uuid]).to_json() for uuid in sorted(mine & readings.keys())}
+        }
 
-    async def _look(self, pod: ManagedPod) -> tuple[frozenset[str], Mapping[str, tuple[proc.ProcessInfo, ...]]]:
+    async def _users_of(self, pod: ManagedPod) -> tuple[frozenset[str], Mapping[str, tuple[proc.ProcessInfo, ...]]]:
         """Return the uuids of the GPUs that the pod has or gives back, and its processes that have them open."""
         mine = frozenset(pod.holding.has) | frozenset(pod.holding.drains)
         gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
-        return mine, await asyncio.to_thread(_users, gpus, pod.guard) if pod.guard and gpus else {}
+        return mine, await asyncio.to_thread(_users_of_gpus, gpus, pod.guard) if pod.guard and gpus else {}
 
     async def _simulated_details(
         self, pod: ManagedPod, seen: Mapping[str, tuple[proc.ProcessInfo, ...]]
@@ -113,7 +115,7 @@ class Samples:
         return simulated_load.loads({uuid: seen.get(uuid, ()) for uuid in mine}, before, now)
 
 
-def _users(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
+def _users_of_gpus(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.ProcessInfo, ...]]:
     return device_scan.open_descriptors(gpus, guard.processes())
 
 

@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 class SelfTest:
     """The repeated self-test. ``attempt`` raises `OSError` where it fails.
 
-    ``told`` gets each change: what is wrong, in plain words, or nothing. It returns whether that was published; if
+    ``report`` gets each change: what is wrong, in plain words, or nothing. It returns whether that was published; if
     not, it is called again.
     """
 
-    def __init__(self, attempt: Callable[[], None], told: Callable[[str], bool]) -> None:
+    def __init__(self, attempt: Callable[[], None], report: Callable[[str], bool]) -> None:
         self._attempt = attempt
-        self._told = told
+        self._report = report
         self._heard: str | None = None
         self._doubts = asyncio.Event()
         self.problem = ""
@@ -62,7 +62,7 @@ class SelfTest:
         if problem != self.problem:
             _log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "Pods can be guarded again.")
         self.problem = problem
-        if problem != self._heard and self._told(problem):
+        if problem != self._heard and self._report(problem):
             self._heard = problem
 
     async def run(self) -> None:

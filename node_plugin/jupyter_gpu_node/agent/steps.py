@@ -115,8 +115,8 @@ class Steps:
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         budget = Budget(EACH)
         seen = device_scan.scan(device_scan.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
-        looked = seen is not None and bool(inventory.seen)  # with a silent driver nothing was scanned for
-        clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
+        searched = seen is not None and bool(inventory.seen)  # with a silent driver nothing was scanned for
+        clean = seen is not None and searched and not any(seen.holders.values()) and not seen.uninspectable
         clean = clean and not budget.over
         return guard, new, min(starts, default=_now()), clean
 
@@ -131,7 +131,7 @@ class Steps:
         devices = self._tools.created_with(pod.uid) if runs else None
         pod.lacks = lacking(devices, self._tools.inventory.gpus)
         shares = await self._apply(pod)
-        scan = await self._look(pod, shares)
+        scan = await self._scan(pod, shares)
         await self._end_taken(pod, scan)
         claimed = {uuid for one in self._managed.values() if one is not pod for uuid in one.claims}
         unhealthy = self._tools.inventory.unhealthy
@@ -184,7 +184,7 @@ class Steps:
         found = [one for one in holders if one.pod == pod.uid]
         await asyncio.gather(*(killing.end(suspect) for suspect in found))
 
-    async def _look(self, pod: ManagedPod, shares: tuple[GpuShare, ...]) -> HolderScan:
+    async def _scan(self, pod: ManagedPod, shares: tuple[GpuShare, ...]) -> HolderScan:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
         missing = to_look_for(pod, [share.uuid for share in shares], seen)
         now = time.monotonic()

@@ -200,7 +200,7 @@ def choose(
     if preference == "soft":
         return SoftEnforcement(uid, pid, _why_soft("soft mode was asked for"))
     problems: list[str] = []
-    for attempt in (_with_bpf, _with_devices_v1):
+    for attempt in (with_bpf, with_devices_v1):
         try:
             return attempt(managed, uid, pid)
         except (OSError, ValueError) as error:
@@ -221,7 +221,8 @@ def _text(error: OSError | ValueError) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
 
 
-def _with_bpf(managed: Collection[Device], uid: str, pid: int) -> Enforcement:
+def with_bpf(managed: Collection[Device], uid: str, pid: int) -> Enforcement:
+    """Put process ``pid`` under a program on a v2 group. Raises `OSError` or `ValueError`."""
     hierarchy = cgroup.mounts().unified
     if hierarchy is None:
         raise ValueError("there is no cgroup v2 hierarchy")
@@ -229,7 +230,8 @@ def _with_bpf(managed: Collection[Device], uid: str, pid: int) -> Enforcement:
     return _entered(BpfEnforcement.create(managed, uid, hierarchy.directory(group)), group, pid)
 
 
-def _with_devices_v1(managed: Collection[Device], uid: str, pid: int) -> Enforcement:
+def with_devices_v1(managed: Collection[Device], uid: str, pid: int) -> Enforcement:
+    """Put process ``pid`` under the v1 devices controller. Raises `OSError` or `ValueError`."""
     hierarchy = cgroup.mounts().devices
     if hierarchy is None:
         raise ValueError("there is no devices controller of cgroup v1")

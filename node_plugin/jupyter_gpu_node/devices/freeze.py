@@ -40,7 +40,7 @@ def frozen(group: Path) -> Iterator[FreezeResult]:
         yield FreezeResult.IMPOSSIBLE
         return
     try:
-        yield FreezeResult.STILL if _stands_still(group) else FreezeResult.MOVING
+        yield FreezeResult.STILL if await_frozen(group) else FreezeResult.MOVING
     finally:
         unfreeze(group)
         _unfreezer.release(group)
@@ -53,7 +53,8 @@ def unfreeze(group: Path) -> None:
             (group / "cgroup.freeze").write_text("0")
 
 
-def _stands_still(group: Path) -> bool:
+def await_frozen(group: Path) -> bool:
+    """Wait until all processes of the group are frozen; false if one did not stop in time."""
     until = time.monotonic() + min(FREEZE + FREEZE_EACH * len(cgroup.processes(group)), FREEZE_MOST)
     while "frozen 1" not in (group / "cgroup.events").read_text().splitlines():
         if time.monotonic() > until:

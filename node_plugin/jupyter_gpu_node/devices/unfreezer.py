@@ -25,7 +25,8 @@ class Unfreezer:
     """The link to the clean-up process. Pods are frozen concurrently, in threads."""
 
     def __init__(self, python: str = sys.executable) -> None:
-        self._cleanup = CleanupProcess(_ACT, python)
+        self.cleanup = CleanupProcess(_ACT, python)
+        """The clean-up process."""
         self._one = threading.Lock()
         atexit.register(self.close)
 
@@ -33,17 +34,17 @@ class Unfreezer:
         """Have ``group`` unfrozen if this process dies. Raises `OSError` if that cannot be guaranteed."""
         with self._one:
             try:
-                self._cleanup.hold(os.fsencode(group))
+                self.cleanup.hold(os.fsencode(group))
             except OSError:
-                self._cleanup.release(os.fsencode(group))
+                self.cleanup.release(os.fsencode(group))
                 raise
 
     def release(self, group: Path) -> None:
         """Note that ``group`` runs again."""
         with self._one:
-            self._cleanup.release(os.fsencode(group))
+            self.cleanup.release(os.fsencode(group))
 
     def close(self) -> None:
         """End the clean-up process; it unfreezes the groups that are still held."""
         with self._one:
-            self._cleanup.close()
+            self.cleanup.close()

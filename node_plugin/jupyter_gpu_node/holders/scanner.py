@@ -69,7 +69,7 @@ class HolderScanner:
         """Groups of the managed pods by uid: an escaped process is recognised by their namespaces."""
         self._next: _Batch | None = None
         self._one = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scan")
         self._searching = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="search")
 
     async def scan(
@@ -94,10 +94,10 @@ class HolderScanner:
     async def _run(self, batch: _Batch) -> HolderScan:
         async with self._one:
             self._next = None
-            work = functools.partial(self._look, batch, self.groups)
+            work = functools.partial(self._scan, batch, self.groups)
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _look(self, batch: _Batch, groups: Mapping[str, Path]) -> HolderScan:
+    def _scan(self, batch: _Batch, groups: Mapping[str, Path]) -> HolderScan:
         return scan_holders(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:

@@ -43,7 +43,8 @@ class CleanupProcess:
     def __init__(self, act: str, python: str = sys.executable) -> None:
         self._command = (python, "-I", "-S", "-c", _CODE.format(act=act))
         self._process: subprocess.Popen[bytes] | None = None
-        self._held: set[bytes] = set()
+        self.held: set[bytes] = set()
+        """Names that it acts on if this process dies."""
 
     @property
     def pid(self) -> int | None:
@@ -57,14 +58,14 @@ class CleanupProcess:
         """
         if any(b"\n" in name for name in names):
             raise OSError(f"{names!r} cannot be told of.")
-        self._held.update(names)
+        self.held.update(names)
         if not self._tell(b"+", names):
             self._start()
 
     def release(self, *names: bytes) -> None:
         """Release them: ``act`` is no longer called for them."""
-        if known := self._held.intersection(names):
-            self._held -= known
+        if known := self.held.intersection(names):
+            self.held -= known
             self._tell(b"-", known)
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class CleanupProcess:
         if self._process is None:
             return
         assert self._process.stdin is not None
-        if not self._held:  # there is nothing to wait for, least of all a process that does not read
+        if not self.held:  # there is nothing to wait for, least of all a process that does not read
             self._process.kill()
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -90,7 +91,7 @@ class CleanupProcess:
             bufsize=0,
             start_new_session=True,  # a signal to our group or terminal must not reach it
         )
-        if not self._tell(b"+", self._held):
+        if not self._tell(b"+", self.held):
             raise OSError("The process that is to act for this one ended at once, or does not listen.")
 
     def _tell(self, sign: bytes, names: Iterable[bytes]) -> bool:

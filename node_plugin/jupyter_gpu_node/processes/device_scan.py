@@ -157,18 +157,18 @@ def _processes(
             if not budget or not budget.over:
                 yield pid, budget
         return
-    every = _every_pid()
-    looked: bool | None = None
+    every = every_pid()
+    scanned_it: bool | None = None
     with suppress(StopIteration):
         while True:
-            pid = every.send(looked) if looked is not None else next(every)
+            pid = every.send(scanned_it) if scanned_it is not None else next(every)
             budget = budgets(pid)
-            looked = _exists(pid) and not (budget and budget.over)
-            if looked:
+            scanned_it = _exists(pid) and not (budget and budget.over)
+            if scanned_it:
                 yield pid, budget
 
 
-def _every_pid() -> Generator[int, bool | None, None]:
+def every_pid() -> Generator[int, bool | None, None]:
     """Yield all processes, and those born during the scan: one may have inherited what its parent closed.
 
     Ends when there are no new ones. The caller sends whether it scanned each process: a pod that forks without end is

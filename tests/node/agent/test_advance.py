@@ -22,7 +22,7 @@ ME = Suspect(2**30, 500, "python", "me")
 """A process of the pod; its number is nobody's."""
 HOLDER = Holder(0, "python")
 UNSEEN = HolderScan()
-"""No look yet."""
+"""No scan yet."""
 
 
 def shares(*uuids: str, milli: int = 1000) -> tuple[GpuShare, ...]:
@@ -51,7 +51,7 @@ def step(one: ManagedPod, *given: str, scan: HolderScan = UNSEEN, **more: Any) -
     return advance(one, shares(*given), scan, RIGHTS, **more)
 
 
-def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspect, ...]) -> HolderScan:
+def scanned(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspect, ...]) -> HolderScan:
     """A scan for these; ``a=``: the processes that have GPU-a open."""
     return HolderScan({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
 
@@ -82,27 +82,27 @@ def test_pod_that_never_had_anything_has_no_record() -> None:
     assert step(member()) is None
     assert step(member(())) is None
     assert step(member((), has=())) == Attached(2)
-    assert step(member(None, has=(A,)), scan=looked(A)) == Attached(1)
+    assert step(member(None, has=(A,)), scan=scanned(A)) == Attached(1)
 
 
 def test_revoked_gpu_is_free_only_after_a_scan() -> None:
     """Not scanned for: not proven. Scanned for and no holder found: free."""
     assert step(member((), has=(A,))) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(A,)), scan=looked(B)) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(A,)), scan=looked(A)) == Attached(2)
-    assert step(member((), has=(), draining=(A,)), scan=looked(A)) == Attached(2)
+    assert step(member((), has=(A,)), scan=scanned(B)) == Attached(2, (), drains(A), Reason.DRAINING)
+    assert step(member((), has=(A,)), scan=scanned(A)) == Attached(2)
+    assert step(member((), has=(), draining=(A,)), scan=scanned(A)) == Attached(2)
 
 
 def test_any_holder_keeps_the_gpu_draining() -> None:
     """One of the pod's own, a stranger, or one that could not be inspected; not one that was there before the pod."""
-    own = step(member((B,), has=(A, B)), B, scan=looked(A, a=(ME,)))
+    own = step(member((B,), has=(A, B)), B, scan=scanned(A, a=(ME,)))
     assert own == Attached(2, shares(B), drains(A, holders=(HOLDER,)), Reason.DRAINING)
     stranger = Suspect(2**30, 500, "python", "other")
-    foreign = step(member((), has=(A,)), scan=looked(A, a=(stranger,)))
+    foreign = step(member((), has=(A,)), scan=scanned(A, a=(stranger,)))
     assert foreign == Attached(2, (), drains(A, holders=(Holder(0, "python", True),)), Reason.DRAINING)
     for start, left in ((99, ()), (100, drains(A, holders=(Holder(0, "hidden", True),)))):
         hidden = (Suspect(2**30, start, "hidden"),)
-        found = step(member((), has=(A,)), scan=looked(A, hidden=hidden, a=()))
+        found = step(member((), has=(A,)), scan=scanned(A, hidden=hidden, a=()))
         assert found is not None
         assert found.draining == left
 
@@ -118,13 +118,13 @@ def test_unrecorded_rules_count_as_held() -> None:
     """The process that made them died before it wrote: taken back, the GPU drains until a scan."""
     cut_off: dict[str, Any] = {"granted": {A: 500}}
     assert step(member((), has=(), **cut_off)) == Attached(2, (), drains(A), Reason.DRAINING)
-    assert step(member((), has=(), **cut_off), scan=looked(A)) == Attached(2)
+    assert step(member((), has=(), **cut_off), scan=scanned(A)) == Attached(2)
     assert step(member((A,), has=(), **cut_off), A) == Attached(2, shares(A))
 
 
 def test_unrecorded_open_gpu_drains() -> None:
     """An open GPU without a record drains; not one that the pod rightly has, or another pod or a stranger."""
-    scan = looked(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
+    scan = scanned(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
     new: dict[str, Any] = {"settled": False}
     assert step(member(**new), scan=scan) == Attached(
         0, (), drains(A, holders=(HOLDER,)) + drains(B, holders=(HOLDER,)), Reason.DRAINING
@@ -169,7 +169,7 @@ def test_wanted_state_of_a_pod(view: PodView | None, settled: bool, found: Alloc
 
 def test_holders_are_limited_to_scanned_gpus() -> None:
     """A pod with the right to a GPU is no holder of what others drain."""
-    scan = looked(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
+    scan = scanned(A, B, a=(ME,), b=(Suspect(2**30, 500, "python", "other"),), c=(ME,))
     assert found_holders(member(), scan, RIGHTS) == {A: (HOLDER,), B: ()}
 
 
@@ -234,7 +234,7 @@ def test_open_gpus_are_recorded_with_what_is_attached() -> None:
     assert after == Attached(2, shares(A, B), open=(A,))
     one.attached, one.recorded = after, Attached(2, shares(A, B), open=(B,))
     assert worth_writing(one, 0)
-    assert step(member((B,), has=(A, B), open=frozenset({A})), B, scan=looked(A)) == Attached(2, shares(B))
+    assert step(member((B,), has=(A, B), open=frozenset({A})), B, scan=scanned(A)) == Attached(2, shares(B))
 
 
 def test_missing_devices_are_recorded_for_a_pod_that_has_nothing() -> None:

@@ -131,10 +131,10 @@ observations = st.builds(
 @settings(deadline=None, max_examples=300)
 @given(decisions, records, observations, st.frozensets(uuids))
 def test_rules(
-    decision: Allocated | None, record: Attached | None, look: Observation, unhealthy: frozenset[str]
+    decision: Allocated | None, record: Attached | None, observed: Observation, unhealthy: frozenset[str]
 ) -> None:
     """Rules that hold after every step, whatever came before."""
-    step = plan(decision, record, look, unhealthy)
+    step = plan(decision, record, observed, unhealthy)
     wanted = {share.uuid for share in decision.shares} if decision else set()
     had = in_hand(record)
     usable = {share.uuid for share in step.attached.shares}
@@ -142,15 +142,15 @@ def test_rules(
 
     assert step.allowed == wanted == usable, "attached is what may be opened, and that is what was decided"
     assert not usable & draining, "a GPU is never both in use and on its way out"
-    for uuid in {*had, *look.allowed} - usable - draining:
-        assert uuid not in look.allowed, f"{uuid} vanished without proof"
-        assert not look.holders.get(uuid), f"{uuid} vanished without proof"
-    assert draining <= {*had, *look.allowed}, "what the pod never had does not drain"
+    for uuid in {*had, *observed.allowed} - usable - draining:
+        assert uuid not in observed.allowed, f"{uuid} vanished without proof"
+        assert not observed.holders.get(uuid), f"{uuid} vanished without proof"
+    assert draining <= {*had, *observed.allowed}, "what the pod never had does not drain"
     for item in step.attached.draining:
         assert item.milli == had.get(item.uuid, 1000), "a draining GPU is held as far as it was"
     if decision:
         assert step.attached.observed_generation == decision.observed_generation
-    assert plan(decision, step.attached, look, unhealthy) == step, "the same step again changes nothing"
+    assert plan(decision, step.attached, observed, unhealthy) == step, "the same step again changes nothing"
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2])
@@ -168,8 +168,8 @@ def test_killed_at_any_point(crash_at: int, decisions: list[Allocated | None], d
         for round_ in range(3):
             open_now |= data.draw(st.frozensets(st.sampled_from(sorted(rules)))) if rules else frozenset()
             open_now -= data.draw(st.frozensets(st.sampled_from(sorted(open_now)))) if open_now else frozenset()
-            look = Observation(rules, dict.fromkeys(open_now, (KERNEL,)))
-            step = plan(decision, record, look)
+            observed = Observation(rules, dict.fromkeys(open_now, (KERNEL,)))
+            step = plan(decision, record, observed)
             dies = number % 3 == crash_at and round_ == 0
             if dies and data.draw(st.booleans()):
                 break  # before the rules

@@ -21,7 +21,7 @@ def view(generation: int, milli: int = 250, *, problem: str = "") -> PodView:
 
 
 class World:
-    """One pod, and what was told of it."""
+    """One pod, and the reports about it."""
 
     def __init__(self) -> None:
         self.member = ManagedPod("u")

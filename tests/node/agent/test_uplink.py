@@ -70,15 +70,15 @@ def test_steady_load_is_published_once(middle: float, moves: list[float]) -> Non
     """However it fluctuates; and the published value is never far from the real one."""
     told = middle
     for move in moves:
-        told = uplink_rate.told(told, middle + move) or 0.0
+        told = uplink_rate.published(told, middle + move) or 0.0
         assert told == middle
 
 
 def test_change_is_published_and_unknown_load_left_out() -> None:
     """The first number of a node that published none is published."""
-    assert uplink_rate.told(0.2, 0.4) == 0.4
-    assert uplink_rate.told(None, 0.0) == 0.0
-    assert uplink_rate.told(0.2, None) is None
+    assert uplink_rate.published(0.2, 0.4) == 0.4
+    assert uplink_rate.published(None, 0.0) == 0.0
+    assert uplink_rate.published(0.2, None) is None
 
 
 def test_inventory_carries_the_load_in_steps() -> None:
@@ -87,13 +87,13 @@ def test_inventory_carries_the_load_in_steps() -> None:
     body = annotation.patch({"metadata": {"uid": "u"}}, gpus, 0.33)
     assert body is not None
     node = {"metadata": {"uid": "u", **body["metadata"]}}
-    assert annotation.network_told(node) == 0.3
+    assert annotation.published_network(node) == 0.3
     assert annotation.patch(node, gpus, 0.31) is None
-    assert annotation.patch(node, gpus, annotation.network_told(node)) is None
+    assert annotation.patch(node, gpus, annotation.published_network(node)) is None
     assert annotation.patch(node, gpus) is not None
     assert network_of(gpus) is None
     for odd in ({}, {"metadata": {"annotations": {INVENTORY: "nonsense"}}}):
-        assert annotation.network_told(odd) is None
+        assert annotation.published_network(odd) is None
 
 
 def test_node_is_measured_from_files(tmp_path: Path) -> None:

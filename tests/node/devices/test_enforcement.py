@@ -30,7 +30,7 @@ def allow(*numbers: int) -> DeviceRules:
 @pytest.fixture(params=["bpf", "v1"])
 def put(request: pytest.FixtureRequest) -> Callable[[str, int], Enforcement]:
     """Puts a process under rules of either kind."""
-    attempt = {"bpf": enforcement._with_bpf, "v1": enforcement._with_devices_v1}[request.param]
+    attempt = {"bpf": enforcement.with_bpf, "v1": enforcement.with_devices_v1}[request.param]
     return lambda uid, pid: attempt(MANAGED, uid, pid)
 
 
@@ -145,7 +145,7 @@ def test_server_killed(uid: str, spawn: Spawn, nodes: Nodes) -> None:
 @pytest.mark.root
 def test_close_leaves(put: Put, uid: str, spawn: Spawn, nodes: Nodes, request: pytest.FixtureRequest) -> None:
     """The server itself goes back to where it came from, and nothing stays behind."""
-    attempt = "_with_bpf" if "bpf" in request.node.name else "_with_devices_v1"
+    attempt = "with_bpf" if "bpf" in request.node.name else "with_devices_v1"
     child = spawn()
     child.run(IMPORT)
     before = child.run("cgroup.membership()")
@@ -199,7 +199,7 @@ def test_pod_inside_a_pod(put: Put, uid: str, spawn: Spawn, nodes: Nodes) -> Non
 def test_v1_reaches_groups_below(uid: str, spawn: Spawn, nodes: Nodes) -> None:
     """In v1 a group below does not follow grants by itself."""
     child = spawn()
-    guard = enforcement._with_devices_v1(MANAGED, uid, child.pid)
+    guard = enforcement.with_devices_v1(MANAGED, uid, child.pid)
     assert isinstance(guard, DevicesV1Enforcement)
     inner = guard.group / "inner"
     inner.mkdir()
@@ -215,7 +215,7 @@ def test_v1_reaches_groups_below(uid: str, spawn: Spawn, nodes: Nodes) -> None:
 def test_replacing_never_opens_a_gap(uid: str, spawn: Spawn, nodes: Nodes) -> None:
     """A device that all rules deny cannot be opened while they are replaced, however often it is tried."""
     child = spawn()
-    guard = enforcement._with_bpf(MANAGED, uid, child.pid)
+    guard = enforcement.with_bpf(MANAGED, uid, child.pid)
     child.run(f"""
         stop, answers = threading.Event(), []
         def hammer():

@@ -1,5 +1,6 @@
 """A frozen pod runs on although the process that froze it has died."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -54,18 +55,18 @@ def test_pod_is_unfrozen_when_its_freezer_is_killed(group: Path) -> None:
 
 def test_released_group_is_left_alone(group: Path) -> None:
     """Another process may have frozen it by then; and a clean-up process that ended is started again."""
-    thawer = unfreezer.Unfreezer()
-    thawer.hold(group)
-    assert thawer._cleanup._process is not None
-    thawer._cleanup._process.kill()
-    thawer._cleanup._process.wait()
-    thawer.hold(group)
-    thawer.release(group)
+    made = unfreezer.Unfreezer()
+    made.hold(group)
+    assert made.cleanup.pid is not None
+    os.kill(made.cleanup.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, made.cleanup.pid, os.WEXITED | os.WNOWAIT)
+    made.hold(group)
+    made.release(group)
     (group / "cgroup.freeze").write_text("1")
     try:
-        until(lambda: stands(group), what="the group to stand still")
-        thawer.close()
-        thawer.close()
+        until(lambda: stands(group), what="the group to be frozen")
+        made.close()
+        made.close()
         assert stands(group)
     finally:
         (group / "cgroup.freeze").write_text("0")
@@ -73,12 +74,12 @@ def test_released_group_is_left_alone(group: Path) -> None:
 
 def test_freezing_without_a_cleanup_process_is_refused() -> None:
     """Without the process nothing is frozen; a name that would be two lines is refused."""
-    thawer = unfreezer.Unfreezer()
+    made = unfreezer.Unfreezer()
     with pytest.raises(OSError, match="cannot be told of"):
-        thawer.hold(Path("a\nb"))
-    thawer.close()
+        made.hold(Path("a\nb"))
+    made.close()
     unable = unfreezer.Unfreezer("/nowhere/python")
     with pytest.raises(OSError, match="nowhere"):
         unable.hold(Path("/sys"))
-    assert not unable._cleanup._held
+    assert not unable.cleanup.held
     unfreezer.Unfreezer().release(Path("/sys"))

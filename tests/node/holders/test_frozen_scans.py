@@ -61,7 +61,7 @@ def test_scan_names_pods_that_were_not_frozen(
     child = spawn()
     cgroup.enter(group, child.pid)
     until(lambda: scanner.scan_holders([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
-    monkeypatch.setattr(freeze, "_stands_still", lambda _: False)
+    monkeypatch.setattr(freeze, "await_frozen", lambda _: False)
     assert scanner.scan_holders([GPU], {uid: group}, {}).moving == {uid}
     assert child.run("1 + 1") == 2
 

@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_removed_pods() -> None:
         pod_events.forget("u")
         await following.aclose()  # type: ignore[attr-defined]
         pod_events.forget("nobody")
-        assert not pod_events._known
+        assert not pod_events.known
 
     asyncio.run(play())
 

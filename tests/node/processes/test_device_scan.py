@@ -202,7 +202,7 @@ def test_process_born_during_the_scan_is_found(nodes: Nodes, spawn: Spawn) -> No
     """A process forked while others are scanned, whose parent then closed the device."""
     child = spawn()
     child.run(f"device = open_device({str(nodes[0])!r})")
-    pids = device_scan._every_pid()
+    pids = device_scan.every_pid()
     for pid in pids:
         if pid == child.pid:
             break

@@ -76,7 +76,7 @@ def share_not_enforced(why: str) -> Condition:
     )
 
 
-def nobody_shares_out(why: str) -> Condition:
+def share_server_missing(why: str) -> Condition:
     """Say that there is no arbiter, or one that does not answer."""
     return _condition(
         "ShareServerMissing",
@@ -85,12 +85,12 @@ def nobody_shares_out(why: str) -> Condition:
     )
 
 
-def about_shares(why: str) -> Condition:
+def share_notice(why: str) -> Condition:
     """Tell the administrator of this machine about the rules of shares, or about the arbiter, if something is wrong."""
     return _condition("ShareNotice", why)
 
 
-def taken_away(gpu: str, why: str) -> Condition:
+def share_taken_away(gpu: str, why: str) -> Condition:
     """Say that a share was lost by what its programs did."""
     return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")
 
@@ -127,7 +127,7 @@ def state_unavailable(why: str) -> Condition:
     return _condition("StateUnavailable", why)
 
 
-def untold(gpus: str) -> Condition:
+def users_unknown(gpus: str) -> Condition:
     """Say that neither open files nor the driver tell who uses a GPU."""
     return _condition(
         "UsersUnknown",

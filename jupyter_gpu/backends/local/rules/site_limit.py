@@ -80,7 +80,7 @@ class SiteLimit:
             self._uuids |= set(self._meant.uuids)
         return tuple(gpu for gpu in gpus if gpu.uuid in self._uuids)
 
-    def told(self, gpus: Collection[Gpu]) -> str:
+    def explain(self, gpus: Collection[Gpu]) -> str:
         """Describe the limit for the user, by all GPUs that there are; empty where nothing is hidden."""
         used = sorted(gpu.index for gpu in gpus if gpu.uuid in self._uuids)
         if self.value is None or (len(used) == len(gpus) and not self._meant.stopped):

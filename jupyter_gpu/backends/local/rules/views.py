@@ -70,7 +70,7 @@ class KnownState(NamedTuple):
     guard: PodGuard | None
     """None before the start."""
     used: ScanResult
-    """Holders of the pod's GPUs at the last look."""
+    """Holders of the pod's GPUs at the last scan."""
     strangers: Mapping[str, Sequence[Stranger]]
     """Processes that use GPUs without having been given them, by uuid."""
     troubles: Troubles
@@ -126,9 +126,9 @@ def _gpu_conditions(registry: Registry, settings: Settings, visibility: Visibili
     elif settings.simulated_gpus:
         yield conditions.simulated(len(registry.gpus))
     if visibility.unknown_users:
-        yield conditions.untold(_named(visibility.unknown_users))
+        yield conditions.users_unknown(_named(visibility.unknown_users))
     site = visibility.site
-    if site and site.value is not None and registry.known and (what := site.told(registry.all)):
+    if site and site.value is not None and registry.known and (what := site.explain(registry.all)):
         yield conditions.site_limit(site.value, what)
 
 
@@ -167,11 +167,11 @@ def _share_conditions(record: Record, troubles: ShareTroubles) -> Iterator[Condi
     if troubles.not_enforced and any(not share.exclusive for share in shares):
         yield conditions.share_not_enforced(troubles.not_enforced)
     if troubles.not_served:
-        yield conditions.nobody_shares_out(troubles.not_served)
+        yield conditions.share_server_missing(troubles.not_served)
     if troubles.notice:
-        yield conditions.about_shares(troubles.notice)
+        yield conditions.share_notice(troubles.notice)
     for gpu, why in troubles.revoked:
-        yield conditions.taken_away(gpu, why)
+        yield conditions.share_taken_away(gpu, why)
 
 
 def _server_conditions(record: Record, registry: Registry) -> Iterator[Condition]:

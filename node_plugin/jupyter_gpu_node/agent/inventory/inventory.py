@@ -52,9 +52,8 @@ class Inventory:
         self._uplink = uplink or Uplink()
         self._network: float | None = None
         self._measured = False
-        self._held: dict[str, str] = {}
+        self.held: dict[str, str] = {}
         self._owned: dict[str, str] = {}
-        self._told: tuple[Gpu, ...] | None = None
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
         self._node = Reflector(kube, Selection(paths.nodes(), fields=f"metadata.name={node}"), on_change=self._hear)
@@ -70,7 +69,7 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return annotation.sick(self._registry.gpus, {**self._held, **self._owned})
+        return annotation.sick(self._registry.gpus, {**self.held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
@@ -95,7 +94,7 @@ class Inventory:
     @property
     def held_back(self) -> frozenset[str]:
         """Uuids of GPUs that a process has open without a right: they are given to no pod."""
-        return frozenset(self._held) | frozenset(self._owned)
+        return frozenset(self.held) | frozenset(self._owned)
 
     @property
     def withheld(self) -> frozenset[str]:
@@ -113,8 +112,8 @@ class Inventory:
 
     def hold_back(self, held: Mapping[str, str]) -> None:
         """Give these GPUs to no pod; ``held``: the reason by uuid."""
-        if dict(held) != self._held:
-            self._held = dict(held)
+        if dict(held) != self.held:
+            self.held = dict(held)
             self._tell()
 
     def owned_by_others(self, owned: Mapping[str, str]) -> None:
@@ -142,7 +141,7 @@ class Inventory:
         await asyncio.to_thread(self._uplink.use)
         while True:
             await asyncio.sleep(uplink_rate.SECONDS)
-            now = uplink_rate.told(self._network, await asyncio.to_thread(self._uplink.use))
+            now = uplink_rate.published(self._network, await asyncio.to_thread(self._uplink.use))
             self._measured = True
             if now != self._network:
                 self._network = now
@@ -181,7 +180,7 @@ class Inventory:
     def _hear(self, change: ObjectChange) -> None:
         self.node = None if change.kind == "removed" else change.object
         if not self._measured and self.node:  # the value of an earlier process is kept until we know better
-            self._network = annotation.network_told(self.node)
+            self._network = annotation.published_network(self.node)
         self._wake.set()
 
     async def _publish(self) -> None:

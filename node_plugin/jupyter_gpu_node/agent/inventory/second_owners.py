@@ -37,12 +37,13 @@ class SecondOwners:
         seconds: float,
     ) -> None:
         self._inventory = inventory
-        self._given = given
+        self.given = given
+        """Function that asks the kubelet."""
         self._publisher = publisher
         self._metrics = metrics
         self._seconds = seconds
         self._asking = asyncio.Lock()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """Text last published to the cluster, by uuid."""
 
     async def run(self) -> None:
@@ -58,7 +59,7 @@ class SecondOwners:
 
     async def _once(self) -> None:
         try:
-            given = await self._given()
+            given = await self.given()
         except PodResourcesError as error:
             _log.warning("Whether somebody else gives away GPUs of this node is not known: %s", error)
             return
@@ -68,10 +69,10 @@ class SecondOwners:
         owned = {uuid: _words(one) for uuid, one in found.items()}
         self._inventory.owned_by_others(owned)
         self._metrics.two_owners.set(len(owned))
-        for uuid in self._told.keys() | owned.keys():
-            if self._told.get(uuid, "") != owned.get(uuid, "") and self._tell(uuid, owned.get(uuid, "")):
-                self._told[uuid] = owned.get(uuid, "")
-        self._told = {uuid: text for uuid, text in self._told.items() if text}
+        for uuid in self._reported.keys() | owned.keys():
+            if self._reported.get(uuid, "") != owned.get(uuid, "") and self._tell(uuid, owned.get(uuid, "")):
+                self._reported[uuid] = owned.get(uuid, "")
+        self._reported = {uuid: text for uuid, text in self._reported.items() if text}
 
     def _tell(self, uuid: str, text: str) -> bool:
         """Publish an Event of the node, and tell whether it could be written."""

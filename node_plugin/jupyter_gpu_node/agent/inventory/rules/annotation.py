@@ -42,7 +42,7 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
     return {MODEL: model, COUNT: str(len(gpus)), MEMORY: str(memory) if gpus else None}
 
 
-def network_told(node: Any) -> float | None:
+def published_network(node: Any) -> float | None:
     """Return the use of its uplink that the Node publishes; None: none."""
     text = objects.annotation(node, INVENTORY)
     try:

@@ -59,7 +59,7 @@ def use(before: UplinkCounters | None, after: UplinkCounters | None) -> float | 
     return min(1.0, max(received, sent) / (after.time - before.time) / after.speed)
 
 
-def told(old: float | None, new: float | None) -> float | None:
+def published(old: float | None, new: float | None) -> float | None:
     """Return the number to report: the old one for as long as the new one is near it."""
     if old is None or new is None:
         return new
