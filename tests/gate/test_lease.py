@@ -95,8 +95,7 @@ def test_much_is_queued_if_no_other_share_is_active(place: Place) -> None:
             most = max(most, _left(place))
             assert most <= 22
         connection.say(Grant(600_000_000, 1))
-        while _left(place) > 3:
-            pass
+        until(lambda: _left(place) <= 3, "more than three launches stay queued")
         looks = [_left(place) for _ in range(200)]
         assert max(looks) <= 3
 
@@ -167,8 +166,8 @@ def test_next_launch_waits_until_the_previous_one_is_nearly_over(place: Place) -
     """A share that comes meanwhile waits for one launch, not two, and the GPU is kept busy."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:5000"):
         stub.keep_granting(600_000_000)
-        while _queued(place, 40).count(1) < 36:  # its duration is not known in the beginning
-            pass
+        # its duration is not known in the beginning
+        until(lambda: _queued(place, 40).count(1) >= 36, "not one launch at a time is queued")
         log = place.log(place.launches() - 30)
         rested = sum(later.start - sooner.end for sooner, later in pairwise(log))
         assert rested < (log[-1].end - log[0].start) // 2
@@ -178,8 +177,8 @@ def test_program_is_not_held_back_if_its_gpu_idles_for_that(place: Place) -> Non
     """A thread that launches two and waits for them might be late for the second one."""
     with place.stub() as stub, place.run("dlsym", *(1000 * ("kernels:2:5000", "sync"))):
         stub.keep_granting(600_000_000)
-        while _queued(place, 40).count(2) < 15:  # when the first one runs; behind the second there is nothing
-            pass
+        # when the first one runs; behind the second there is nothing
+        until(lambda: _queued(place, 40).count(2) >= 15, "no second launch is queued")
 
 
 def test_program_that_idles_by_itself_is_held_back_as_usual(place: Place) -> None:

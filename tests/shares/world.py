@@ -19,11 +19,11 @@ from tests.shares.serve import ROOT, Serving
 GPU = "GPU-1"
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], what: str = "it did not happen") -> None:
     """Wait until the condition holds, for a minute at most."""
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, what
         time.sleep(0.005)
 
 
