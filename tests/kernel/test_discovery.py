@@ -140,9 +140,9 @@ def test_connect_chooses_the_own_or_only_server(env: dict[str, str], tmp_path: P
 )
 def test_local_server_needs_no_token(env: dict[str, str], tmp_path: Path, url: str) -> None:
     """Its file has address and secret; the address in it is used, and a given token wins."""
-    write(tmp_path, 1, port=1111, sock="/run/door.sock")
+    write(tmp_path, 1, port=1111, sock="/run/code.sock")
     found = named(url, None, env)
-    assert (found.token, found.sock, bool(found.file)) == ("secret", "/run/door.sock", True)
+    assert (found.token, found.sock, bool(found.file)) == ("secret", "/run/code.sock", True)
     assert find({**env, "JUPYTER_GPU_URL": url}, pid=0) == found
     assert named(url, "other", env).token == "other"
 
@@ -154,7 +154,7 @@ def test_local_server_needs_no_token(env: dict[str, str], tmp_path: Path, url: s
 )  # fmt: skip
 def test_secret_is_sent_to_its_own_server_only(env: dict[str, str], tmp_path: Path, url: str) -> None:
     """Any difference in the address makes it another server."""
-    write(tmp_path, 1, port=1111, sock="/run/door.sock")
+    write(tmp_path, 1, port=1111, sock="/run/code.sock")
     assert named(url, None, env) == at(url)
 
 
@@ -331,9 +331,9 @@ def test_hub_variables_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> 
     hub = {"JUPYTERHUB_API_TOKEN": "hub-token", "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:8765/user/ann/"}
     write(tmp_path, 1, port=8765, base="/user/bob/", secure=True)
     assert find({**env, **hub}, pid=0) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
-    path = write(tmp_path, 1, port=8765, base="/user/ann/", secure=True, sock="/run/door.sock")
+    path = write(tmp_path, 1, port=8765, base="/user/ann/", secure=True, sock="/run/code.sock")
     found = find({**env, **hub}, pid=0)
-    assert (found.sock, found.token, found.file) == ("/run/door.sock", "secret", str(path))
+    assert (found.sock, found.token, found.file) == ("/run/code.sock", "secret", str(path))
 
 
 PLACE = outside.RunningServer("http://127.0.0.1:1/", "/home/ann", container=False)
