@@ -136,7 +136,7 @@ def test_connect_chooses_the_own_or_only_server(env: dict[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost:1111/base/", "http://127.0.0.1:1111/base/lab", "http+unix://%2Frun%2Fdoor.sock/base"]
+    "url", ["http://localhost:1111/base/", "http://127.0.0.1:1111/base/lab", "http+unix://%2Frun%2Fcode.sock/base"]
 )
 def test_local_server_needs_no_token(env: dict[str, str], tmp_path: Path, url: str) -> None:
     """Its file has address and secret; the address in it is used, and a given token wins."""
