@@ -30,7 +30,7 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a benchmark measured, or why it could not run here."""
+    """The figures of a benchmark, or why it could not run here."""
 
     figures: tuple[Figure, ...] = ()
     missing: str = ""

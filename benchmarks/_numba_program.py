@@ -26,13 +26,13 @@ def work_us1000(there):  # type: ignore[no-untyped-def]
 
 @cuda.jit
 def work_us2500(there):  # type: ignore[no-untyped-def]
-    """As long as a large product of matrices."""
+    """Take as long as a large product of matrices."""
     there[0] = 1
 
 
 @cuda.jit
 def work_us100(there):  # type: ignore[no-untyped-def]
-    """As long as what an optimizer does with a layer."""
+    """Take as long as an optimizer's step on a layer."""
     there[0] = 1
 
 

@@ -66,7 +66,7 @@ class _World:
 
 @dataclass
 class _Turn:
-    """What a block of resizes took."""
+    """The time of one block of resizes."""
 
     seconds: float = 0.0
     processor: dict[str, float] = field(default_factory=dict)

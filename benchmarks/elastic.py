@@ -1,4 +1,4 @@
-"""What co-adjustment brings on a day of notebooks: the GPU work that was done, and how long cells waited.
+"""Effect of co-adjustment on a day of notebooks: the GPU work that was done, and how long cells waited.
 
 Four ways to share the same GPUs: fixed shares that are a limit; fixed shares whose unused time goes to others
 (work-conserving, what the arbiter does); and co-adjusted ones of both kinds. `scripts/bench elastic` draws a day; on a
@@ -238,7 +238,7 @@ def events(programs: Mapping[str, SimulatedProgram], seconds: int, *, elastic: b
 
 
 class _Adjuster:
-    """What the node does once a period: read the accounts of all shares, and put new amounts into force at once."""
+    """The node's step of each period: it reads the accounts of all shares and puts new amounts into force at once."""
 
     def __init__(self, allocated: Mapping[str, int]) -> None:
         self.allocated = dict(allocated)

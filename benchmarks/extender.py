@@ -1,4 +1,4 @@
-"""How long kube-scheduler waits for the extender: filter and prioritize of one new pod, with bodies of real size.
+"""Time that kube-scheduler waits for the extender: filter and prioritize of one new pod, with bodies of real size.
 
 CPU time is counted: nothing else is waited for, and other work on the machine is not the extender's.
 """
@@ -90,12 +90,12 @@ def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
     for number in range(nodes * _PODS):
         cache.pod_changed(ObjectChange("added", running_pod(number, nodes, chance)))
     policy = Policy()
-    waiting = WaitingPods(cache, _nobody_leads, policy, wake_seconds=3600)
+    waiting = WaitingPods(cache, _not_leading, policy, wake_seconds=3600)
     binder: Any = None
     return cache, Extender(cache, waiting, binder, policy, lambda: "", ExtenderSettings())
 
 
-def _nobody_leads(decisions: Iterable[Decision], kind: str) -> None:
+def _not_leading(decisions: Iterable[Decision], kind: str) -> None:
     """Drop decisions about queues: nothing is written here."""
 
 

@@ -1,4 +1,4 @@
-"""What the extension costs a Jupyter server: at its start, without a viewer of the panel, and with one."""
+"""Cost of the extension for a Jupyter server: at its start, without a viewer of the panel, and with one."""
 
 from __future__ import annotations
 

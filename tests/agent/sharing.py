@@ -48,24 +48,24 @@ class Sharer:
         self.slots = tuple(slots)
 
     def directory(self, slot: int = 0) -> Path:
-        """Of one of its slots."""
+        """Return the directory of one of its slots."""
         return Path(self.scene.node.settings["run"]) / "slots" / self.slots[slot]
 
     def socket(self, gpu: str, slot: int = 0) -> Path:
-        """Of its share."""
+        """Return the socket of its share."""
         return self.directory(slot) / "shares" / f"{gpu}.sock"
 
     def use(self, gpu: str, slot: int = 0) -> ShareUse | None:
-        """What the file of its share says."""
+        """Return the content of the file of its share; none if there is no folder."""
         folder = self.directory(slot) / "shares"
         return share_files.read(folder, [gpu], 0).get(gpu) if folder.exists() else None
 
     def written(self, gpu: str) -> float:
-        """When that was, in seconds since 1970."""
+        """Return when the file of its share was written, in seconds since 1970."""
         return float(json.loads((self.directory() / "shares" / f"{gpu}.json").read_text())["written"]) / 1000
 
     def saved(self, gpu: str) -> int:
-        """What the node's own copy says of its bank."""
+        """Return its bank in the node's own copy."""
         path = Path(self.scene.node.settings["state"]) / "shares" / gpu / f"{self.pod.uid}.json"
         return sum(amount for amount, _ in json.loads(path.read_text())["deposits"])
 
@@ -88,18 +88,18 @@ class Sharer:
         return child
 
     def busy(self, gpu: str, microseconds: int = 1000, device: Path | None = None) -> Child:
-        """One that uses it without pause."""
+        """Start a program that uses the GPU without pause."""
         child = self.program(gpu)
         words = f"args=({microseconds}, {str(device) if device else None!r}), daemon=True"
         child.run(f"threading.Thread(target=work, {words}).start()")
         return child
 
     def wish(self, memory: int, milli: int = 250) -> None:
-        """As its user asks."""
+        """Request a share with this limit of memory, as its user does."""
         self.pod.annotate(REQUESTED, json.dumps({"generation": 1, "milli": milli, "memory": memory}))
 
     def served(self, gpu: str, milli: int) -> bool:
-        """Whether its file says that it has so much."""
+        """Say whether its file has this amount."""
         found = self.use(gpu)
         return found is not None and found.allocated == milli
 
@@ -124,16 +124,16 @@ class Scene:
         return Sharer(self, pod, names)
 
     def start(self) -> None:
-        """The plugin."""
+        """Start the plugin."""
         self.node.start()
 
     def board(self, gpu: str) -> Board:
-        """What that GPU did."""
+        """Return the board of a GPU: the log of its work."""
         until(lambda: (self.boards / f"{gpu}.board").exists(), PATIENCE, "the first program to use the GPU")
         return Board(self.boards, gpu)
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """Its value now."""
+        """Return the value of a metric now."""
         for line in self.node.get("/metrics").splitlines():
             head, _, value = line.rpartition(" ")
             if head.split("{")[0] == name and all(f'{key}="{text}"' in head for key, text in labels.items()):

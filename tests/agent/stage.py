@@ -96,7 +96,7 @@ class Pod:
     # -- processes
 
     def make_group(self) -> None:
-        """As the kubelet does before the first container."""
+        """Make the control group, as the kubelet does before the first container."""
         (self.group / "container").mkdir(parents=True)
 
     def spawn(self, inside: bool = True) -> Child:
@@ -131,13 +131,13 @@ class Pod:
         self.node.api.run(self.node.api.kube.patch(self.path + "/status", body))
 
     def runs(self) -> None:
-        """As the kubelet reports."""
+        """Report that the pod runs, as the kubelet does."""
         status = {"name": "main", "ready": True, "restartCount": 0, "image": "none", "imageID": ""}
         state = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
         self.patch_status({"status": {"phase": "Running", "containerStatuses": [{**status, **state}]}})
 
     def allocate(self, *shares: str | tuple[str, int], generation: int = 1) -> None:
-        """As the scheduler decides."""
+        """Allocate shares, as the scheduler does."""
         pairs = [(share, 1000) if isinstance(share, str) else share for share in shares]
         decided = Allocated(generation, tuple(GpuShare(uuid, milli) for uuid, milli in pairs))
         self.annotate(ALLOCATED, encode(decided))
@@ -268,7 +268,7 @@ class Node:
                 return error.read().decode()
 
     def kill(self) -> None:
-        """As the out-of-memory killer would."""
+        """Kill the plugin, as the out-of-memory killer would."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()

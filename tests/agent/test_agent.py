@@ -11,7 +11,7 @@ from tests.cluster.testbed import until
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
 
-def test_pod_opens_exactly_what_was_granted(node: Node) -> None:
+def test_pod_opens_exactly_the_granted_gpus(node: Node) -> None:
     """A process that started with no GPU opens what its pod was granted, and nothing else."""
     pod, child = node.running()
     assert pod.attached is None

@@ -172,6 +172,6 @@ def test_daemon_of_the_machine_is_excused_by_its_name(node: Node) -> None:
 
 
 def audits(node: Node) -> float:
-    """How often the plugin has looked."""
+    """Return the number of audits so far."""
     lines = node.get("/metrics").splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("jupyter_gpu_audits_total "))

@@ -121,7 +121,7 @@ def test_self_test_works_on_a_read_only_hierarchy(tmp_path: Path) -> None:
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_self_test_without_a_hierarchy_names_what_is_missing(tmp_path: Path) -> None:
+def test_self_test_without_a_hierarchy_fails_with_the_reason(tmp_path: Path) -> None:
     """Nothing there can hold rules."""
     with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
         self_test.attempt(Pins(None), PodCgroups(tmp_path / "none"))

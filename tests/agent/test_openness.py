@@ -34,7 +34,7 @@ def test_open_gpus_are_published_on_change(node: Node) -> None:
 
 
 def audits(node: Node) -> str:
-    """How often the plugin has looked at the whole machine."""
+    """Return the number of audits so far."""
     lines = node.get("/metrics").splitlines()
     return next(line.split()[1] for line in lines if line.startswith("jupyter_gpu_audits_total "))
 

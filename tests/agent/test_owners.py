@@ -69,7 +69,7 @@ async def test_gpu_with_two_owners_is_unhealthy(quiet: Node) -> None:
 
 
 async def test_users_of_a_gpu_with_two_owners_are_not_ended(quiet: Node) -> None:
-    """Whose it is cannot be known; as soon as it is ours alone again the audit ends them."""
+    """Their owner cannot be known; as soon as the GPU is ours alone again, the audit ends them."""
     told = Told()
     async with running(quiet) as plugin:
         plugin.second_owners.given = told
@@ -110,7 +110,7 @@ async def test_unmanaged_gpus_are_left_alone(quiet: Node) -> None:
 
 
 def plain(number: int) -> str:
-    """As NVIDIA's device plugin names an instance."""
+    """Return the name of an instance, as NVIDIA's device plugin gives it."""
     return f"MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b{number:02d}"
 
 

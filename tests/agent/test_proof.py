@@ -37,7 +37,7 @@ def annotations(pod: Pod) -> dict[str, str | None]:
 
 
 def test_restart_keeps_open_devices_open(node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]) -> None:
-    """What the rules in force allow is read from the kernel, and stays."""
+    """The rules in force are read from the kernel, and the devices that they allow stay open."""
     for index, (pod, child) in enumerate(pair):
         pod.allocate(node.uuids[index])
         pod.until_has(node.uuids[index])

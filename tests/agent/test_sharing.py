@@ -75,7 +75,7 @@ def test_two_shares_of_a_gpu(scene: Scene) -> None:
     board = scene.board(gpu)
 
     def has_its_part() -> bool:
-        """What was saved before is used first."""
+        """Say whether each has its part; banked time is used first."""
         since = time.monotonic_ns() // 1000
         for program in programs:
             runs_on(program, 300)
@@ -246,7 +246,7 @@ def test_a_lost_record_of_slots(scene: Scene) -> None:
 
 
 def test_a_limit_of_memory(scene: Scene) -> None:
-    """What the user asked for is what the share gets, also after a change; a whole GPU has no limit."""
+    """A share gets the limit that its user asked for, also after a change; a whole GPU has no limit."""
     gpu = scene.node.uuids[2]
     sharer = scene.sharer()
     sharer.wish(64 * MIB)

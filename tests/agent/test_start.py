@@ -208,11 +208,11 @@ async def test_pod_hears_its_state(quiet: Node) -> None:
         await plugin.agent.before_start(ref(other), "main", "slot-0001")
         path = plugin.settings.slot_directory(SLOT) / "node.sock"
         states = heard(path)
-        await first_told(states, lambda told: told["uid"] == pod.uid)
+        await first_state(states, lambda told: told["uid"] == pod.uid)
         other.allocate(quiet.uuids[0])
         pod.allocate(quiet.uuids[1])
-        await first_told(states, lambda told: quiet.uuids[1] in told["annotations"].get(ALLOCATED, ""))
-        last = await first_told(states, lambda told: quiet.uuids[1] in told["annotations"].get(ATTACHED, ""))
+        await first_state(states, lambda told: quiet.uuids[1] in told["annotations"].get(ALLOCATED, ""))
+        last = await first_state(states, lambda told: quiet.uuids[1] in told["annotations"].get(ATTACHED, ""))
         assert quiet.uuids[0] not in str(last)
         found = await asyncio.to_thread(pod.json)
         assert (last["resourceVersion"], last["name"]) == (objects.resource_version(found), objects.name(found))
@@ -236,8 +236,8 @@ async def heard(path: Path) -> AsyncGenerator[Any, None]:
         writer.close()
 
 
-async def first_told(states: AsyncGenerator[Any, None], condition: Callable[[Any], bool]) -> Any:
-    """The first that is so."""
+async def first_state(states: AsyncGenerator[Any, None], condition: Callable[[Any], bool]) -> Any:
+    """Return the first state that fulfils the condition."""
     async for state in states:
         if condition(state):
             return state

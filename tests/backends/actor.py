@@ -153,15 +153,15 @@ class Actor:
         return next(child.poll() for child in self.children if child.pid == pid)
 
     def without_gate(self) -> None:
-        """As if the package had been built where there is no compiler."""
+        """Run as if the package had been built without a compiler."""
         from jupyter_gpu_node.shares import gate_files
 
         gate_files.local = lambda: None
 
     def real_gpus(self, count: int, using: str = "", every: float = 10) -> None:
-        """As if simulated GPUs were real; a server that is started then must ask for no simulated ones.
+        """Present simulated GPUs as real; a server that is started then must ask for no simulated ones.
 
-        ``using``: file with the pids that the driver tells of. ``every``: seconds between two looks at strangers.
+        ``using``: file with the pids that the driver reports. ``every``: seconds between two scans for strangers.
         """
         from jupyter_gpu.backends.local import strangers
 
@@ -171,11 +171,11 @@ class Actor:
         strangers.EVERY = every
 
     def put(self, **variables: str) -> None:
-        """Into the environment, as whoever starts a server does."""
+        """Set variables of the environment, as the user that starts a server does."""
         os.environ.update(variables)
 
     def wsl(self, driver: str, dxg: str) -> None:
-        """As in WSL 2: a driver that answers what a file says, and one device for all GPUs."""
+        """Behave as in WSL 2: the driver answers from a file, and all GPUs have one device."""
         from jupyter_gpu.backends.local import surroundings
 
         hardware = Path(__file__).parents[1] / "node" / "gpus" / "fake_hardware"

@@ -36,7 +36,7 @@ def short_tmp() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Where processes come from."""
+    """The nursery that starts the processes."""
     made = Nursery()
     try:
         yield made

@@ -54,7 +54,7 @@ class Remote:
         return self.answer()
 
     def kill(self) -> None:
-        """As the out-of-memory killer would; it is gone after that."""
+        """Kill it, as the out-of-memory killer would, and wait for its end."""
         with contextlib.suppress(ProcessLookupError):
             gone = os.pidfd_open(self.pid)
             signal.pidfd_send_signal(gone, signal.SIGKILL)
@@ -62,7 +62,7 @@ class Remote:
             os.close(gone)
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """End it in any state."""
         if self.pid:
             self.kill()
         self._lines.close()
@@ -70,7 +70,7 @@ class Remote:
 
 
 class Nursery:
-    """Where actors come from; see :func:`.actor.nursery`."""
+    """A process that starts actors; see :func:`.actor.nursery`."""
 
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair()

@@ -73,12 +73,12 @@ def test_kill_at_any_point_loses_no_gpu_and_shares_none(stage: Stage, what: str,
         server = stage.server()
         server.ask("request", milli=3000)
 
-        def as_told() -> Any:
-            """Return what it can open, if it says the same: it may get more at any moment, and hears of it then."""
+        def as_listed() -> Any:
+            """Return the paths that it can open once its view lists the same: it may get more at any moment."""
             found, told = server.ask("tries", paths=stage.paths), {gpu["path"] for gpu in server.ask("view")["gpus"]}
             return found == [path in told for path in stage.paths] and [found]
 
-        (mine,) = wait_for(as_told, "it to open what it says")
+        (mine,) = wait_for(as_listed, "it to open what it says")
         if kernel is not None:
             theirs = kernel.ask("tries", paths=stage.paths)
             assert not any(a and b for a, b in zip(mine, theirs, strict=True))

@@ -12,7 +12,7 @@ from .stage import Stage, states, wait_for
 pytestmark = pytest.mark.root
 
 
-def test_only_what_was_granted_can_be_opened(stage: Stage) -> None:
+def test_only_granted_gpus_can_be_opened(stage: Stage) -> None:
     """A kernel that was started with nothing opens exactly the GPUs of each resize, without a restart."""
     server = stage.server()
     kernel = stage.kernel(server)

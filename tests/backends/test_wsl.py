@@ -56,7 +56,7 @@ def kinds(view: dict[str, Any]) -> dict[str, str]:
     return {one["type"]: one["message"] for one in view["conditions"]}
 
 
-def test_soft_mode_says_what_it_cannot_know(machine: Machine) -> None:
+def test_soft_mode_reports_unguarded_gpus_and_unknown_users(machine: Machine) -> None:
     """GPUs are counted, given and taken; root or not, nothing is guarded, and their users are unknown."""
     server = machine.server()
     view = server.ask("request", milli=2000)

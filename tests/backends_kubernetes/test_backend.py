@@ -486,7 +486,7 @@ def test_ending_server_asks_for_nothing(stage: Stage) -> None:
         ({"namespace": "default"}, "does not let this pod ask for GPUs"),
     ],
 )
-def test_wrong_identity_says_what_to_do(stage: Stage, who: dict[str, str], words: str) -> None:
+def test_wrong_identity_names_the_remedy(stage: Stage, who: dict[str, str], words: str) -> None:
     """Waiting would not help: the message says what to change."""
 
     async def whole() -> None:
@@ -541,7 +541,7 @@ async def until_forbidden(kube: Kube, path: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_container_without_a_slot_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_without_a_slot_names_the_missing_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing socket or service account is named, with what to add to the pod."""
     monkeypatch.delenv("JUPYTER_GPU_NODE_SOCKET", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -43,7 +43,7 @@ def test_identity_is_found_in_order(environ: dict[str, str], text: str, namespac
     assert identify(environ, text, namespace, "host") == expected
 
 
-def test_unknown_identity_says_what_to_add() -> None:
+def test_unknown_identity_names_the_fields_to_add() -> None:
     """The message is text to paste into the pod's spec."""
     with pytest.raises(BackendUnavailable, match=r"fieldPath: metadata\.name"):
         identify({}, "", "", "host")

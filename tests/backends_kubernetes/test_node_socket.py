@@ -98,9 +98,9 @@ class Listener:
     def __init__(self, path: Path) -> None:
         self._news = asyncio.Event()
         self.states: list[PodUpdate] = []
-        self.socket = NodeSocket(path, self._news.set, self._told)
+        self.socket = NodeSocket(path, self._news.set, self._record)
 
-    def _told(self, told: PodUpdate) -> None:
+    def _record(self, told: PodUpdate) -> None:
         self.states.append(told)
         self._news.set()
 

@@ -42,7 +42,7 @@ def by_scheduler(wish: Wish, gpus: tuple[Gpu, ...], limit: int | None) -> tuple[
     topology=st.sampled_from([None, "any", "island", "switch"]),
     limit=st.sampled_from([None, 0, 1000, 2500]),
 )
-def test_server_refuses_exactly_what_the_scheduler_refuses(
+def test_server_refuses_the_same_requests_as_the_scheduler(
     gpus: int,
     unhealthy: set[int],
     pieces: int,

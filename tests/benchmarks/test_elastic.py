@@ -87,7 +87,7 @@ def test_lone_cell_takes_its_time() -> None:
     assert all(day.unfinished == 0 for day in found.values())
 
 
-def test_cell_of_a_user_who_leaves_is_not_done() -> None:
+def test_cell_of_a_user_that_leaves_is_not_done() -> None:
     """It was waited for until then."""
     day = measure([(Notebook(0, 100, (Cell(0, 80, 1000), Cell(90, 10, 100))),)], 500, FIXED)
     assert day.waits == pytest.approx([20, 0])

@@ -66,7 +66,7 @@ def test_goal_is_the_largest_good_value(value: float, goal: float | None, met: b
     assert Figure("x", "ms", value, "scripts/bench x", goal=goal).met is met
 
 
-def test_json_has_what_readers_expect() -> None:
+def test_json_has_all_documented_keys() -> None:
     """It has all documented keys, computed ones too."""
     figure = Figure.of("put to open", "ms", [1.0, 3.0, 2.0], "scripts/bench resize", goal=5, baseline=[4.0])
     assert json.loads(json.dumps(figure.to_json())) == {

@@ -1,4 +1,4 @@
-"""Which of several runs counts."""
+"""The choice of the run that counts, among several."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_first_calm_run_counts_or_else_the_calmest(taken: Sequence[int], counts:
     assert run.taken == taken[counts - 1] / 10
 
 
-def test_machine_tells_what_its_host_took() -> None:
+def test_machine_reports_the_time_its_host_took() -> None:
     """The figure is a percentage."""
     results: Iterator[str] = iter("abc")
     run = calmest(lambda: next(results))

@@ -70,7 +70,7 @@ def image(checkout: Path) -> Path:
     return venv / "bin"
 
 
-def test_environment_has_what_the_build_needs() -> None:
+def test_environment_has_the_tools_of_the_build() -> None:
     """It has conda-forge alone, a Python that the package accepts, JupyterLab 4.6, and a Node.js for its builder."""
     environment = yaml.safe_load((BINDER / "environment.yml").read_text())
     assert environment["channels"] == ["conda-forge"]

@@ -199,7 +199,7 @@ def test_free_ports_are_not_ephemeral() -> None:
 
 
 @pytest.mark.cluster
-def test_failed_test_restores_what_it_stopped(plane: ControlPlane) -> None:
+def test_failed_test_restores_the_parts_it_stopped(plane: ControlPlane) -> None:
     """The tests after it find the API server as it was."""
 
     def fails() -> None:
@@ -280,7 +280,7 @@ def test_services_lead_to_ready_pods_only() -> None:
     assert services.table(known, slices) == {("10.1.0.5", 80): (("10.0.0.1", 8080),), ("10.1.0.6", 80): ()}
 
 
-def test_missing_go_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_go_says_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is reported where nothing is built and nothing can be."""
     for name, value in (("XDG_CACHE_HOME", tmp_path), ("PATH", tmp_path), ("KUBEBUILDER_ASSETS", tmp_path)):
         monkeypatch.setenv(name, str(value))
@@ -301,7 +301,7 @@ def test_given_programs_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.root
-def test_missing_root_says_what_to_do() -> None:
+def test_missing_root_says_to_use_sudo() -> None:
     """It is reported before anything is built or made."""
     os.seteuid(65534)
     try:

@@ -107,7 +107,7 @@ def test_server_without_gpus_says_why() -> None:
     ],
 )
 def test_missing_server_is_reported_with_local_facts(change: dict[str, Any], level: Level, said: str) -> None:
-    """What can be seen locally is reported, and why no server answers."""
+    """Local facts are reported, and why no server answers."""
     findings = {finding.about: finding for finding in judge(replace(FINE, **change), None, None, "None was found.")}
     assert (findings["server"].level, findings["server"].text) == (Level.PROBLEM, "None was found.")
     assert (findings["driver"].level, said in findings["driver"].text) == (level, True)

@@ -157,7 +157,7 @@ def test_limit_shows_in_the_view(make: Make) -> None:
     run(make, play, limit=9000)
 
 
-def test_wish_beyond_what_is_free_is_granted_in_part_and_completed_later(make: Make) -> None:
+def test_wish_beyond_the_free_gpus_is_granted_in_part_and_completed_later(make: Make) -> None:
     """The second of two servers waits in the queue, keeps what it got, and is served when the first gives back."""
 
     async def play(first: Backend) -> None:
@@ -176,7 +176,7 @@ def test_wish_beyond_what_is_free_is_granted_in_part_and_completed_later(make: M
 
 
 def test_queue_is_first_come_first_served_within_a_priority(make: Make) -> None:
-    """Of three servers that want the same GPUs, the urgent one is served first, the others in the order of asking."""
+    """Three servers want the same GPUs: the urgent one is served first, the others in the order of asking."""
 
     async def play(holder: Backend) -> None:
         await holder.request(Wish(3000))
@@ -246,7 +246,7 @@ def test_failing_listener_affects_no_other(make: Make, caplog: pytest.LogCapture
 
 
 def test_many_requests_at_once_end_in_the_last_one(make: Make) -> None:
-    """Of 200 concurrent requests each is answered, generations count them, and nothing is left over."""
+    """Each of 200 concurrent requests is answered, generations count them, and nothing is left over."""
 
     async def play(backend: Backend) -> None:
         amounts = [1000 * (number % 4) for number in range(200)]

@@ -1,4 +1,4 @@
-"""What the chart renders, without a cluster."""
+"""The manifests that the chart renders, without a cluster."""
 
 import base64
 import json

@@ -133,7 +133,7 @@ def test_every_query_uses_existing_labels() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", text)) <= remaining(expression), name
 
 
-def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+def test_alerts_have_a_summary_and_a_description() -> None:
     """They do so once each, with a severity; what must never happen alerts at once."""
     found = alerts()
     assert len({alert["alert"] for alert in found}) == len(found) > 10

@@ -151,7 +151,7 @@ def test_update_strategy_is_free() -> None:
         of_nodes(maxSurge=1)
 
 
-def test_network_policies_admit_what_is_needed() -> None:
+def test_network_policies_admit_the_needed_connections() -> None:
     """For every part; our kube-scheduler may call the extender, and so may configured clients."""
 
     def policies(**values: Any) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What the chart's last hook does with lost nodes, on a real API server whose nodes are only objects."""
+"""The chart's last hook and lost nodes, on a real API server whose nodes are only objects."""
 
 import json
 import threading

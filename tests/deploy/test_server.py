@@ -114,7 +114,7 @@ def test_example_is_valid(plane: ControlPlane) -> None:
 
 
 def test_upgrade_keeps_certificates_and_the_leader(plane: ControlPlane) -> None:
-    """What the first installation created is not created again, and the chart leaves the leader's objects alone."""
+    """Certificates of the first installation are kept, and the chart leaves the leader's objects alone."""
 
     def helm(*words: str) -> str:
         return run(binaries.path("helm"), "--kubeconfig", plane.kubeconfig, *words, "--namespace", NAMESPACE)

@@ -19,7 +19,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 
 @pytest.mark.parametrize("path", gallery.notebooks(), ids=lambda path: path.stem)
-def test_notebook_prints_what_is_stored(path: Path, servers: tuple[Server, Server]) -> None:
+def test_notebook_prints_the_stored_output(path: Path, servers: tuple[Server, Server]) -> None:
     """No cell fails and no GPU is kept. `scripts/docs --run` stores new outputs."""
     server, neighbour = servers
     neighbour.gpus(0)

@@ -129,7 +129,7 @@ def _begins_anew(server: Serving, down: float) -> None:
 
 
 @pytest.mark.parametrize("down", [0, 1.5])
-def test_new_server_learns_what_an_ending_program_left(place: Place, server: Serving, down: float) -> None:
+def test_new_server_learns_of_the_work_an_ending_program_left(place: Place, server: Serving, down: float) -> None:
     """With a kernel that nothing waits for, no other share gets the GPU, however late the new server starts."""
     with _run(place, server, "one", "at-exit:6000000", "kernels:1:4000000") as program:
         assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]

@@ -1,4 +1,4 @@
-"""What a program may launch, and when the GPU is given back."""
+"""Leases: the launches that one allows, and the return of the GPU."""
 
 import time
 from itertools import pairwise
@@ -56,7 +56,7 @@ def test_revoke_is_answered_when_all_work_has_ended(place: Place) -> None:
 
 
 def test_lease_for_one_launch_lets_one_thread_launch(place: Place) -> None:
-    """Of four waiting threads one launches; then the lease is given back, and the others want more."""
+    """One of four waiting threads launches; then the lease is given back, and the others want more."""
     with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
         connection = stub.accept()
         assert connection.expect(Need).steps  # its first message tells that it knows such leases
@@ -72,7 +72,7 @@ def test_lease_for_one_launch_lets_one_thread_launch(place: Place) -> None:
 
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
 def test_few_launches_are_queued(place: Place, us: int, most: int) -> None:
-    """Of long launches one runs, one is behind it, one is being launched; of short ones as many as fit the window."""
+    """One long launch runs, one is queued, one is being launched; short ones as many as fit the window."""
     with place.stub() as stub, place.run("dlsym", f"kernels:100000:{us}"):
         stub.keep_granting(600_000_000)
         looked = 0

@@ -85,7 +85,7 @@ def test_program_sees_its_limit(place: Place) -> None:
 
 
 def test_memory_of_other_processes_of_the_share_counts(place: Place) -> None:
-    """What the server says that they have is not free."""
+    """Memory that the server reports for them is not free."""
     with (
         place.stub() as stub,
         place.run("dlsym", "info", f"alloc:{32 * MIB}", f"alloc:{MIB}", f"alloc:{MIB}") as program,
@@ -96,7 +96,7 @@ def test_memory_of_other_processes_of_the_share_counts(place: Place) -> None:
         assert program.lines() == ["ready", f"{33 * MIB} {64 * MIB}", "0", "0", OUT_OF_MEMORY, "done"]
 
 
-def test_restarted_server_learns_what_is_allocated(place: Place) -> None:
+def test_restarted_server_learns_the_allocated_memory(place: Place) -> None:
     """The first message of the new connection reports it; nothing more is granted above the limit."""
     with place.run("dlsym", f"alloc:{60 * MIB}", "wait-line", f"alloc:{MIB}", "free", f"alloc:{MIB}") as program:
         with place.stub() as stub:

@@ -193,7 +193,7 @@ def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(place)
 
 
-def test_program_sees_what_is_attached_when_it_initializes(machine: Machine) -> None:
+def test_program_sees_the_gpus_attached_when_it_initializes(machine: Machine) -> None:
     """This holds whatever its environment was at its start: none, an earlier one, or all GPUs."""
     machine.tell(hint(1, 2))
     both = [f"0 2 3 | {UUIDS[1]},{UUIDS[2]}"]

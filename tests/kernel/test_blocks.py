@@ -50,7 +50,7 @@ def wanted(server: Server) -> int:
 ENTER, LEAVE = "block = gpu.at_least({}); block.__enter__()", "block.__exit__(None, None, None)"
 
 
-def test_second_block_keeps_what_the_first_took(two: tuple[Kernel, Kernel], server: Server) -> None:
+def test_second_block_keeps_the_gpu_that_the_first_took(two: tuple[Kernel, Kernel], server: Server) -> None:
     """A takes 1, B needs 1 and takes none, A leaves: B still has one; B leaves, and it is given back."""
     a, b = two
     a.run(ENTER.format(1))

@@ -122,7 +122,7 @@ def test_outside_error_lists_the_only_running_server(env: dict[str, str], tmp_pa
 
 
 def test_connect_chooses_the_own_or_only_server(env: dict[str, str], tmp_path: Path) -> None:
-    """Of several servers none is chosen."""
+    """The own server is chosen, or the only one; among several others none."""
     with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
         wanted(env, pid=0)
     write(tmp_path, 1, port=1111)

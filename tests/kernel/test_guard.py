@@ -52,7 +52,7 @@ def look() -> int:
     return 7
 
 
-def test_variable_follows_what_is_attached(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
+def test_variable_follows_the_attached_gpus(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
     """CUDA_VISIBLE_DEVICES has the attached uuids, none at first."""
     assert env[VISIBLE] == ""
     file(real(2000, version=2))

@@ -31,7 +31,7 @@ def test_report_lists_gpus_sums_and_line() -> None:
     ]
 
 
-def test_report_sums_what_is_not_shown() -> None:
+def test_report_sums_other_users_and_nodes() -> None:
     """Other users are one sum, and so are all GPUs of a node in a cluster."""
     assert list(lines(CASES["own ones"])) == [
         "GPU 0  Test    1 B  you 0.4; others 0.6",

@@ -67,7 +67,7 @@ def test_resize_in_a_running_kernel(kernel: Kernel, server: Server) -> None:
     assert kernel.run("a.send(b'hi'); print(b.recv(2), x, pid == os.getpid())") == "b'hi' 42 True"
 
 
-def test_devices_lists_what_is_attached(calm: Kernel) -> None:
+def test_devices_lists_the_attached_gpus(calm: Kernel) -> None:
     """GPUs come by index, whole or shared."""
     calm.run("gpu.resize(1.5)")
     assert calm.run("print([(d.milli, d.exclusive, d.simulated) for d in gpu.devices])") == (

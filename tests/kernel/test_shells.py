@@ -69,7 +69,7 @@ def test_control_characters_are_refused(name: str, value: str | None) -> None:
 GPUS = tuple(AttachedGpu(gpu(i).uuid, i, gpu(i).path) for i in range(3))
 
 
-def test_shell_gets_what_is_attached() -> None:
+def test_shell_gets_the_attached_gpus() -> None:
     """Earlier values do not matter; numbers come only with the order that defines them; enforced mode is the same."""
     soft, guarded = (Hint("one", 1, False, GPUS[1:], enforced) for enforced in (False, True))
     both = f"{GPUS[1].uuid},{GPUS[2].uuid}"

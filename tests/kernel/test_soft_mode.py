@@ -161,7 +161,7 @@ def _bytes(uuids: list[str]) -> str:
     return " ".join(str(int(uuid[10:12], 16)) for uuid in uuids)
 
 
-def test_terminal_programs_see_what_is_attached(machine: Machine) -> None:
+def test_terminal_programs_see_the_attached_gpus(machine: Machine) -> None:
     """A terminal opened without a GPU sees none; programs that it starts later see what is attached then."""
     terminal = machine.terminal()
     assert terminal.say('echo "<$CUDA_VISIBLE_DEVICES>" $CUDA_DEVICE_ORDER') == "<> PCI_BUS_ID"
@@ -234,7 +234,7 @@ def _kernel(machine: Machine, **env: str) -> Iterator[Any]:
         machine.server.rest("DELETE", f"api/kernels/{kernel}")
 
 
-def test_kernel_of_another_language_sees_what_is_attached(machine: Machine) -> None:
+def test_kernel_of_another_language_sees_the_attached_gpus(machine: Machine) -> None:
     """It has no guard: its environment counts at its start, and the gate at each first look of a program."""
     with _kernel(machine) as run:
         assert run('echo "<$CUDA_VISIBLE_DEVICES>"') == "<>"
@@ -254,7 +254,7 @@ def test_list_of_a_kernel_spec_is_narrowed_at_the_first_look(machine: Machine) -
         assert run(LOOKS).startswith(f"0 {_bytes(machine.attached)} | ")
 
 
-def test_programs_of_a_notebook_see_what_is_attached(machine: Machine) -> None:
+def test_programs_of_a_notebook_see_the_attached_gpus(machine: Machine) -> None:
     """`%%bash` and `!python` do, while a cell runs and after it."""
     code = f"import subprocess; print(subprocess.run({LOOKS!r}, shell=True, capture_output=True, text=True).stdout)"
     resized = (
@@ -269,7 +269,7 @@ def test_programs_of_a_notebook_see_what_is_attached(machine: Machine) -> None:
         assert kernel.run(code) == seen
 
 
-def test_view_says_what_is_not_enforced(machine: Machine) -> None:
+def test_view_names_the_limits_of_soft_mode(machine: Machine) -> None:
     """In soft mode it names what programs are told, and which programs can see every GPU all the same."""
     said = {one["type"]: one["message"] for one in machine.server.status()["conditions"]}
     assert "CUDA_VISIBLE_DEVICES" in said["SoftMode"]
@@ -300,7 +300,7 @@ def test_enforced_mode_sets_nothing(machine: Machine) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_env_prints_what_is_attached(machine: Machine) -> None:
+def test_env_prints_the_attached_gpus(machine: Machine) -> None:
     """Nothing attached: no GPU is seen. By uuid or index; without a server, nothing is printed."""
     cli = machine.server.cli
     none = cli("env")
@@ -344,7 +344,7 @@ def test_killed_command_gives_back(machine: Machine, number: signal.Signals) -> 
     await_(lambda: machine.attached == [])
 
 
-def test_run_without_gpus_option_uses_what_is_attached(machine: Machine) -> None:
+def test_run_without_gpus_option_uses_the_attached_gpus(machine: Machine) -> None:
     """It takes and gives back nothing; with nothing attached it says so."""
     with machine.run("sh", "-c", 'echo "<$CUDA_VISIBLE_DEVICES>"') as running:
         out, said = running.communicate(timeout=60)

@@ -132,7 +132,7 @@ class Node:
         until(has_come, SECONDS, f"the event {words!r}")
 
     def restarts(self, name: str) -> int:
-        """How often the pod's container was started again and runs."""
+        """Return the number of restarts of the pod's container that runs."""
         (status,) = self.get(name)["status"]["containerStatuses"]
         return int(status["restartCount"]) if status["state"].get("running") else -1
 

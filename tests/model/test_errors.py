@@ -76,7 +76,7 @@ def test_odd_details_never_hide_the_sentence(error: GpuError, details: Any) -> N
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 
 
-def test_default_sentence_says_what_to_do() -> None:
+def test_default_sentence_names_the_remedy() -> None:
     """A default sentence says what is so and what to do."""
     says = {type(error).__name__ + str(i): str(error) for i, error in enumerate(EXAMPLES)}
     assert says["LimitExceeded4"] == (

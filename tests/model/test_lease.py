@@ -194,7 +194,7 @@ class Blocks(RuleBasedStateMachine):
         assert self.requested.milli == milli, "the slider has the last word"
 
     @invariant()
-    def every_block_has_what_it_needs(self) -> None:
+    def every_block_has_its_gpus(self) -> None:
         """Whichever others ended."""
         assert not self.wish or self.wish.milli >= need(self.leases.values())
 

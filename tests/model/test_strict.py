@@ -114,7 +114,7 @@ def test_printable_is_one_short_line(text: str, most: int) -> None:
     assert strict.text(most)(shown, "key") == shown
 
 
-def test_printable_keeps_what_is_fine() -> None:
+def test_printable_keeps_printable_text() -> None:
     """Names of any language and all spaces stay as they are; the rest is marked."""
     assert strict.printable("Übung 1 – 図.ipynb", 50) == "Übung 1 – 図.ipynb"
     assert strict.printable("a\x1b[31mb", 50) == "a�[31mb"

@@ -115,7 +115,7 @@ def test_last_line_counts_everything() -> None:
     assert "FAILED" in text
 
 
-def test_summary_names_what_failed(tmp_path: Path) -> None:
+def test_summary_names_the_failed_tests(tmp_path: Path) -> None:
     """It uses the names of JUnit and Jest, so that the end of a long log says where to look."""
     junit, jest = tmp_path / "junit", tmp_path / "jest"
     cases = '<testcase classname="a.py" name="one"><failure/></testcase><testcase name="two"/>'

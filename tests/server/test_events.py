@@ -66,7 +66,7 @@ def test_waiting_resize_ends_when_it_is_fulfilled() -> None:
     assert resizes.see(view(5, 1, 3, 3, 3), 7.0) == [Resize(0, 3000, 3000, None, 6.0)]
 
 
-def test_superseded_resize_ends_with_what_it_reached() -> None:
+def test_superseded_resize_ends_with_the_state_it_reached() -> None:
     """The next one begins there."""
     resizes = Resizes()
     resizes.see(view(1), 0.0)

@@ -162,7 +162,7 @@ class Program:
             time.sleep(self._pause / 1e6)
 
     def _use(self, client: Client, grant: Grant, left: int) -> int:
-        """In that lease; what is left to do after it."""
+        """Work in that lease; return the work that is left."""
         begin = now()
         os.write(self._log, b"%d " % begin)
         until = FOREVER if grant.time == FOREVER else begin + grant.time

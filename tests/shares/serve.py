@@ -101,7 +101,7 @@ class Serving:
         self.call(set=shares, folder=str(self.folder), folders=folders)
 
     def usage(self, gpu: str, pod: str) -> dict[str, Any]:
-        """As a dictionary; the account in `account`."""
+        """Return the usage as a dictionary; the account is in `account`."""
         found: dict[str, Any] = self.call(usage=[gpu, pod])
         return found
 

@@ -245,11 +245,11 @@ def _read_answer(body: Mapping[str, Any]) -> Answer:
     return Answer(
         strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),
         {uuid: action if isinstance(action, int) else None for uuid, action in actions.items()},
-        _read_told(strict.optional(body, "instances", strict.an_object) or {}),
+        _read_instances_by_gpu(strict.optional(body, "instances", strict.an_object) or {}),
     )
 
 
-def _read_told(body: Mapping[str, Any]) -> InstancesByGpu:
+def _read_instances_by_gpu(body: Mapping[str, Any]) -> InstancesByGpu:
     """Read the instances; what cannot be read is not known."""
     told: dict[str, frozenset[str] | None] = {}
     for uuid, names in body.items():

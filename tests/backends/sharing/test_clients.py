@@ -36,7 +36,7 @@ def clients() -> Iterator[Clients]:
 
 
 def peer(process: subprocess.Popen[bytes], user: int = ME) -> Peer:
-    """As the socket tells it."""
+    """Return the peer of a process, as the socket reports it."""
     found = identify(process.pid)
     assert found is not None
     return Peer(found.pid, user, found.start)

@@ -160,7 +160,7 @@ def test_gpu_of_a_moment_starts_no_arbiter(short_tmp: Path, monkeypatch: pytest.
     assert list(short_tmp.iterdir()) == []
 
 
-def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_arbiter_is_reported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its programs wait, and the user reads why; they go on when it does."""
     server = share(machine, 500)
     pid = machine.arbiter()
@@ -180,7 +180,7 @@ def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.
     machine.until(gone, "its end")
 
 
-def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machine) -> None:
+def test_arbiter_that_cannot_start_is_reported_and_tried_again(machine: Machine) -> None:
     """The condition says what is in its place, and goes when that is gone."""
     server = machine.server()
     (machine.state / files.ARBITERS).write_text("in the way")
@@ -202,7 +202,7 @@ def test_lock_that_another_process_keeps_is_reported(machine: Machine) -> None:
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
 
 
-def test_an_arbiter_of_another_container_is_told_of(machine: Machine) -> None:
+def test_arbiter_of_another_container_is_reported(machine: Machine) -> None:
     """It cannot see whose programs these are, so it refuses them."""
     server = share(machine, 500)
     (files.home(machine.state) / files.OWN / files.NAMESPACE).write_text("7")
@@ -529,7 +529,7 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
     waiting.send(signal.SIGKILL)
 
 
-def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) -> None:
+def test_share_that_the_server_itself_holds_open_is_reported(machine: Machine) -> None:
     """The server, whose extension uses CUDA, is not ended: the GPU drains until it is closed."""
     bad, good = bad_share(machine, 500), share(machine, 500)
     path = bad.ask("view")["gpus"][0]["path"]

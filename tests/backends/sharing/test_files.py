@@ -251,7 +251,7 @@ def test_stopped_processes_are_read_from_their_own_arbiter(state: Path) -> None:
     assert stopped_elsewhere.stopped(state) == frozenset()
 
 
-def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:
+def test_missing_records_are_distinguished_from_empty_ones(state: Path) -> None:
     """The arbiter ends if the records are gone."""
     assert records.read_pods(state / "pods", {}) is None
     (state / "pods").mkdir()

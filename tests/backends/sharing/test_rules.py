@@ -38,7 +38,7 @@ def record(
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_may_use_what_is_attached_and_what_it_has_not_closed_yet() -> None:
+def test_pod_may_use_attached_gpus_and_those_it_has_not_closed_yet() -> None:
     """Programs that still have a GPU open go on in their turns until they end."""
     found = claims(record((GpuShare(GPU, 250),), (DrainingShare(OTHER, 500),)))
     assert set(found) == {ShareClaim(UID, GPU, 250), ShareClaim(UID, OTHER, 500)}
@@ -91,7 +91,7 @@ def test_gpu_is_never_apportioned_more_than_once(first: list[ShareClaim], then: 
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=4).filter(lambda parts: sum(parts) <= 1000))
-def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
+def test_honest_records_get_their_claims(parts: list[int]) -> None:
     """Together they claim no more than the GPU."""
     found = served((ShareClaim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
     assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}

@@ -103,7 +103,7 @@ def links(path: Path) -> None:
 
 
 def belongs_to_another(path: Path) -> None:
-    """As a user of a shared state directory could make it."""
+    """Give the file to another user, as in a shared state directory."""
     os.chown(write(path, {"timing": {"savings": 1}}), 4321, -1)
 
 
@@ -173,14 +173,14 @@ def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None
 
 @pytest.fixture
 def own(tmp_path: Path, rules: MachineRules) -> Path:
-    """Where our arbiters keep what they read."""
+    """The folder in which our arbiters keep the settings they read."""
     assert rules
     files.make_home(tmp_path / "state")
     return files.home(tmp_path / "state") / files.OWN
 
 
 def restarted(tmp_path: Path, own: Path) -> MachineRules:
-    """As the next arbiter of ours begins."""
+    """Return the rules of the next arbiter of ours."""
     found = MachineRules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
     found.reload()
     return found
@@ -545,5 +545,5 @@ def panel(machine: Machine, server: Remote, words: str) -> bool:
 
 
 def environment_of(pid: int) -> str:
-    """As it was started."""
+    """Return the environment it was started with."""
     return Path(f"/proc/{pid}/environ").read_text()

@@ -99,7 +99,7 @@ def test_unusable_state_directory_is_reported(arguments: list[str], words: str) 
 
 
 def test_ordinary_user_is_refused(roots: Machine) -> None:
-    """Nobody would rely on its arbiter, which would only keep the better ones from their work."""
+    """Other users would not rely on its arbiter, which would only keep better ones from their work."""
     actor = roots.actor()
     actor.ask("become", user=ONE, reads=True)
     roots.state.parent.chmod(0o777)  # where it writes what it says

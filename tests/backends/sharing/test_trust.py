@@ -41,7 +41,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def state(short_tmp: Path) -> Path:
-    """An empty one."""
+    """An empty state directory that every user may write to."""
     found = short_tmp / "state"
     found.mkdir()
     found.chmod(0o1777)
@@ -50,7 +50,7 @@ def state(short_tmp: Path) -> Path:
 
 @contextlib.contextmanager
 def listening(state: Path, user: int) -> Iterator[Path]:
-    """Somebody listens where the arbiter of that user would."""
+    """Listen in the place of that user's arbiter."""
     own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
     (state / files.ARBITERS).chmod(0o1777)
@@ -190,30 +190,30 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
 
 
 def other_users(path: Path) -> None:
-    """As if that user had made it."""
+    """Give the file to another user."""
     os.chown(path, HIGH, -1)
 
 
 def linked(path: Path) -> None:
-    """A link to a good one."""
+    """Replace the file with a link to it."""
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
 
 
 def pipe(path: Path) -> None:
-    """Nobody writes into it: who opened it with patience would wait for ever."""
+    """Replace the file with a pipe without a writer: opening it would block for ever."""
     path.unlink()
     os.mkfifo(path)
 
 
 def folder(path: Path) -> None:
-    """An empty one."""
+    """Replace the file with an empty folder."""
     path.unlink()
     path.mkdir()
 
 
 def long(path: Path) -> None:
-    """All that is read of such a file, and more."""
+    """Extend the file beyond the limit of what is read."""
     path.write_bytes(path.read_bytes() + b" " * (5 * 2**20))
 
 
@@ -235,7 +235,7 @@ FORGED_FOLDERS = [
 
 
 def written(state: Path, name: str, text: bytes) -> Path:
-    """As an arbiter of ours has written it."""
+    """Write the file as an arbiter of ours does; return its path."""
     files.make_home(state)
     path = files.home(state) / name
     path.parent.mkdir(parents=True, exist_ok=True)

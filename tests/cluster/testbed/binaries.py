@@ -39,7 +39,7 @@ Progress = Callable[[str], None]
 
 
 def path(name: str) -> Path:
-    """Where the program is; it is built if it is not there. Raises ClusterError."""
+    """Return the path of the program, built if it is missing. Raises ClusterError."""
     return _found(name) or _build((name,), _to_standard_error)[name]
 
 

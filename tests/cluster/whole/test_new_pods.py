@@ -75,7 +75,7 @@ def test_pods_that_start_without_a_wish_can_have_one_later(corner: World) -> Non
 
 
 @pytest.mark.existing
-def test_event_says_what_is_missing_where(corner: World) -> None:
+def test_event_names_the_missing_resource_of_each_node(corner: World) -> None:
     """It has words for each node; a wish that no node can ever serve is reported at once too."""
     corner.run(pods.pod("one", wants=3, node=corner.one), pods.pod("two", wants=2, node=corner.two))
     corner.create(pods.pod("much", wants=3), pods.pod("never", wants=9))

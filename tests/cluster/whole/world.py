@@ -244,7 +244,7 @@ class World:
         return self.cluster.node_names[1]
 
     def path_of(self, uuid: str) -> str:
-        """Where containers find that GPU."""
+        """Return the path of that GPU in containers."""
         return next(gpu.path for gpus in self.gpus.values() for gpu in gpus if gpu.uuid == uuid)
 
     def devices(self, node: str) -> list[str]:
@@ -268,7 +268,7 @@ class World:
             raise AssertionError(f"{error}\n{self.report()}") from error
 
     def node_of(self, name: str) -> Node:
-        """Where the pod is."""
+        """Return the node of the pod."""
         return self.cluster.node(self.pod(name).node)
 
     # -- probers -------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class World:
         return [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
 
     def attempts(self, state: PodState) -> int:
-        """How often the prober of a pod has tried a device."""
+        """Return the number of attempts by the prober of a pod to open a device."""
         return attempts(self.probe_log(state))
 
     def probed(self, name: str) -> Verdict:

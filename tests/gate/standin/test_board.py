@@ -1,4 +1,4 @@
-"""What is computed from a log."""
+"""Figures computed from the log of a board."""
 
 from tests.gate.standin.board import Work, busy, outside
 

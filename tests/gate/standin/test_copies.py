@@ -48,7 +48,7 @@ def _said(machine: Machine, program: str, rate: int = 25000) -> list[str]:
         ("'cuMemcpy3DWithAttributesAsync', words(1, b, 0, 0, 0, 1, a, 0, 0, 0, 96, 1, 1, 1), 0, 0", 96, 4),
     ],
 )  # fmt: skip
-def test_batches_copy_what_they_name(machine: Machine, call: str, first: int, rest: int) -> None:
+def test_batches_copy_the_named_ranges(machine: Machine, call: str, first: int, rest: int) -> None:
     """Nothing beyond is copied."""
     (out,) = _said(machine, f"filled(a, 1); filled(b, 2); call({call})\nprint(bytes_at(a, {first + rest}).hex())")
     assert out == "02" * first + "01" * rest

@@ -103,7 +103,7 @@ call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", graph, 0), 0)
 
 
 def test_captured_stream_runs_nothing(machine: Machine) -> None:
-    """What is launched on it, and on a stream that waits for its event, is in the graph and runs with it."""
+    """Launches on it, and on a stream that waits for its event, are in the graph and run with it."""
     out = machine.run(
         f"""{PREAMBLE}
 one, two, event = new("cuStreamCreate", 1), new("cuStreamCreate", 1), new("cuEventCreate", 2)

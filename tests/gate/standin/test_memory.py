@@ -244,7 +244,7 @@ print(taken() // MIB)
 
 
 def test_managed_memory_may_exceed_the_gpu(machine: Machine) -> None:
-    """What does not fit is the host's, and all of it if it is advised to stay there."""
+    """The excess is in the host's memory, and all of it if the program advises so."""
     out = machine.run(
         f"""{PREAMBLE}
 first, second = (new("cuMemAllocManaged", 48 * MIB, 1) for _ in range(2))
@@ -258,7 +258,7 @@ print(taken() // MIB)
     assert out.split() == ["64", "16", "0"]
 
 
-def test_context_takes_what_the_environment_says(machine: Machine) -> None:
+def test_context_takes_the_memory_set_in_the_environment(machine: Machine) -> None:
     """It does so while it exists."""
     program = f"""{PREAMBLE}
 print(taken() // MIB)
@@ -299,7 +299,7 @@ print(taken() // MIB, reserved())
     assert out.splitlines() == ["0 0", "3 3", "3 3", "2 3", "0 0"]
 
 
-def test_pool_counts_what_it_gave(machine: Machine) -> None:
+def test_pool_counts_the_memory_it_gave(machine: Machine) -> None:
     """It reports current and peak use; the default pool exists from the start."""
     out = machine.run(
         f"""{PREAMBLE}

@@ -1,4 +1,4 @@
-"""Whose work a simulated GPU does: overlaps, processes that end in the middle of it, and the log."""
+"""The owners of a simulated GPU's work: overlaps, processes that end in the middle of it, and the log."""
 
 import itertools
 import os
@@ -72,7 +72,7 @@ def test_owners_that_take_turns_do_not_overlap(machine: Machine) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_work_of_an_ended_process_is_dropped(machine: Machine, sign: signal.Signals) -> None:
-    """What it had queued for a minute is cut when the next owner launches: no overlap. Zombies count as ended."""
+    """Its queued minute of work is cut when the next owner launches: no overlap. Zombies count as ended."""
     one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us9000000", "work_us30000000"), OWNER="one")
     two = machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
     tell(one)
@@ -158,7 +158,7 @@ def test_full_log_drops_the_oldest(machine: Machine) -> None:
 
 
 def test_first_process_makes_the_board(machine: Machine) -> None:
-    """Of many programs that start at once none is lost, and nothing is left beside the boards."""
+    """Many programs start at once: none is lost, and nothing is left beside the boards."""
     programs = [machine.start(f"{READY}\nlaunch(work)", OWNER="share") for _ in range(12)]
     end(*programs)
     assert [program.returncode for program in programs] == [0] * 12

@@ -28,7 +28,7 @@ def now():
         ("work_us0", 1, 0),
     ],
 )
-def test_kernel_takes_what_its_name_says(machine: Machine, name: str, blocks: int, expected: int) -> None:
+def test_kernel_takes_the_time_in_its_name(machine: Machine, name: str, blocks: int, expected: int) -> None:
     """A number, a microsecond for each block, or the default; the last in the name counts, mangled or not."""
     machine.run(f"{PREAMBLE}\nstart(); launch(kernel({name!r}), {blocks})", US="70")
     (work,) = machine.board().log()
@@ -171,7 +171,7 @@ print(now())
     ],
 )
 def test_invalid_launches_are_refused(machine: Machine, call: str, expected: int) -> None:
-    """What a driver refuses is refused, and is no work."""
+    """Launches that a driver refuses are refused, and are no work."""
     out = machine.run(f"{PREAMBLE}\nstart()\ntry:\n    {call}\nexcept Failed as error:\n    print(error.code)")
     assert int(out) == expected
     assert machine.board().log() == []

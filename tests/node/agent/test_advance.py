@@ -223,7 +223,7 @@ def test_stale_record_is_no_claim(known: bool) -> None:
     assert set(one.claims) == ({B} if known else {A})
 
 
-def test_open_gpus_are_recorded_with_what_is_attached() -> None:
+def test_open_gpus_are_recorded_with_the_attached_ones() -> None:
     """As an earlier process recorded it until it was observed; never for a GPU that is not attached any more."""
     one = member((A, B), has=(A, B))
     assert one.attached

@@ -25,7 +25,7 @@ def test_unused_node() -> None:
 
 
 def test_totals_of_used_and_waiting() -> None:
-    """What a pod has or has not closed is used; a pod that has finished, or is not known yet, does not wait."""
+    """Shares that a pod has or has not closed are used; a pod that has finished, or is not known yet, does not wait."""
     managed = [
         member("a", GpuShare("GPU-0", 1000)),
         member("b", GpuShare("GPU-1", 250), draining="GPU-2", waits=True),

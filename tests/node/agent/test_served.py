@@ -25,7 +25,7 @@ def holding(
     opened: tuple[str, ...] = (),
     order: str = "",
 ) -> Holding:
-    """Of one pod."""
+    """Return the holding of one pod."""
     return Holding((order, ""), has or {}, drains or {}, True, frozenset(opened))
 
 
@@ -115,5 +115,5 @@ def test_revoked_share_comes_back_by_a_new_decision(
 def test_memory_limit_of_a_share(
     milli: int, asked: int | None, memory: int | None, parted: bool, expected: int | None
 ) -> None:
-    """What its user asked for, and no more than its part where the administrator says so; a whole GPU is whole."""
+    """The limit is what its user asked for, and at most its part if the administrator says so; a whole GPU has none."""
     assert memory_limit(milli, asked, memory, parted=parted) == expected

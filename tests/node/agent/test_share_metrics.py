@@ -49,7 +49,7 @@ def test_every_share_has_its_figures() -> None:
 
 
 def test_totals_never_fall() -> None:
-    """What an account gives back is no new beginning; a share that comes again is."""
+    """A refund to an account does not restart the totals; a share that comes again does."""
     shown = Shown()
     labels = LABELS.replace("namespace", 'kind="guaranteed",namespace')
     for guaranteed, seconds in ((9_000_000, 9), (8_900_000, 9), (9_500_000, 9.5)):

@@ -15,7 +15,7 @@ POD = PodRef("u", "team", "alice")
 
 
 def view(generation: int, milli: int = 250, *, problem: str = "") -> PodView:
-    """Of a pod that was given a share."""
+    """Return the view of a pod that was given a share."""
     given = Allocated(generation, (GpuShare(GPU, milli),))
     return PodView(POD, allocated=None if problem else given, problem=problem)
 

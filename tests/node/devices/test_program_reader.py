@@ -21,7 +21,7 @@ devices = st.builds(Device, st.sampled_from([4, 195]), st.integers(0, 9) | st.in
 
 
 @given(st.frozensets(devices, min_size=1), st.frozensets(devices), devices)
-def test_parsed_program_allows_what_the_rules_allow(
+def test_parsed_program_allows_the_same_devices_as_the_rules(
     managed: frozenset[Device], allowed: frozenset[Device], one: Device
 ) -> None:
     """There and back through the kernel's notation."""

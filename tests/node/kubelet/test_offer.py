@@ -15,7 +15,7 @@ class Listener:
         self.offer = Offer(self.said.append, self.event)
 
     def event(self, reason: str, message: str, kind: Kind) -> bool:
-        """As the recorder."""
+        """Record an event, as the recorder does."""
         if self.reachable:
             self.events.append((reason, message, kind))
         return self.reachable

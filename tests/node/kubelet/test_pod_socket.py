@@ -23,7 +23,7 @@ SLOT = "slot-0000"
 
 
 def pod(version: int, uid: str = "u", **more: Any) -> dict[str, Any]:
-    """As the API server tells of it."""
+    """Return a pod as the API server sends it."""
     annotations = {"jupyter-gpu.io/attached": str(version), "example.com/secret": "x", **more.pop("annotations", {})}
     metadata = {"namespace": "n", "name": "p", "uid": uid, "resourceVersion": str(version), "annotations": annotations}
     return {"metadata": {**metadata, **more}, "spec": {"containers": []}, "status": {}}

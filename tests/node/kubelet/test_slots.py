@@ -315,7 +315,7 @@ def test_the_devices_of_a_container_are_in_the_kubelets_checkpoint() -> None:
     assert slots.unrecorded({A: CLAIM}, {}, [HELD]) == slots.unrecorded({A: CLAIM}, {}, None) == {}
 
 
-def test_a_pod_can_use_what_all_its_containers_have() -> None:
+def test_pod_can_use_devices_that_all_its_containers_have() -> None:
     """Only slots whose devices are known count."""
     assert slots.common([]) is None
     assert slots.common([frozenset("ab"), frozenset("bc")]) == frozenset("b")

@@ -14,7 +14,7 @@ from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 
 
 def test_empty_settings_are_the_default_everywhere() -> None:
-    """Of code and of files."""
+    """Code and files have the same defaults."""
     assert of(read({}, "shares"), "node1", "GPU-1") == GpuRules(Timing(), Elastic(), Penalties())
 
 

@@ -58,7 +58,7 @@ def run(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def write(state: Path, gpu: str, pod: str, *, written: int | None = None, **changes: object) -> None:
-    """As a server writes it, with the copy for the pod elsewhere."""
+    """Write a share as a server does, with the copy for the pod elsewhere."""
     share = replace(SHARE, uuid=gpu, **changes)  # type: ignore[arg-type]
     now = time.time_ns() // 1_000_000 if written is None else written
     entry = ShareEntry(gpu, pod, state / "slots" / pod, ShareFile(share, 0.5, now), (Deposit(9, 0),), 0)
@@ -245,7 +245,7 @@ class Terminal:
             assert time.monotonic() < end, self.shown
 
     def end(self) -> int:
-        """How it ended."""
+        """Return the exit status once it has ended."""
         while self.read():
             pass
         return self.process.wait(PATIENCE)

@@ -178,7 +178,7 @@ def test_rates_are_of_the_time_between_two_writings() -> None:
     assert rates_of(history, file, 3_050) == ShareRates()
 
 
-def test_after_a_rest_only_what_passed_since_the_last_look_counts() -> None:
+def test_after_a_rest_only_time_since_the_last_reading_counts() -> None:
     """A file that was not written for an hour was still valid at the last reading."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 3_600_000) is None

@@ -35,7 +35,7 @@ def spots(gpus: tuple[Gpu, ...], free: dict[int, int], held: dict[int, int] | No
 def test_choose_takes_gpus_that_belong_together(
     size: int, count: int, free: dict[int, int], held: dict[int, int], expected: list[int]
 ) -> None:
-    """Of eight GPUs in islands of four and switches of two, those are chosen that are near each other."""
+    """Among eight GPUs in islands of four and switches of two, GPUs near each other are chosen."""
     eight = inventory(8, island=4, switch=2)
     assert [spot.gpu.index for spot in choose(spots(eight, free, held), size, count)] == expected
 
@@ -66,7 +66,7 @@ def test_arrange_keeps_large_memory_for_the_share_that_needs_it() -> None:
     assert {share.uuid: share.milli for share in found.shares} == {uuid(0): 1000, uuid(2): 500}
 
 
-def test_arrange_says_what_it_waits_for() -> None:
+def test_arrange_returns_the_gpus_it_waits_for() -> None:
     """Everything that fits, on every island that is large enough."""
     five = inventory(5, island=2)
     found = arrange(wish(2, topology="island"), spots(five, dict.fromkeys(range(5), 0)))

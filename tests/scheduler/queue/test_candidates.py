@@ -139,7 +139,7 @@ def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: di
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in FAILED.items()])
-def test_reason_says_what_is_missing_now(case: Case) -> None:
+def test_reason_names_the_missing_resource(case: Case) -> None:
     """The reason has words for people, numbers, and no name of a node."""
     gpus, pods, wish, why = case
     assert ask({"n": gpus}, pods, wish) == Filtered((), {"n": why}, {})

@@ -312,7 +312,7 @@ def answers(snapshot: ClusterSnapshot) -> dict[str, Decision]:
     return {decision.uid: decision for decision in decide(snapshot, "node")}
 
 
-def test_a_decision_says_what_changed() -> None:
+def test_decision_lists_its_changes() -> None:
     """Shares that come and go; one that changes its size does both."""
     decision = answers(world(3, [pod("a", wants=requested(1.5, 7).wish, has=[0, 1])]))["a"]
     assert decision.removed == shares([1])
@@ -383,7 +383,7 @@ def test_decision_says_the_reason(state: PodState, reason: Reason, message: str)
         (1.5, "1 of 1.5 GPUs; 0.5 more is owed."),
     ],
 )
-def test_partial_grant_says_what_is_owed(wants: float, message: str) -> None:
+def test_partial_grant_names_the_amount_owed(wants: float, message: str) -> None:
     """The message says what the pod has and what it is owed, and mentions no other pod."""
     found = answers(world(3, [pod("a", wants=wants, has=[0]), pod("z", wants=2, has=[1, 2])]))["a"].allocated
     assert (found.reason, found.message) == (Reason.PARTIAL, message)

@@ -96,7 +96,7 @@ def test_gpus_that_are_being_closed_count() -> None:
     )
 
 
-def test_pods_that_may_grow_count_by_what_they_lack() -> None:
+def test_pods_that_may_grow_count_by_their_shortfall() -> None:
     """A pod without GPUs wants what is typical, one that has some wants less, one at its limit wants nothing."""
     assert expected(4, pod("a", node="n"), pod("b", wants=0, has=[], node="n")) == (4000, 2000)
     assert expected(4, pod("a", wants=2, has=[0, 1], node="n")) == (2000, 0)

@@ -80,7 +80,7 @@ def test_broken_gpus_are_not_free() -> None:
 
 
 @given(st.lists(st.sampled_from([0, 250, 500, 750, 1000]), max_size=4), st.integers(0, 4000))
-def test_measure_is_between_zero_and_what_is_free(free: list[int], milli: int) -> None:
+def test_measure_is_between_zero_and_the_free_amount(free: list[int], milli: int) -> None:
     """The useless part is never more than what is free, nor less than nothing."""
     assert 0 <= fragmentation(mix(WorkloadKind(Wish(milli), 1.0)), shape(free)) <= sum(free)
 

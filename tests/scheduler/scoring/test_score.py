@@ -48,7 +48,7 @@ def test_unknown_attribute_scores_one_half() -> None:
     assert rated("gpu_free", 0, me=new("me"), about=NodeFacts()) == 0.5
 
 
-def test_other_resources_score_by_what_is_left() -> None:
+def test_other_resources_score_by_the_part_that_is_left() -> None:
     """The part of the node's allocatable that is left after the pod counts; more than all counts as all."""
     about = NodeFacts(
         allocatable={"cpu": 4000, "memory": 100, "ephemeral-storage": 50}, used={"cpu": 1000, "memory": 90}

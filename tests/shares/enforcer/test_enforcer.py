@@ -254,7 +254,7 @@ def enters(group: Path) -> str:
 
 
 def stopped(group: Path) -> int:
-    """In how many periods its limit stopped it."""
+    """Return the number of periods in which its limit stopped it."""
     found = throttling.parse((group / "cpu.stat").read_text(), 1)
     return found.times if found else 0
 
@@ -477,7 +477,7 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
     asyncio.run(check())
 
 
-def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: Running, driver: Path) -> None:
+def test_opencl_program_is_recognized_and_keeps_its_share(short: Path, running: Running, driver: Path) -> None:
     """Its way to the GPU cannot ask, and is known by its library: it is stopped between its turns, with that word."""
     folder = short / "opencl"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""How often programs connect: enough for all that start, and never so often that others have less time for it."""
+"""The pace of connections: enough for all programs that start, without costing others their time."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_user_within_the_pace_is_never_refused(own: list[tuple[int, float]], oth
         left = min(RESERVE, left + RATE * pause)
 
 
-def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
+def test_many_users_have_no_more_than_the_distinguished_ones() -> None:
     """A user that takes ever new names gains no more than that."""
     pace, taken = Pace(), 0
     for user in range(3 * USERS):
@@ -170,7 +170,7 @@ def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:
     assert pace.rests(21)
 
 
-def test_users_are_told_apart_up_to_a_number() -> None:
+def test_users_are_distinguished_up_to_a_number() -> None:
     """Further users count as one, and those that rest are forgotten."""
     pace = Pace()
     for user in range(USERS):

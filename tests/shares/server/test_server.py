@@ -285,7 +285,7 @@ def test_ended_process_has_no_identity() -> None:
 
 
 @pytest.mark.root
-def test_a_pod_is_told_by_its_control_group() -> None:
+def test_pod_is_identified_by_its_control_group() -> None:
     """A process of that pod has its share; one of another pod, and one of none, do not."""
     unified = cgroup.mounts().unified
     if unified is None:

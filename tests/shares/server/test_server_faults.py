@@ -149,7 +149,7 @@ def test_a_thousand_connections(server: Serving) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_connections_beyond_what_the_process_may_open(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_of_descriptors_are_refused(tmp_path: Path) -> None:
     """Each share has its part of the descriptors, so that one cannot take them from the others."""
     with Serving(tmp_path, files=48) as server:
         server.set({GPU: {"a": 500, "b": 500}})

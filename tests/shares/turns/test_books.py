@@ -36,7 +36,7 @@ def passes(manager: LeaseManager, books: GpuBooks, first: int, last: int) -> Non
         manager.adjust(books.end_period(manager, number * PERIOD), number * PERIOD)
 
 
-def test_use_is_of_what_a_share_earns() -> None:
+def test_use_is_relative_to_the_share() -> None:
     """It is smoothed, and the use of an idle share reaches exactly nothing."""
     manager, books = a_manager(a=500, b=500), GpuBooks(None, 0)
     client = hog(manager, "a")

@@ -181,7 +181,7 @@ def test_reasons_are_joined() -> None:
     assert steady(states, {"a": 300, "b": 400}, 20).states["a"].reason == "Gave back what was only lent."
 
 
-def test_growth_is_limited_to_what_is_free() -> None:
+def test_growth_is_limited_to_the_free_amount() -> None:
     """The last step is a small one."""
     before = {"a": rested(900, 970, peak=970), "b": rested(20, peak=15)}
     assert adjust(before, served(before, {"a": 1000, "b": 15}), RULES).effective == {"a": 980, "b": 20}

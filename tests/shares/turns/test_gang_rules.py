@@ -312,7 +312,7 @@ def test_pod_without_gpus_gets_no_single_launch() -> None:
 
 
 def test_of_two_that_wait_on_one_gpu_one_has_the_launch() -> None:
-    """Of two groups that became one while both were asked, one pod has the launch."""
+    """Two groups became one while both were asked: one pod has the launch."""
     node = two(a=WANTS, b=WANTS)
     node.places["y"].demands["a"] = ASKED
     node.places["z"] = Place(b=ASKED)

@@ -45,7 +45,7 @@ def test_first_report_of_a_process_is_believed() -> None:
     assert pool.need("b", 1) == 0
 
 
-def test_a_share_without_a_limit_has_what_there_is() -> None:
+def test_share_without_a_limit_has_all_memory() -> None:
     """Use is counted only to be shown."""
     pool = Pool()
     assert [pool.need("a", 0), pool.need("a", 2**60)] == [0, 2**60]

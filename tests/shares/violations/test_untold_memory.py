@@ -34,7 +34,7 @@ def test_share_that_keeps_untold_memory_is_taken_away() -> None:
     assert one.reason.endswith("offence 3 of late. Restart its programs and ask again.")
 
 
-def test_a_look_at_memory_forgets_what_is_over() -> None:
+def test_scan_of_memory_forgets_shares_that_freed_it() -> None:
     """A share that freed it is forgotten, and others were never recorded."""
     world = World()
     world.see(HOARDED)

@@ -20,7 +20,7 @@ MOST = 4
 
 
 class SwitchingCost:
-    """What changes of hands cost in this period."""
+    """The cost of changes of hands in this period."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
