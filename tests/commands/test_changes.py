@@ -21,7 +21,7 @@ from hypothesis import given
 from jupyter_gpu.kernel.changes import Changes, GpuChange, difference
 from jupyter_gpu.kernel.reports.status import GpuStatus, devices
 from jupyter_gpu.model.view import View
-from tests.kernel.conftest import Kernel
+from tests.kernel.kernels import Kernel
 from tests.kernel.servers import Server, await_, serve
 from tests.model.strategies import views
 

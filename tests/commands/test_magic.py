@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu import magic
 from jupyter_gpu.cli.options import wish
-from tests.kernel.conftest import Failed, Kernel
+from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, await_, environment, serve
 
 from .conftest import SOFT

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.conftest import Failed, Kernel
+from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, serve
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"

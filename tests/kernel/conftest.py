@@ -4,56 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
+from .kernels import Kernel, StartKernel
+from .servers import Server, await_
+
 STAND_INS = Path(__file__).with_name("stand_ins")
 """Small packages with the names of GPU libraries, which behave as those do towards CUDA."""
 
 
-class Failed(Exception):
-    """An error in a cell."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"{kind}: {text}")
-        self.kind, self.text = kind, text
-
-
-class Kernel:
-    """A running kernel and what it printed."""
-
-    def __init__(self, manager: Any, client: Any) -> None:
-        self.manager = manager
-        self.client = client
-        self.errors = ""
-        self.results: list[dict[str, Any]] = []
-
-    def run(self, code: str, timeout: float = 60) -> str:
-        """Return the cell's standard output; `errors` has the other stream, `results` its rich output."""
-        texts = {"stdout": "", "stderr": ""}
-        self.results = []
-
-        def hear(message: dict[str, Any]) -> None:
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                texts[content["name"]] += content["text"]
-            elif message["msg_type"] in ("display_data", "execute_result", "update_display_data"):
-                self.results.append(content["data"])
-
-        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hear)["content"]
-        self.errors = texts["stderr"]
-        if reply["status"] == "error":
-            raise Failed(reply["ename"], reply["evalue"])
-        return texts["stdout"].strip()
-
-
-StartKernel = Callable[..., Kernel]
+@pytest.fixture
+def give_back(server: Server) -> Iterator[None]:
+    """Give all GPUs of the module's server back after a test."""
+    yield
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_gpu.common.rendezvous import FILE
 from tests.devices import first_minor
 
-from .conftest import Kernel
+from .kernels import Kernel
 
 GPUS = 4
 SERVER = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Failed, Kernel
+from .kernels import Failed, Kernel
 from .servers import Server, await_, serve
 
 SOFT = "--GpuExtension.enforcement=soft"

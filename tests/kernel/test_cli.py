@@ -18,6 +18,8 @@ from jupyter_gpu.cli.codes import DONE, DRAINING, ERROR, INTERRUPTED, UNREACHABL
 
 from .servers import Server, await_, environment, serve
 
+pytestmark = pytest.mark.usefixtures("give_back")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -25,14 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", "--GpuExtension.enforcement=soft", "--GpuExtension.limit=3") as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def give_back(server: Server) -> Iterator[None]:
-    """Give all GPUs back after each test."""
-    yield
-    server.gpus(0)
-    await_(lambda: server.status()["phase"] == "Idle")
 
 
 def test_resize_status_release(server: Server) -> None:

@@ -14,7 +14,7 @@ from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, open_files
 from jupyter_gpu.model.view import View
 
 from .builders import gpu, view
-from .conftest import Failed, Kernel, StartKernel
+from .kernels import Failed, Kernel, StartKernel
 
 
 def real(milli: int, version: int = 1) -> View:

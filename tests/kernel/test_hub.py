@@ -19,7 +19,7 @@ from tests.cluster.testbed import until
 from tests.devices import first_minor
 from tests.hub import SECONDS, Person
 
-from .conftest import Kernel
+from .kernels import Kernel
 from .servers import environment, is_ready
 
 SINGLE = """

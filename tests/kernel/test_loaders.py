@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import Failed, Kernel
+from .kernels import Failed, Kernel
 from .servers import Server, await_, serve
 
 KEEP = """

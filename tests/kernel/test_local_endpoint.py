@@ -25,7 +25,7 @@ from jupyter_gpu.kernel.client import Call, Client, get_status
 from jupyter_gpu.model.errors import NotPermitted
 from tests.devices import first_minor
 
-from .conftest import Kernel
+from .kernels import Kernel
 from .servers import SERVER, await_, environment
 
 HELPERS = Path(__file__).parent / "server_helpers"

@@ -17,6 +17,7 @@ from jupyter_gpu.cli.codes import DONE, UNREACHABLE, USAGE
 
 from .servers import Server, await_, serve
 
+pytestmark = pytest.mark.usefixtures("give_back")
 SOFT = "--GpuExtension.enforcement=soft"
 
 
@@ -26,14 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, folder / "state", SOFT) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def give_back(server: Server) -> Iterator[None]:
-    """Give all GPUs back after each test."""
-    yield
-    server.gpus(0)
-    await_(lambda: server.status()["phase"] == "Idle")
 
 
 def python(server: Server, code: str, *before: str, env: dict[str, str] | None = None) -> Any:

@@ -18,7 +18,7 @@ from jupyter_gpu.server import provisioner
 from jupyter_gpu.server.provisioner import has_jupyter_gpu, wait_until_started
 from jupyter_gpu.server.rules.launching import read
 
-from .conftest import StartKernel
+from .kernels import StartKernel
 
 
 @pytest.mark.usefixtures("provisioned")

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_gpu_node.gpus.simulated import MODEL
 
-from .conftest import Failed, Kernel
+from .kernels import Failed, Kernel
 from .servers import Server, await_, serve
 
 

@@ -35,6 +35,9 @@ from tests.gate.standin.board import Board
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 """Seconds after which a test has failed."""
+TWO = {"a": 500, "b": 500}
+"""Two shares of half a GPU each."""
+SPIN = "print('has it', flush=True)\nwhile True: pass"
 HOG = """
 import sys
 from pathlib import Path

@@ -30,7 +30,7 @@ from .server import ArbiterServer
 from .share_processes import connected_for, give_back
 from .usage_by_process import UsageReader
 from .use_scans import UseScanner
-from .watched import WatchedGpu
+from .watched import WatchedGpu, WatchedNode
 from .worker_thread import WorkerThread
 
 POLL = 0.01
@@ -76,12 +76,11 @@ class Enforcer:
         self._gpus: dict[str, WatchedGpu] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._worker = WorkerThread("enforcer")
-        self._scanner = UseScanner(server, self._gpus, reader, processes, self._worker, self._see)
-        self._inspector = ProcessInspector(server, self._gpus, processes, self._scanner, self._worker)
-        self._stopper = ProcessStopper(server, self._gpus, self._worker, self._see)
-        self._comparison = (
-            MemoryComparison(server, self._gpus, reader, processes, self._worker, self._see) if reader else None
-        )
+        node = WatchedNode(server, self._gpus, processes, self._worker, self._see)
+        self._scanner = UseScanner(node, reader)
+        self._inspector = ProcessInspector(node, self._scanner)
+        self._stopper = ProcessStopper(node)
+        self._comparison = MemoryComparison(node, reader) if reader else None
         self._pause = pause
         self._tasks: list[asyncio.Task[None]] = []
         self._told = False

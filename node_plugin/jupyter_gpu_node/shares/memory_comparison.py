@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.measured_memory import MIB
-from jupyter_gpu_node.shares.rules.violations.events import Event, MemoryScanned
+from jupyter_gpu_node.shares.rules.violations.events import MemoryScanned
 
-from .node_processes import NodeProcesses
-from .server import ArbiterServer
 from .share_processes import attributed, connected_processes
 from .usage_by_process import UsageReader
-from .watched import WatchedGpu
-from .worker_thread import WorkerThread
+from .watched import WatchedGpu, WatchedNode
 
 UNKNOWN = (
     "The driver does not say how much memory each process has on GPU %s%s. So limits of memory hold there by what "
@@ -25,26 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryComparison:
-    """Compares the driver's figures with those of the shares on one node's ``gpus``.
+    """Compares the driver's figures with those of the shares on the GPUs of one node."""
 
-    ``see`` is called with what was seen; ``worker`` runs what blocks.
-    """
-
-    def __init__(
-        self,
-        server: ArbiterServer,
-        gpus: Mapping[str, WatchedGpu],
-        reader: UsageReader,
-        processes: NodeProcesses,
-        worker: WorkerThread,
-        see: Callable[[str, Event], None],
-    ) -> None:
-        self._server = server
-        self._gpus = gpus
+    def __init__(self, node: WatchedNode, reader: UsageReader) -> None:
+        self._node = node
         self._reader = reader
-        self._processes = processes
-        self._worker = worker
-        self._see = see
         self._unknown: set[str] = set()
         """GPUs of which it was said that the driver does not tell."""
 
@@ -52,21 +34,21 @@ class MemoryComparison:
         """Compare the memory of the GPUs for ever, one after the other, at most once in each pause."""
         while True:
             await asyncio.sleep(pause)
-            for gpu, watched in list(self._gpus.items()):
+            for gpu, watched in list(self._node.gpus.items()):
                 try:
                     untold = await self.compare(gpu, watched)
                 except Exception:  # such as a reader that fails: the next comparison may succeed
                     _log.exception("The memory of programs on %s could not be compared", gpu)
                     continue
                 if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
-                    self._see(gpu, MemoryScanned(untold))
+                    self._node.see(gpu, MemoryScanned(untold))
 
     async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
         """Charge what processes hold, and return, by share, the bytes above its limit that were never granted.
 
         None: there is nothing to compare: one share without a limit has the GPU, or no program uses it.
         """
-        gpu_server = self._server.gpu_server(gpu)
+        gpu_server = self._node.server.gpu_server(gpu)
         shares = gpu_server.manager.shares if gpu_server else {}
         limited = len(shares) > 1 or any(one.pool.limit is not None for one in shares.values())
         if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.keepers):
@@ -76,8 +58,8 @@ class MemoryComparison:
         by_pid = await self._reader.memory(gpu)
         by_share: Mapping[str, Mapping[ProcessId, int | None]] = {}
         if by_pid:
-            known = {process: pod for pod, process in connected_processes(self._server, gpu)}
-            by_share = await self._worker.run(attributed, watched.pods, by_pid, known, self._processes.pod_of)
+            known = {process: pod for pod, process in connected_processes(self._node.server, gpu)}
+            by_share = await self._node.worker.run(attributed, watched.pods, by_pid, known, self._node.processes.pod_of)
         if by_pid is None or any(size is None for some in by_share.values() for size in some.values()):
             self._say_unknown(gpu)
         untold = {}

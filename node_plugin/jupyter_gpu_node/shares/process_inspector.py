@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 
 from jupyter_gpu_node.processes import signals
@@ -14,43 +13,30 @@ from jupyter_gpu_node.shares.rules.violations.violations import Present
 
 from . import cpu_limits
 from .clocks import microseconds
-from .node_processes import NodeProcesses
-from .server import ArbiterServer
 from .share_processes import connected_for, connected_processes, holders
 from .use_scans import UseScanner
-from .watched import WatchedGpu
-from .worker_thread import WorkerThread
+from .watched import WatchedNode
 
 
 class ProcessInspector:
-    """Inspects the processes of one node's ``gpus``. ``worker`` runs what blocks."""
+    """Inspects the processes on the GPUs of one node."""
 
-    def __init__(
-        self,
-        server: ArbiterServer,
-        gpus: Mapping[str, WatchedGpu],
-        processes: NodeProcesses,
-        scanner: UseScanner,
-        worker: WorkerThread,
-    ) -> None:
-        self._server = server
-        self._gpus = gpus
-        self._processes = processes
+    def __init__(self, node: WatchedNode, scanner: UseScanner) -> None:
+        self._node = node
         self._scanner = scanner
-        self._worker = worker
 
     async def present(self, gpu: str, event: Event) -> Present:
         """Return what is present on that GPU when ``event`` is judged."""
-        watched = self._gpus[gpu]
+        watched = self._node.gpus[gpu]
         found: dict[str, set[ProcessId]] = {pod: set(users) for pod, users in watched.users.items()}
         for pod, keepers in watched.keepers.items():
             found.setdefault(pod, set()).update(keepers)
-        for pod, process in connected_processes(self._server, gpu):
+        for pod, process in connected_processes(self._node.server, gpu):
             found.setdefault(pod, set()).add(process)
         records = watched.state.values()
         meant = frozenset[ProcessId]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
-        if spared := meant & frozenset(self._processes.servers()):
-            spared = await self._worker.run(self._without_gpus, spared)
+        if spared := meant & frozenset(self._node.processes.servers()):
+            spared = await self._node.worker.run(self._without_gpus, spared)
         ours = frozenset({signals.identify(os.getpid())} - {None})
         never = frozenset(one for one in (*spared, *ours) if one is not None)
         users = {pod: frozenset(processes) for pod, processes in found.items()}
@@ -62,7 +48,7 @@ class ProcessInspector:
 
         def opens(one: ProcessId) -> bool:
             try:
-                return self._processes.opens(one.pid)
+                return self._node.processes.opens(one.pid)
             except OSError:
                 return True
 
@@ -70,16 +56,20 @@ class ProcessInspector:
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
         """Add the resting processes of the shares that may be judged now, without those that we stopped."""
-        watched = self._gpus[gpu]
+        watched = self._node.gpus[gpu]
         judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
         if isinstance(event, events.UseScanned):
             judged |= {*event.foreign, *event.beyond}
         meant = frozenset[ProcessId]().union(*(present.processes.get(share, frozenset()) for share in judged))
         meant |= frozenset[ProcessId]().union(*(one.avoiders for one in watched.state.values()))
-        by_us = frozenset[ProcessId]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
-        resting = await self._worker.run(signals.stopped, meant - by_us) if meant - by_us else frozenset[ProcessId]()
-        holder = self._server.holder(gpu)
-        having = holders(self._server, gpu, holder) if holder is not None and holder in judged else ProcessIds()
+        by_us = frozenset[ProcessId]().union(
+            *(each for one in self._node.gpus.values() for each in one.stopped.values())
+        )
+        resting = (
+            await self._node.worker.run(signals.stopped, meant - by_us) if meant - by_us else frozenset[ProcessId]()
+        )
+        holder = self._node.server.holder(gpu)
+        having = holders(self._node.server, gpu, holder) if holder is not None and holder in judged else ProcessIds()
         excused = {holder: having} if holder is not None and having and having <= resting else {}
         before, watched.resting = watched.resting, {}
         for share, processes in excused.items():
@@ -91,7 +81,7 @@ class ProcessInspector:
 
     async def _throttled(self, gpu: str, event: Event) -> dict[str, int]:
         """Return for how long CPU limits stopped the programs of shares that would count as late now."""
-        watched, now, found = self._gpus[gpu], microseconds(), dict[str, int]()
+        watched, now, found = self._node.gpus[gpu], microseconds(), dict[str, int]()
         late = {share: one.late for share, one in watched.state.items() if one.late is not None}
         if isinstance(event, events.Late):
             late[event.share] = event.since
@@ -103,5 +93,5 @@ class ProcessInspector:
         return found
 
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:
-        pids = [process.pid for process in connected_for(self._server, gpu, share)]
-        return await self._worker.run(cpu_limits.read, pids)
+        pids = [process.pid for process in connected_for(self._node.server, gpu, share)]
+        return await self._node.worker.run(cpu_limits.read, pids)

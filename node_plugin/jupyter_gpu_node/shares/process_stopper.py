@@ -4,79 +4,63 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events
-from jupyter_gpu_node.shares.rules.violations.events import Event
 
 from .proxy import Proxy
 from .resume_guard import ResumeGuard
-from .server import ArbiterServer
-from .watched import WatchedGpu
-from .worker_thread import WorkerThread
+from .watched import WatchedNode
 
 _log = logging.getLogger(__name__)
 
 
 class ProcessStopper:
-    """The stopped processes of one node's ``gpus``.
+    """The stopped processes of one node."""
 
-    ``see`` is called with the turns that a proxy gets; ``worker`` runs what blocks.
-    """
-
-    def __init__(
-        self,
-        server: ArbiterServer,
-        gpus: Mapping[str, WatchedGpu],
-        worker: WorkerThread,
-        see: Callable[[str, Event], None],
-    ) -> None:
-        self._server = server
-        self._gpus = gpus
-        self._worker = worker
-        self._see = see
+    def __init__(self, node: WatchedNode) -> None:
+        self._node = node
         self._proxies: dict[ShareKey, Proxy] = {}
         self.resume_guard = ResumeGuard()
 
     async def stop(self, gpu: str, share: str, processes: ProcessIds, after: float) -> None:
         """Stop the processes, and ask for the share's next turn on their behalf after so many seconds."""
         # a second SIGSTOP would count as its user's
-        await self._worker.run(self.resume_guard.stop, processes - self._stopped_elsewhere(gpu))
+        await self._node.worker.run(self.resume_guard.stop, processes - self._stopped_elsewhere(gpu))
         self._ask_for(gpu, share, after)
 
     async def resume(self, gpu: str, share: str, processes: ProcessIds) -> None:
         """Continue the processes, unless they are stopped for another GPU as well."""
-        await self._worker.run(self.resume_guard.resume, processes - self._stopped_elsewhere(gpu))
+        await self._node.worker.run(self.resume_guard.resume, processes - self._stopped_elsewhere(gpu))
         proxy = self._proxies.get((gpu, share))
-        if proxy and not self._gpus[gpu].stopped.get(share):
+        if proxy and not self._node.gpus[gpu].stopped.get(share):
             proxy.release()
 
     def dismiss_removed(self) -> None:
         """Ask for no share that is gone."""
-        for gpu, pod in [(gpu, pod) for gpu, pod in self._proxies if pod not in self._gpus[gpu].pods]:
+        for gpu, pod in [(gpu, pod) for gpu, pod in self._proxies if pod not in self._node.gpus[gpu].pods]:
             self._dismiss(gpu, pod)
 
     async def resume_all(self) -> None:
         """Continue every process."""
-        for watched in self._gpus.values():
+        for watched in self._node.gpus.values():
             for processes in watched.stopped.values():
-                await self._worker.run(self.resume_guard.resume, processes)
+                await self._node.worker.run(self.resume_guard.resume, processes)
 
     async def close(self) -> None:
         """End the cleanup process, and ask for nothing more."""
-        await self._worker.run(self.resume_guard.close)
+        await self._node.worker.run(self.resume_guard.close)
         for proxy in self._proxies.values():
             proxy.close()
 
     def _ask_for(self, gpu: str, share: str, after: float) -> None:
         """Ask for the GPU and give it back on behalf of the share for as long as its processes are stopped."""
         self._dismiss(gpu, share)
-        turn = functools.partial(self._see, gpu, events.TurnBegan(share))
-        over = functools.partial(self._see, gpu, events.TurnEnded(share, frozenset()))
+        turn = functools.partial(self._node.see, gpu, events.TurnBegan(share))
+        over = functools.partial(self._node.see, gpu, events.TurnEnded(share, frozenset()))
         try:
-            self._proxies[gpu, share] = Proxy(self._server, gpu, share, turn, over, after)
+            self._proxies[gpu, share] = Proxy(self._node.server, gpu, share, turn, over, after)
         except (LookupError, OSError) as error:  # its stop ends by itself
             _log.warning("The share of pod %s on %s cannot be asked for: %s", share, gpu, error)
 
@@ -87,5 +71,5 @@ class ProcessStopper:
 
     def _stopped_elsewhere(self, gpu: str) -> ProcessIds:
         """Return the processes that are stopped for other GPUs."""
-        others = (one.stopped for other, one in self._gpus.items() if other != gpu)
+        others = (one.stopped for other, one in self._node.gpus.items() if other != gpu)
         return frozenset[ProcessId]().union(*(processes for by_share in others for processes in by_share.values()))

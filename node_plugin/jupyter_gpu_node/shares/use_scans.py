@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessIds
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
-from jupyter_gpu_node.shares.rules.violations.events import Event, UseScanned
+from jupyter_gpu_node.shares.rules.violations.events import UseScanned
 
 from .clocks import microseconds
-from .node_processes import NodeProcesses
 from .other_apis import apis_of
 from .server import ArbiterServer
 from .share_processes import attributed, connected_for, connected_processes, give_back
 from .usage_by_process import UsageReader
-from .watched import WatchedGpu
-from .worker_thread import WorkerThread
+from .watched import WatchedGpu, WatchedNode
 
 IDLE_LOOKS = 2
 """Scans that must see nothing run on a GPU that a share says it still needs."""
@@ -41,43 +39,31 @@ def turns_so_far(server: ArbiterServer, gpu: str, pods: Collection[str]) -> dict
 
 
 class UseScanner:
-    """Scans the ``gpus`` of one node. ``see`` is called with what was seen; ``worker`` runs what blocks."""
+    """Scans the use of the GPUs of one node."""
 
-    def __init__(
-        self,
-        server: ArbiterServer,
-        gpus: Mapping[str, WatchedGpu],
-        reader: UsageReader | None,
-        processes: NodeProcesses,
-        worker: WorkerThread,
-        see: Callable[[str, Event], None],
-    ) -> None:
-        self._server = server
-        self._gpus = gpus
+    def __init__(self, node: WatchedNode, reader: UsageReader | None) -> None:
+        self._node = node
         self._reader = reader
-        self._processes = processes
-        self._worker = worker
-        self._see = see
         self._restarted = asyncio.Event()
 
     async def run(self, pause: float) -> None:
         """Scan for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
-            stopped = any(watched.stopped or watched.resting for watched in self._gpus.values())
+            stopped = any(watched.stopped or watched.resting for watched in self._node.gpus.values())
             self._restarted.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause / 2 if stopped else pause):
                     await self._restarted.wait()
                 continue
-            for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
+            for gpu in [gpu for gpu, watched in self._node.gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
-                    await self.scan(gpu, self._gpus[gpu])
+                    await self.scan(gpu, self._node.gpus[gpu])
                 except Exception:  # such as a reader that fails: the next scan may succeed
                     _log.exception("The use of %s could not be scanned", gpu)
 
     def restart(self, gpu: str, watched: WatchedGpu) -> int:
         """Have the next scan cover only what happens from now on; return the present time."""
-        watched.scanned_at, watched.turns = microseconds(), turns_so_far(self._server, gpu, watched.pods)
+        watched.scanned_at, watched.turns = microseconds(), turns_so_far(self._node.server, gpu, watched.pods)
         self._restarted.set()
         return watched.scanned_at
 
@@ -85,26 +71,30 @@ class UseScanner:
         """Find the processes that used it since the last scan, and in which turns. An idle GPU is not scanned."""
         now = microseconds()
         begin, watched.scanned_at = watched.scanned_at, now
-        turns = turns_so_far(self._server, gpu, watched.pods)
+        turns = turns_so_far(self._node.server, gpu, watched.pods)
         since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
         watched.turns = turns
         stopped, resting = watched.stopped, dict(watched.resting)
         if not begin or now <= begin or not (any(since.values()) or stopped or resting):
             return
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
-        known = {process: pod for pod, process in connected_processes(self._server, gpu)}
-        by_share = await self._worker.run(attributed, watched.pods, uses, known, self._processes.pod_of) if uses else {}
+        known = {process: pod for pod, process in connected_processes(self._node.server, gpu)}
+        by_share = (
+            await self._node.worker.run(attributed, watched.pods, uses, known, self._node.processes.pod_of)
+            if uses
+            else {}
+        )
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
         if uses is not None:
-            asking = {process for _, process in connected_processes(self._server, gpu)}
+            asking = {process for _, process in connected_processes(self._node.server, gpu)}
             judged = (by_share, since, asking)
             outside, over = foreign(*judged), beyond(*judged)
             seen = {
                 pod: {*outside.get(pod, ()), *(asking & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
                 for pod in by_share
             }
-            apis = await self._worker.run(apis_of, seen, asking)
-            self._see(gpu, UseScanned(outside, now - begin, over, apis))
+            apis = await self._node.worker.run(apis_of, seen, asking)
+            self._node.see(gpu, UseScanned(outside, now - begin, over, apis))
         if uses is None:  # without a reading, their work may not have ended
             return
         self._check_idle(gpu, watched, begin, now, sum(uses.values()))
@@ -116,23 +106,23 @@ class UseScanner:
         for share, processes in stopped.items():
             at = watched.state[share].since if share in watched.state else now
             if begin >= at and quiet(share, processes):
-                give_back(self._server, gpu, share, processes)
+                give_back(self._node.server, gpu, share, processes)
         for share, (processes, at) in resting.items():
             ready = begin >= at and quiet(share, processes)
-            if ready and processes == await self._worker.run(signals.stopped, processes):
-                give_back(self._server, gpu, share, processes, shut=True)
+            if ready and processes == await self._node.worker.run(signals.stopped, processes):
+                give_back(self._node.server, gpu, share, processes, shut=True)
 
     def _check_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
         """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
 
         It is no violation: a stream can wait for the program itself.
         """
-        holder = self._server.patient(gpu)
+        holder = self._node.server.patient(gpu)
         if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
             watched.idle = ("", 0, 0)
             return
         looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
         watched.idle = (*holder, looks)
         if looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
-            having = connected_for(self._server, gpu, holder[0])
-            give_back(self._server, gpu, holder[0], having, shut=True)  # not in the time of one launch more
+            having = connected_for(self._node.server, gpu, holder[0])
+            give_back(self._node.server, gpu, holder[0], having, shut=True)  # not in the time of one launch more

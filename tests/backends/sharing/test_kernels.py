@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.gate.building import command
-from tests.kernel.conftest import Kernel
+from tests.kernel.kernels import Kernel
 from tests.kernel.servers import Server, await_, serve
 
 SOFT = "--GpuExtension.enforcement=soft"

@@ -30,6 +30,8 @@ from tests.shares.enforcing import (
     HOG,
     HOG_BUSY,
     POLITE,
+    SPIN,
+    TWO,
     EnforcingServer,
     Running,
     children,
@@ -42,8 +44,6 @@ from tests.shares.enforcing import (
 from tests.shares.world import until as _until
 
 GPU, OTHER = FIRST, SECOND
-TWO = {"a": 500, "b": 500}
-SPIN = "print('has it', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.enforcing import (
     HOG,
     HOG_BUSY,
+    SPIN,
+    TWO,
     EnforcingServer,
     Running,
     children,
@@ -26,9 +28,6 @@ from tests.shares.enforcing import (
     state,
     until,
 )
-
-TWO = {"a": 500, "b": 500}
-SPIN = "print('has it', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture
