@@ -24,11 +24,11 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
-from jupyter_gpu_node.shares.peer import beside_us
 from jupyter_gpu_node.shares.rules.protocol import DONE, GRANT, Ask, Done, Grant, encode
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
-from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server.peer import beside_us
+from jupyter_gpu_node.shares.server.store import ShareStore
 
 from .figures import Figure, percentile
 

@@ -72,7 +72,7 @@ from jupyter_gpu_node.kubelet.service import Service
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares import origin
-from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
+from jupyter_gpu_node.shares.scans.usage_by_process import NvmlUsageReader
 
 from . import settings as settings_module
 from . import supervision

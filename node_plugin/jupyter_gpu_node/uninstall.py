@@ -21,8 +21,8 @@ from jupyter_gpu_node.devices.freeze import unfreeze
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import NoCgroupTree, PodCgroups
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.shares import paths as places_of_shares
-from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.enforcement import stopped_processes
+from jupyter_gpu_node.shares.server import paths as places_of_shares
 
 from . import settings as settings_module
 from .settings import Settings

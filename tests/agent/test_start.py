@@ -26,7 +26,7 @@ from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.signals import identify
-from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until

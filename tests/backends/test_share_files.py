@@ -16,7 +16,7 @@ from jupyter_gpu.backends import share_files
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
-from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
+from jupyter_gpu_node.shares.server.store import ShareEntry, ShareStore
 
 GPU, OTHER = "GPU-1", "GPU-2"
 WRITTEN = 1_700_000_000_000

@@ -21,8 +21,8 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.share import MAX_SHARES, ShareUse
 from jupyter_gpu.model.view import Sample
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
-from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server.store import ShareStore
 
 from .backends import PATIENCE, running
 from .conftest import Beside, Make

@@ -20,16 +20,16 @@ from typing import Any, Self
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identify
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
-from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
-from jupyter_gpu_node.shares.node_processes import NodeProcesses
-from jupyter_gpu_node.shares.peer import beside_us
+from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.server import PlacedShare
-from jupyter_gpu_node.shares.store import ShareStore
-from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, TimeByPid
+from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
+from jupyter_gpu_node.shares.scans.usage_by_process import MemoryByPid, TimeByPid
+from jupyter_gpu_node.shares.server.arbiter_server import PlacedShare
+from jupyter_gpu_node.shares.server.peer import beside_us
+from jupyter_gpu_node.shares.server.store import ShareStore
 from tests.gate.standin.board import Board
 
 ROOT = Path(__file__).parents[2]

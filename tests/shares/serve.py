@@ -20,16 +20,16 @@ from typing import Any, Self
 
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import share_socket
-from jupyter_gpu_node.shares.gpu_server import ShareOverdue
-from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.server import ArbiterServer, PlacedShare
-from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.server import share_socket
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server.gpu_server import ShareOverdue
+from jupyter_gpu_node.shares.server.peer import Check, Peer, beside_us
+from jupyter_gpu_node.shares.server.store import ShareStore
 
 ROOT = Path(__file__).parents[2]
 

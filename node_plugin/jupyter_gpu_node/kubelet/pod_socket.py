@@ -15,8 +15,8 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import peer
 from jupyter_gpu_node.shares.rules import jupyter_server
+from jupyter_gpu_node.shares.server import peer
 
 NAME = "node.sock"
 MAX_REQUEST = 4096

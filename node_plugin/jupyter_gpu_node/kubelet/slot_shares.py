@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jupyter_gpu_node.shares import paths
-from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
+from jupyter_gpu_node.shares.server import paths
+from jupyter_gpu_node.shares.server.store import ShareEntry, ShareStore
 
 MAX_BYTES = 64 * 1024
 """Limit for the file of a share."""

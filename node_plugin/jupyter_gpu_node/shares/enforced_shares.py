@@ -7,12 +7,12 @@ from pathlib import Path
 
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 
-from .enforcer import Enforcer, PenaltyCallbacks
-from .gpu_server import ShareOverdue
-from .node_processes import NodeProcesses
-from .server import ArbiterServer, PlacedShare
-from .store import ShareStore
-from .usage_by_process import UsageReader
+from .enforcement.enforcer import Enforcer, PenaltyCallbacks
+from .scans.node_processes import NodeProcesses
+from .scans.usage_by_process import UsageReader
+from .server.arbiter_server import ArbiterServer, PlacedShare
+from .server.gpu_server import ShareOverdue
+from .server.store import ShareStore
 
 
 class EnforcedShares:

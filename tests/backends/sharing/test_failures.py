@@ -17,7 +17,7 @@ import pytest
 
 from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu.backends.local.sharing import files, supervisor, trust
-from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.stage import PATIENCE, Remote
 from tests.shares.enforcing import state

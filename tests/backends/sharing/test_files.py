@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local import notify
 from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 
 UID = "0123456789abcdef" * 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.kubelet import slot_owners, slot_shares
-from jupyter_gpu_node.shares import paths
+from jupyter_gpu_node.shares.server import paths
 
 GPU, OTHER = "GPU-1", "GPU-2"
 

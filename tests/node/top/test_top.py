@@ -24,7 +24,7 @@ from jupyter_gpu_node.kubelet import slot_records
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, SlotOwner
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
+from jupyter_gpu_node.shares.server.store import ShareEntry, ShareStore
 from jupyter_gpu_node.top import files
 from tests.node.top.test_view import SHARE
 from tests.shares.serve import Serving

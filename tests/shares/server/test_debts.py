@@ -18,7 +18,7 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.store import ShareStore
+from jupyter_gpu_node.shares.server.store import ShareStore
 from tests.shares.client import now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, programs, until

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.shares.alarm import Alarm
-from jupyter_gpu_node.shares.peer import beside_us, in_its_pod, peer_of
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, NO_LIMIT, Ask, Done, Grant, Memory, Need
+from jupyter_gpu_node.shares.server.alarm import Alarm
+from jupyter_gpu_node.shares.server.peer import beside_us, in_its_pod, peer_of
 from tests.shares.client import PATIENCE, Ended, now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, grows, programs, serves, shown, until

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares import share_socket
 from jupyter_gpu_node.shares.rules.protocol import (
     MOST,
     SIZE,
@@ -28,6 +27,7 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Revoke,
     encode,
 )
+from jupyter_gpu_node.shares.server import share_socket
 from tests.shares.client import PATIENCE, Ended, now, overlaps
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, grows, programs, serves, stands, until, written

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares import paths
 from jupyter_gpu_node.shares.rules.share_file import MAX_BYTES, Savings, ShareFile, encode, restored
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
-from jupyter_gpu_node.shares.store import ShareEntry, ShareStore
+from jupyter_gpu_node.shares.server import paths
+from jupyter_gpu_node.shares.server.store import ShareEntry, ShareStore
 from tests.shares.test_share_file import SHARE
 
 GPU, POD = "GPU-1", "pod-1"

@@ -12,7 +12,7 @@ from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.use_scans import turns_so_far
+from jupyter_gpu_node.shares.scans.use_scans import turns_so_far
 from tests.shares.enforcing import EnforcingServer, until
 
 MS = 1000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.devices import cgroup
-from jupyter_gpu_node.shares import cpu_limits
+from jupyter_gpu_node.shares.enforcement import cpu_limits
 from jupyter_gpu_node.shares.rules.violations.throttling import (
     MOST,
     Groups,

@@ -26,12 +26,12 @@ from jupyter_gpu.backends.local.sharing.rules.claims import Shares, claims, part
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
-from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
-from jupyter_gpu_node.shares.node_processes import NodeProcesses
-from jupyter_gpu_node.shares.server import PlacedShare
-from jupyter_gpu_node.shares.share_processes import connected_for
-from jupyter_gpu_node.shares.store import ShareStore
-from jupyter_gpu_node.shares.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
+from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
+from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
+from jupyter_gpu_node.shares.scans.share_processes import connected_for
+from jupyter_gpu_node.shares.scans.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
+from jupyter_gpu_node.shares.server.arbiter_server import PlacedShare
+from jupyter_gpu_node.shares.server.store import ShareStore
 
 from . import ending, files, records, stopped_elsewhere
 from .clients import Clients

@@ -10,7 +10,7 @@ from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares.peer import Peer
+from jupyter_gpu_node.shares.server.peer import Peer
 
 from .process_checks import ProcessChecks
 

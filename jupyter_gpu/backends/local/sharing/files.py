@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from jupyter_gpu.backends.local.store import open_shared
-from jupyter_gpu_node.shares import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_places
 
 LOCK = "arbiter.lock"
 ARBITERS = "arbiters"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jupyter_gpu.backends.local.process_id import boot
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_places
 
 from . import files, trust
 

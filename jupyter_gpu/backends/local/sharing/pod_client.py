@@ -16,7 +16,7 @@ from jupyter_gpu.backends.local.process_id import boot
 from jupyter_gpu.common.rules.search_path import VARIABLE, joined, without
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import gate_files
-from jupyter_gpu_node.shares import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_places
 
 from . import files, trust
 from .machine_rules import MachineRules

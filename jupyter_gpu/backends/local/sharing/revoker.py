@@ -19,7 +19,7 @@ from jupyter_gpu.backends.local.process_id import identify
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_places
 
 from . import trust
 from .clients import Clients

@@ -9,7 +9,7 @@ from pathlib import Path
 from jupyter_gpu.backends.local.process_id import boot
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
 
 from . import files, records, trust

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.paths import checked
 from jupyter_gpu_node.shares.rules.protocol import NO_LIMIT
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.server.paths import checked
 
 MAX_BYTES = 4 * 2**20
 Served = Mapping[str, Mapping[str, Terms]]

@@ -28,16 +28,16 @@ from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
-from jupyter_gpu_node.shares.enforcer import PenaltyCallbacks
-from jupyter_gpu_node.shares.node_processes import NodeProcesses
-from jupyter_gpu_node.shares.peer import in_its_pod
+from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
 from jupyter_gpu_node.shares.rules import gpu_settings
 from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
-from jupyter_gpu_node.shares.server import PlacedShare
-from jupyter_gpu_node.shares.usage_by_process import UsageReader
-from jupyter_gpu_node.shares.worker_thread import WorkerThread
+from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
+from jupyter_gpu_node.shares.scans.usage_by_process import UsageReader
+from jupyter_gpu_node.shares.server.arbiter_server import PlacedShare
+from jupyter_gpu_node.shares.server.peer import in_its_pod
+from jupyter_gpu_node.shares.server.worker_thread import WorkerThread
 
 from . import served_shares
 from .share_metrics import ShareSample

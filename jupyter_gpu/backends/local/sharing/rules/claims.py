@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares import paths
 from jupyter_gpu_node.shares.rules.apportionment import RankedClaim, apportion, memory_limit
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.server import paths
 
 Shares = Mapping[str, Mapping[str, Terms]]
 """By GPU and pod."""

@@ -11,10 +11,10 @@ from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.rules.violations.violation_records import State
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
+from jupyter_gpu_node.shares.server.worker_thread import WorkerThread
 
 from .node_processes import NodeProcesses
-from .server import ArbiterServer
-from .worker_thread import WorkerThread
 
 
 @dataclass(slots=True)

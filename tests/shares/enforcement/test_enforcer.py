@@ -17,10 +17,10 @@ import pytest
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares import stopped_processes
-from jupyter_gpu_node.shares.clocks import microseconds
+from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.violation_records import ViolationRecord
+from jupyter_gpu_node.shares.server.clocks import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import FIRST, SECOND

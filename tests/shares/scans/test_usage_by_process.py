@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
-from jupyter_gpu_node.shares.usage_by_process import NvmlUsageReader
+from jupyter_gpu_node.shares.scans.usage_by_process import NvmlUsageReader
 
 MEMBER, ESCAPER, OTHER = ProcessId(7, 70), ProcessId(8, 80), ProcessId(9, 90)
 

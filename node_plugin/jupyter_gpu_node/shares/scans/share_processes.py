@@ -9,9 +9,8 @@ from typing import TypeVar
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.protocol import MOST, Done
-
-from .clocks import microseconds
-from .server import ArbiterServer
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
+from jupyter_gpu_node.shares.server.clocks import microseconds
 
 T = TypeVar("T")
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-
-from .peer import Check
+from jupyter_gpu_node.shares.server.peer import Check
 
 
 def has_gpu_open(pid: int) -> bool:

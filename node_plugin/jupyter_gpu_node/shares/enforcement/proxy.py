@@ -25,11 +25,10 @@ from jupyter_gpu_node.shares.rules.protocol import (
     encode,
     from_server,
 )
-
-from .clocks import microseconds
-from .peer import Peer
-from .server import ArbiterServer
-from .share_socket import Connection
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
+from jupyter_gpu_node.shares.server.clocks import microseconds
+from jupyter_gpu_node.shares.server.peer import Peer
+from jupyter_gpu_node.shares.server.share_socket import Connection
 
 
 class Proxy:

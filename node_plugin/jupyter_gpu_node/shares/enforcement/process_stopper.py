@@ -8,10 +8,10 @@ import logging
 from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.violations import events
+from jupyter_gpu_node.shares.scans.watched import WatchedNode
 
 from .proxy import Proxy
 from .resume_guard import ResumeGuard
-from .watched import WatchedNode
 
 _log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.violations import events, throttling
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.violations import Present
+from jupyter_gpu_node.shares.scans.share_processes import connected_for, connected_processes, holders
+from jupyter_gpu_node.shares.scans.use_scans import UseScanner
+from jupyter_gpu_node.shares.scans.watched import WatchedNode
+from jupyter_gpu_node.shares.server.clocks import microseconds
 
 from . import cpu_limits
-from .clocks import microseconds
-from .share_processes import connected_for, connected_processes, holders
-from .use_scans import UseScanner
-from .watched import WatchedNode
 
 
 class ProcessInspector:

@@ -1,9 +1,10 @@
 """GPU use and memory by process, from NVML.
 
 As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
-``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
-and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the driver's: µs since 1970. Without
-``since`` it asks for the memory, ``{"memory": [[pid, bytes or null]…]}``, or null where the driver tells of no process.
+``python -P -m jupyter_gpu_node.shares.scans.usage_by_process``. One JSON object a line:
+``{"gpu": uuid, "since": time}``, and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the
+driver's: µs since 1970. Without ``since`` it asks for the memory, ``{"memory": [[pid, bytes or null]…]}``, or null
+where the driver tells of no process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
 
-COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
+COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.scans.usage_by_process")
 MAX_ANSWER = 64 * 1024
 MAX_MEMORY = 2**53 - 1
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.processes.signals import identify
-from jupyter_gpu_node.shares.other_apis import LIBRARIES, apis_of, named
+from jupyter_gpu_node.shares.scans.other_apis import LIBRARIES, apis_of, named
 
 
 def test_each_is_named_once() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares.resume_guard import ResumeGuard
+from jupyter_gpu_node.shares.enforcement.resume_guard import ResumeGuard
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.enforcing import (
     HOG,

@@ -11,10 +11,10 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessIds
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
 from jupyter_gpu_node.shares.rules.violations.events import UseScanned
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
+from jupyter_gpu_node.shares.server.clocks import microseconds
 
-from .clocks import microseconds
 from .other_apis import apis_of
-from .server import ArbiterServer
 from .share_processes import attributed, connected_for, connected_processes, give_back
 from .usage_by_process import UsageReader
 from .watched import WatchedGpu, WatchedNode

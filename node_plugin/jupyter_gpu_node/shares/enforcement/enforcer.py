@@ -17,21 +17,21 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.shares.rules.violations import events, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
+from jupyter_gpu_node.shares.scans.memory_comparison import MemoryComparison
+from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
+from jupyter_gpu_node.shares.scans.share_processes import connected_for, give_back
+from jupyter_gpu_node.shares.scans.usage_by_process import UsageReader
+from jupyter_gpu_node.shares.scans.use_scans import UseScanner
+from jupyter_gpu_node.shares.scans.watched import WatchedGpu, WatchedNode
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
+from jupyter_gpu_node.shares.server.clocks import microseconds
+from jupyter_gpu_node.shares.server.gpu_server import ShareOverdue
+from jupyter_gpu_node.shares.server.worker_thread import WorkerThread
 
 from . import stopped_processes
-from .clocks import microseconds
-from .gpu_server import ShareOverdue
-from .memory_comparison import MemoryComparison
-from .node_processes import NodeProcesses
 from .process_inspector import ProcessInspector
 from .process_stopper import ProcessStopper
 from .resume_guard import ResumeGuard
-from .server import ArbiterServer
-from .share_processes import connected_for, give_back
-from .usage_by_process import UsageReader
-from .use_scans import UseScanner
-from .watched import WatchedGpu, WatchedNode
-from .worker_thread import WorkerThread
 
 POLL = 0.01
 """Seconds between two checks whether a late share has given the GPU back."""

@@ -1,0 +1,1 @@
+"""Enforcement of the turns: processes that violate them are inspected, stopped and continued."""

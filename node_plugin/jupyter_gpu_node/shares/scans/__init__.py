@@ -1,0 +1,1 @@
+"""Scans of a GPU's processes: their use of its time and memory, by share."""
