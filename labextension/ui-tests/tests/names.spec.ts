@@ -23,14 +23,20 @@ async function train(page: Page, server: JupyterServer, folder: string, source: 
   await expect(notebook.locator('.jp-OutputArea-output').first()).toContainText('holding');
 }
 
+/** Request a GPU, and have the notebook of each folder hold it. */
+async function hold(page: Page, server: JupyterServer, ...folders: string[]) {
+  await server.request(1);
+  for (const folder of folders) {
+    await train(page, server, folder, '%run hold.py');
+  }
+}
+
 test('notebooks of one name are distinguished in the panel, and the dialog shows the full path', async ({
   page,
   panel,
   server
 }) => {
-  await server.request(1);
-  await train(page, server, 'one', '%run hold.py');
-  await train(page, server, 'two', '%run hold.py');
+  await hold(page, server, 'one', 'two');
   await panel.statusItem.click();
   await expect(panel.cards.first()).toContainText(
     /Open in (one|two)\/train\.ipynb and (one|two)\/train\.ipynb/
@@ -61,8 +67,7 @@ test('a console and a kernel without a notebook have full names, too', async ({
   panel,
   server
 }) => {
-  await server.request(1);
-  await train(page, server, 'one', '%run hold.py');
+  await hold(page, server, 'one');
   const [session] = (await server.fetch('api/sessions')) as {
     id: string;
     kernel: { id: string };

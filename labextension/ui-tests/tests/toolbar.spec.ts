@@ -10,13 +10,13 @@ function itemOf(page: Page): Locator {
     .filter({ visible: true });
 }
 
-async function openNotebook(page: Page, server: JupyterServer): Promise<Locator> {
+async function openNotebook(page: Page, server: JupyterServer) {
   server.notebook('analysis.ipynb', ['1']);
   await page.goto(server.page('lab/tree/analysis.ipynb?reset'));
   await kernelReady(page);
   const item = itemOf(page);
   await expect(item).toHaveText('GPU 0/4');
-  return item;
+  return { item, popover: page.getByRole('dialog', { name: 'GPUs' }) };
 }
 
 test('the slider opens beside the item by keyboard alone, and the focus returns', async ({
@@ -24,8 +24,7 @@ test('the slider opens beside the item by keyboard alone, and the focus returns'
   panel,
   server
 }) => {
-  const item = await openNotebook(page, server);
-  const popover = page.getByRole('dialog', { name: 'GPUs' });
+  const { item, popover } = await openNotebook(page, server);
   await item.focus();
   await page.keyboard.press('Enter');
   const slider = popover.getByRole('slider', { name: 'GPUs for this server' });
@@ -51,8 +50,7 @@ test('a click opens it, another one or one elsewhere closes it, details show the
   panel,
   server
 }) => {
-  const item = await openNotebook(page, server);
-  const popover = page.getByRole('dialog', { name: 'GPUs' });
+  const { item, popover } = await openNotebook(page, server);
   await item.click();
   await expect(popover).toBeVisible();
   const [button, box] = [(await item.boundingBox())!, (await popover.boundingBox())!];
@@ -71,7 +69,7 @@ test('a click opens it, another one or one elsewhere closes it, details show the
 });
 
 test('a setting hides the item', async ({ page, server }) => {
-  const item = await openNotebook(page, server);
+  const { item } = await openNotebook(page, server);
   const id = encodeURIComponent('jupyter-gpu:plugin');
   await server.fetch(`lab/api/settings/${id}`, 'PUT', { raw: '{"showInToolbar": false}' });
   await page.reload();

@@ -1,6 +1,6 @@
 /** The slider in a page that may talk to no server, as in VS Code: through the kernel, which may be busy, restart or die. */
 import AxeBuilder from '@axe-core/playwright';
-import { Page } from '@playwright/test';
+import { BrowserContext, Page } from '@playwright/test';
 import { expect, test } from './fixtures';
 import { startKernel, Webview } from './fronts';
 import { JupyterServer } from './server';
@@ -13,17 +13,23 @@ const of = (page: Page) => ({
   alert: page.getByRole('alert')
 });
 
+/** A page with the slider, and its parts. */
+async function openWidget(context: BrowserContext, server: JupyterServer) {
+  await server.reset();
+  const webview = new Webview(context, server, await startKernel(server));
+  await webview.open(WIDGET);
+  const parts = of(webview.page);
+  await expect(parts.line).toHaveText('0 of 4 GPUs attached (simulated)');
+  return { webview, ...parts };
+}
+
 test.use({ allowed: async ({}, use) => use([/favicon/, /status of 404/]) });
 
 test('works through the kernel alone, and explains a wait while a cell runs', async ({
   context,
   server
 }) => {
-  await server.reset();
-  const webview = new Webview(context, server, await startKernel(server));
-  await webview.open(WIDGET);
-  const { slider, line, alert } = of(webview.page);
-  await expect(line).toHaveText('0 of 4 GPUs attached (simulated)');
+  const { webview, slider, line, alert } = await openWidget(context, server);
   await slider.press('End');
   await expect(line).toHaveText('4 of 4 GPUs attached (simulated)');
   await server.see('four', view => view.amounts.attached === 4000);
@@ -44,11 +50,7 @@ test('a killed kernel is reported within ten seconds, with what to do', async ({
   context,
   server
 }) => {
-  await server.reset();
-  const webview = new Webview(context, server, await startKernel(server));
-  await webview.open(WIDGET);
-  const { slider, line, alert } = of(webview.page);
-  await expect(line).toHaveText('0 of 4 GPUs attached (simulated)');
+  const { webview, slider, alert } = await openWidget(context, server);
   await server.fetch(`api/kernels/${webview.kernel}`, 'DELETE');
   await expect(alert).toHaveText(
     'The kernel does not answer. If it was restarted or has ended, run this cell again.',
