@@ -21,7 +21,7 @@ MAX_HISTORY_BYTES = 1_000_000
 TIERS = 24
 """A point of the last stands for up to 2**23 samples."""
 PAUSE = 3.0
-"""Intervals without a sample that are a gap; the twin of what `labextension/src/history.ts` shows as one."""
+"""Intervals without a sample that are a gap; the twin of what `labextension/src/history/history.ts` shows as one."""
 
 
 class Point(NamedTuple):

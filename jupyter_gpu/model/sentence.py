@@ -1,7 +1,7 @@
 """One line that says in plain words what is so now: the same words in panel, code and terminal.
 
 ``tests/golden/sentences.json`` holds views with their sentences; the TypeScript twin of this module
-(``labextension/src/sentence.ts``) is tested against the same file.
+(``labextension/src/words/sentence.ts``) is tested against the same file.
 """
 
 from __future__ import annotations

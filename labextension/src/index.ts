@@ -10,18 +10,18 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
-import { addCommands, CommandIDs } from './commands';
-import { GpuModel } from './model';
-import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook';
-import { loadWithRetries } from './retry';
-import { Restart } from './amount';
-import { GpuPanel } from './panel';
-import { GpuPopover } from './popover';
-import { GpuSettings } from './settings';
-import { StatusItem } from './status';
-import { IGpuModel, IGpuSettings } from './tokens';
-import { ToolbarItem } from './toolbar';
-import { watchWaits } from './watch-waits';
+import { Restart } from './amount/amount';
+import { GpuPopover } from './bars/popover';
+import { StatusItem } from './bars/status';
+import { ToolbarItem } from './bars/toolbar';
+import { addCommands, CommandIDs } from './commands/commands';
+import { loadWithRetries } from './common/retry';
+import { GpuModel } from './model/model';
+import { GpuSettings } from './model/settings';
+import { IGpuModel, IGpuSettings } from './model/tokens';
+import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook/notebook';
+import { watchWaits } from './notices/watch-waits';
+import { GpuPanel } from './panel/panel';
 import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
@@ -217,7 +217,7 @@ function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
   const ask: (...user: Parameters<Restart>) => Promise<void> = async user => {
     const loaded = await loadWithRetries(
       'the question',
-      () => import(/* webpackChunkName: "kernels" */ './kernels')
+      () => import(/* webpackChunkName: "kernels" */ './commands/restart-kernel')
     );
     if (!loaded) {
       throw new Error(trans.__('A part of this page could not be loaded. Reload the page.'));

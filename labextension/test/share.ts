@@ -1,4 +1,4 @@
-import { IShareUse } from '../src/api';
+import { IShareUse } from '../src/api/sample';
 
 /** A quarter of the GPU `GPU-1` that has done nothing yet, but for `known`. */
 export function share(known: Partial<IShareUse> = {}): IShareUse {

@@ -1,8 +1,9 @@
 /** The page's direct connection to its server: REST and the stream. It does not wait for a running cell. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IView, Message, parseView } from '../api';
-import { fields, FieldError, text } from '../check';
-import { Answer, Connection, Stream } from '../stream';
+import { fields, FieldError, text } from '../api/check';
+import { Message } from '../api/message';
+import { Answer, Connection, Stream } from '../api/stream';
+import { IView, parseView } from '../api/view';
 import { IEndpoint } from './endpoint';
 import { ILink, IListener, isNewer } from './link';
 

@@ -1,5 +1,6 @@
 /** The connection of a slider to its server: direct (`direct.ts`), or through the kernel (`through-kernel.ts`). */
-import { IView, ISample } from '../api';
+import { ISample } from '../api/sample';
+import { IView } from '../api/view';
 
 /** Callbacks of a connection. */
 export interface IListener {

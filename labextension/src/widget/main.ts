@@ -5,14 +5,14 @@
  * A page may belong to another server than the kernel, as behind a gateway. So it asks its own server which one it
  * is, and goes through the kernel unless that is the kernel's. Nothing that it receives is kept in the widget's state.
  */
-import { IView } from '../api';
-import { formatGpus } from '../quantity';
-import { gpus } from '../sentence';
-import { ShareHistory } from '../share-history';
+import { IView } from '../api/view';
+import { ShareHistory } from '../history/share-history';
+import { formatGpus } from '../words/quantity';
+import { gpus } from '../words/sentence';
 import { instanceAt, pageLink } from './direct';
 import { here } from './endpoint';
-import { SliderView } from './slider-view';
 import { ILink, IListener } from './link';
+import { SliderView } from './slider-view';
 import { IModel, KernelLink } from './through-kernel';
 import { translation } from './translation';
 import { Wishes } from './wishes';

@@ -1,13 +1,12 @@
 /** The visible slider in a cell. Plain elements: the page may have no framework at all. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IView } from '../api';
-import { nearest, positions } from '../positions';
-import { formatGpus, MILLI_PER_GPU } from '../quantity';
-import { gpus, sentence } from '../sentence';
-import { LAYERS } from '../share-area';
-import { ShareHistory } from '../share-history';
-import { bank, layerName, part, quota } from '../share-words';
-import { share } from '../words';
+import { IView } from '../api/view';
+import { LAYERS, ShareHistory } from '../history/share-history';
+import { share } from '../words/gpu';
+import { nearest, positions } from '../words/positions';
+import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
+import { gpus, sentence } from '../words/sentence';
+import { bank, layerName, part, quota } from '../words/share';
 
 /** The shown state. */
 export interface IShown {

@@ -4,8 +4,9 @@
  * only between cells. All this goes in messages: nothing of it is saved with the notebook.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IView, parseMessage } from '../api';
-import { fields, FieldError, text } from '../check';
+import { fields, FieldError, text } from '../api/check';
+import { parseMessage } from '../api/message';
+import { IView } from '../api/view';
 import { ILink, IListener, isNewer } from './link';
 
 /** The used part of a widget's model in a page. */

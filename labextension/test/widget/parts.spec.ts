@@ -1,7 +1,7 @@
 /** The pure parts of the slider in a cell. */
-import { isNewer } from '../../src/widget/link';
-import { IView } from '../../src/api';
+import { IView } from '../../src/api/view';
 import { endpoint } from '../../src/widget/endpoint';
+import { isNewer } from '../../src/widget/link';
 import { fill, lendTranslation, translation } from '../../src/widget/translation';
 import { Wishes } from '../../src/widget/wishes';
 import { nullTranslator } from '@jupyterlab/translation';

@@ -1,7 +1,7 @@
 /** @jest-environment jsdom */
 /** The slider's connection through the kernel: it never waits without an explanation. */
 import { nullTranslator } from '@jupyterlab/translation';
-import { IView } from '../../src/api';
+import { IView } from '../../src/api/view';
 import { IModel, KernelLink } from '../../src/widget/through-kernel';
 import { golden } from '../golden';
 

@@ -1,0 +1,195 @@
+/** The slider, its labels, and the number field beside it. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import React, { useEffect, useId, useRef, useState } from 'react';
+import { labelled, nearest, positions } from '../words/positions';
+import { formatGpus, parseGpus, shortGpus } from '../words/quantity';
+import { gpus } from '../words/sentence';
+
+/** Labels that fit below a slider in a narrow side bar. */
+const ROOM = 10;
+
+/** Properties of the slider; amounts in milli. */
+export interface ISliderProps {
+  readonly steps: readonly number[];
+  readonly limit: number;
+  /** The wish. */
+  readonly value: number;
+  /** The attached amount: the filled part of the track. */
+  readonly attached: number;
+  readonly disabled: boolean;
+  readonly trans: TranslationBundle;
+  /** Called when a wish is made, not while the thumb moves. */
+  readonly onCommit: (milli: number) => void;
+}
+
+/** A labelled range input over the steps, with a number field for everything between. */
+export function GpuSlider(props: ISliderProps): React.JSX.Element {
+  const { trans, limit, disabled } = props;
+  const [draft, setDraft] = useState<number | null>(null);
+  const id = useId();
+  const shown = draft ?? props.value;
+  const commit = (milli: number) => {
+    setDraft(null);
+    if (milli !== props.value) {
+      props.onCommit(milli);
+    }
+  };
+  return (
+    <div className="jp-gpu-Amount">
+      <div className="jp-gpu-Amount-head">
+        <label htmlFor={`${id}range`}>{trans.__('GPUs for this server')}</label>
+        <NumberField
+          value={shown}
+          limit={limit}
+          disabled={disabled}
+          trans={trans}
+          onCommit={commit}
+        />
+      </div>
+      <Range {...props} id={`${id}range`} draft={draft} onDraft={setDraft} onCommit={commit} />
+    </div>
+  );
+}
+
+interface IRangeProps extends ISliderProps {
+  readonly id: string;
+  readonly draft: number | null;
+  readonly onDraft: (milli: number | null) => void;
+}
+
+/**
+ * The range input itself. Its positions are the steps by index, so that a fraction is as easy to
+ * hit as a whole GPU. A wish is made when the mouse or the key is released: `change` is emitted then for the
+ * mouse and for assistive software; for keys it is emitted at every repeat, so `keyup` counts there.
+ */
+function Range(props: IRangeProps): React.JSX.Element {
+  const { steps, limit, value, attached, draft, trans, onDraft, onCommit } = props;
+  const input = useRef<HTMLInputElement>(null);
+  const typing = useRef(false);
+  const places = positions(steps, limit, value);
+  const index = nearest(places, draft ?? value);
+  const last = Math.max(1, places.length - 1);
+
+  const finish = useRef<() => void>(() => undefined);
+  finish.current = () => {
+    typing.current = false;
+    if (input.current) {
+      onCommit(places[Number(input.current.value)] ?? value);
+    }
+  };
+  useEffect(() => {
+    // React's onChange is the DOM's `input`; the DOM's `change` has no name in React.
+    const node = input.current;
+    const onChange = () => {
+      if (!typing.current) {
+        finish.current();
+      }
+    };
+    node?.addEventListener('change', onChange);
+    return () => node?.removeEventListener('change', onChange);
+  }, []);
+
+  return (
+    <div className="jp-gpu-Slider">
+      <input
+        ref={input}
+        id={props.id}
+        type="range"
+        min={0}
+        max={last}
+        step={1}
+        value={index}
+        disabled={props.disabled || places.length < 2}
+        aria-valuetext={trans.__('%1 of %2', formatGpus(places[index]), gpus(limit, trans))}
+        data-lm-suppress-shortcuts="true"
+        style={{ '--jp-gpu-filled': nearest(places, attached) / last } as React.CSSProperties}
+        onChange={event => onDraft(places[Number(event.target.value)] ?? value)}
+        onKeyDown={event => {
+          typing.current = MOVES.has(event.key);
+          if (event.key === 'Escape') {
+            onDraft(null);
+          }
+        }}
+        onKeyUp={() => typing.current && finish.current()}
+        onBlur={() => typing.current && finish.current()}
+      />
+      <div className="jp-gpu-Ticks" aria-hidden="true">
+        {labelled(places, ROOM).map(i => (
+          <span
+            key={places[i]}
+            className={i === index ? 'jp-mod-current' : undefined}
+            style={{ '--jp-gpu-tick': i / last } as React.CSSProperties}
+          >
+            {shortGpus(places[i])}
+          </span>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+const MOVES = new Set([
+  'ArrowLeft',
+  'ArrowRight',
+  'ArrowUp',
+  'ArrowDown',
+  'PageUp',
+  'PageDown',
+  'Home',
+  'End'
+]);
+
+interface INumberProps {
+  readonly value: number;
+  readonly limit: number;
+  readonly disabled: boolean;
+  readonly trans: TranslationBundle;
+  readonly onCommit: (milli: number) => void;
+}
+
+/** A field for any amount; Enter or leaving the field makes the wish. */
+function NumberField({ value, limit, disabled, trans, onCommit }: INumberProps): React.JSX.Element {
+  const [typed, setTyped] = useState<string | null>(null);
+  const errorId = useId();
+  const milli = typed === null ? value : parseGpus(typed, limit);
+  const wrong = milli === null;
+  const finish = () => {
+    if (typed !== null && milli !== null) {
+      setTyped(null);
+      onCommit(milli);
+    }
+  };
+  return (
+    <>
+      <input
+        className="jp-gpu-Number"
+        type="text"
+        inputMode="decimal"
+        autoComplete="off"
+        value={typed ?? formatGpus(value)}
+        disabled={disabled}
+        aria-label={trans.__('Number of GPUs')}
+        aria-invalid={wrong}
+        aria-errormessage={wrong ? errorId : undefined}
+        data-lm-suppress-shortcuts="true"
+        onChange={event => setTyped(event.target.value)}
+        onBlur={() => {
+          finish();
+          setTyped(null);
+        }}
+        onKeyDown={event => {
+          if (event.key === 'Enter') {
+            finish();
+          } else if (event.key === 'Escape') {
+            setTyped(null);
+          }
+        }}
+      />
+      {wrong && (
+        <span className="jp-gpu-Number-error" id={errorId} role="alert">
+          {trans.__('Type a number from 0 to %1, such as 2 or 0.5.', formatGpus(limit))}
+        </span>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,108 @@
+/**
+ * Strict readers for JSON from outside: a value has exactly the type that the contract says, or
+ * the reader throws a `FieldError` that names the field. Unknown fields are ignored, so that
+ * an older page understands a newer server.
+ */
+
+/** A field that is not what the contract says. */
+export class FieldError extends Error {
+  constructor(
+    readonly field: string,
+    expected: string
+  ) {
+    super(`'${field}' must be ${expected}.`);
+    this.name = 'FieldError';
+  }
+}
+
+/** Reads one value; `field` is its path, for the error. */
+export type Reader<T> = (value: unknown, field: string) => T;
+
+/** A JSON object whose fields are read one by one. */
+export class Fields {
+  constructor(
+    private readonly body: Record<string, unknown>,
+    private readonly path: string
+  ) {}
+
+  /** The field `key`, which must be there. */
+  get<T>(key: string, read: Reader<T>): T {
+    return read(this.body[key], this.at(key));
+  }
+
+  /** The field `key`, or `null` where it is absent or null. */
+  maybe<T>(key: string, read: Reader<T>): T | null {
+    const value = this.body[key];
+    return value === undefined || value === null ? null : read(value, this.at(key));
+  }
+
+  private at(key: string): string {
+    return this.path ? `${this.path}.${key}` : key;
+  }
+}
+
+/** An object. */
+export const fields: Reader<Fields> = (value, field) => {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new FieldError(field, 'an object');
+  }
+  return new Fields(value as Record<string, unknown>, field);
+};
+
+/** A text of at most `limit` characters. */
+export const text =
+  (limit: number): Reader<string> =>
+  (value, field) => {
+    if (typeof value !== 'string' || value.length > limit) {
+      throw new FieldError(field, `a text of at most ${limit} characters`);
+    }
+    return value;
+  };
+
+/** True or false. */
+export const boolean: Reader<boolean> = (value, field) => {
+  if (typeof value !== 'boolean') {
+    throw new FieldError(field, 'true or false');
+  }
+  return value;
+};
+
+/** A finite number between `low` and `high`, both included. */
+export const number =
+  (low: number, high: number): Reader<number> =>
+  (value, field) => {
+    if (typeof value !== 'number' || !(value >= low && value <= high)) {
+      throw new FieldError(field, `a number from ${low} to ${high}`);
+    }
+    return value;
+  };
+
+/** An integer between `low` and `high`, both included. */
+export const integer =
+  (low: number, high: number): Reader<number> =>
+  (value, field) => {
+    if (!Number.isInteger(value) || (value as number) < low || (value as number) > high) {
+      throw new FieldError(field, `an integer from ${low} to ${high}`);
+    }
+    return value as number;
+  };
+
+/** One of the given words. */
+export const oneOf =
+  <T extends string>(...words: readonly T[]): Reader<T> =>
+  (value, field) => {
+    if (!words.includes(value as T)) {
+      throw new FieldError(field, `one of ${words.join(', ')}`);
+    }
+    return value as T;
+  };
+
+/** A list of at most `limit` items. */
+export const listOf =
+  <T>(read: Reader<T>, limit: number): Reader<readonly T[]> =>
+  (value, field) => {
+    if (!Array.isArray(value) || value.length > limit) {
+      throw new FieldError(field, `a list of at most ${limit} items`);
+    }
+    return value.map((item, i) => read(item, `${field}[${i}]`));
+  };

@@ -1,0 +1,135 @@
+/**
+ * The load of the GPUs and the use of time shares at one moment, with a strict parser. The twin of `Sample` in
+ * `jupyter_gpu/model/view.py` and of `jupyter_gpu/model/share.py`; `tests/golden/` is read by both.
+ *
+ * Memory is bytes. Times are seconds; those of shares are microseconds.
+ */
+import { FieldError, fields, integer, number, Reader, text } from './check';
+
+const count = integer(0, Number.MAX_SAFE_INTEGER);
+
+/** Load of one GPU; `null` for values that the device does not report. */
+export interface ILoad {
+  /** Per cent. */
+  readonly utilisation: number | null;
+  /** Bytes in use. */
+  readonly memory: number | null;
+  /** °C; absent if the device does not report it. */
+  readonly temperature?: number;
+  /** Watts; absent if the device does not report it. */
+  readonly power?: number;
+}
+
+/**
+ * A time share of a GPU at one moment: the twin of `jupyter_gpu/model/share.py`. Times are microseconds,
+ * the totals of them since the node made the share.
+ */
+export interface IShareUse {
+  readonly uuid: string;
+  /** Milli that it was given, and that it earns now. */
+  readonly allocated: number;
+  readonly effective: number;
+  readonly guaranteed: number;
+  readonly borrowed: number;
+  readonly idle: number;
+  readonly overrun: number;
+  readonly switching: number;
+  readonly waited: number;
+  readonly throttled: number;
+  readonly lost: number;
+  /** The balance of its bank, and the most that it can hold. */
+  readonly balance: number;
+  readonly cap: number;
+  /** From now until the next deposit is lost. */
+  readonly expires: number | null;
+  /** Number of other shares of the GPU. */
+  readonly sharing: number;
+  readonly period: number;
+  /** Load of the whole GPU, 0–1. */
+  readonly busy: number | null;
+  /** Reason for `effective`; may be empty. */
+  readonly reason: string;
+  readonly memoryUsed: number | null;
+  readonly memoryLimit: number | null;
+}
+
+/** Load of all GPUs of this server at one moment. */
+export interface ISample {
+  readonly time: number;
+  readonly gpus: ReadonlyMap<string, ILoad>;
+  /** By uuid of the GPU; absent without shares. */
+  readonly shares?: ReadonlyMap<string, IShareUse>;
+  /** In a history: time of the sample before those that are joined in this one; absent if none are. */
+  readonly since?: number;
+}
+
+/** The load in `value`; throws a `FieldError`. */
+export const load: Reader<ILoad> = (value, field) => {
+  const body = fields(value, field);
+  const temperature = body.maybe('temperature', number(0, 1000));
+  const power = body.maybe('power', number(0, 100_000));
+  return {
+    utilisation: body.maybe('utilisation', number(0, 100)),
+    memory: body.maybe('memory', count),
+    ...(temperature === null ? {} : { temperature }),
+    ...(power === null ? {} : { power })
+  };
+};
+
+const share: Reader<IShareUse> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    uuid: body.get('uuid', text(96)),
+    allocated: body.get('allocated', integer(1, 1000)),
+    effective: body.get('effective', integer(1, 1000)),
+    guaranteed: body.get('guaranteed', count),
+    borrowed: body.get('borrowed', count),
+    idle: body.get('idle', count),
+    overrun: body.get('overrun', count),
+    switching: body.get('switching', count),
+    waited: body.get('waited', count),
+    throttled: body.get('throttled', count),
+    lost: body.get('lost', count),
+    balance: body.get('balance', count),
+    cap: body.get('cap', count),
+    expires: body.maybe('expires', count),
+    sharing: body.get('sharing', integer(0, 999)),
+    period: body.get('period', integer(1, Number.MAX_SAFE_INTEGER)),
+    busy: body.maybe('busy', number(0, 1)),
+    reason: body.get('reason', text(200)),
+    memoryUsed: body.maybe('memory_used', count),
+    memoryLimit: body.maybe('memory_limit', count)
+  };
+};
+
+/** An object with uuids as keys. */
+const byUuid =
+  <T>(read: Reader<T>): Reader<ReadonlyMap<string, T>> =>
+  (all, at) => {
+    fields(all, at);
+    const entries = Object.entries(all as Record<string, unknown>);
+    return new Map(entries.map(([uuid, item]) => [uuid, read(item, `${at}.${uuid}`)]));
+  };
+
+const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
+  const found = byUuid(share)(value, field);
+  for (const [uuid, item] of found) {
+    if (item.uuid !== uuid) {
+      throw new FieldError(`${field}.${uuid}.uuid`, 'the uuid of its GPU');
+    }
+  }
+  return found;
+};
+
+/** The sample in `value`; throws a `FieldError`. */
+export const parseSample: Reader<ISample> = (value, field) => {
+  const body = fields(value, field);
+  const found = body.maybe('shares', shares);
+  const since = body.maybe('since', number(0, Number.MAX_SAFE_INTEGER));
+  return {
+    time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
+    gpus: body.get('gpus', byUuid(load)),
+    ...(found ? { shares: found } : {}),
+    ...(since === null ? {} : { since })
+  };
+};

@@ -1,0 +1,140 @@
+/** The commands: show the panel, ask for GPUs, give them back. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { InputDialog, Notification } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { IWish } from '../api/request';
+import { IGpuModel } from '../model/tokens';
+import type { CurrentNotebook } from '../notebook/notebook';
+import { asked, offer } from '../notebook/wants';
+import { MILLI_PER_GPU } from '../words/quantity';
+import { explain, gpus } from '../words/sentence';
+
+/** Ids of the commands. */
+export namespace CommandIDs {
+  export const showPanel = 'jupyter-gpu:show-panel';
+  export const resize = 'jupyter-gpu:resize';
+  export const release = 'jupyter-gpu:release';
+  export const remember = 'jupyter-gpu:remember-in-notebook';
+  export const take = 'jupyter-gpu:take-for-notebook';
+  export const desktop = 'jupyter-gpu:notify-on-desktop';
+}
+
+/** Add the commands that change something. */
+export function addCommands(
+  { commands }: JupyterFrontEnd,
+  model: IGpuModel,
+  notebook: CurrentNotebook,
+  trans: TranslationBundle
+): void {
+  const online = () => model.connection.state === 'online' && (model.view?.total ?? 0) > 0;
+  commands.addCommand(CommandIDs.resize, {
+    label: trans.__('Change the Number of GPUs…'),
+    caption: trans.__('Ask for another number of GPUs for the notebooks of this server'),
+    isEnabled: online,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          gpus: {
+            type: 'number',
+            minimum: 0,
+            description: trans.__('Number of GPUs, such as 2 or 0.5; asked for if it is left out')
+          }
+        }
+      }
+    },
+    execute: async args => {
+      const milli =
+        typeof args.gpus === 'number'
+          ? Math.round(args.gpus * MILLI_PER_GPU)
+          : await choose(model, trans);
+      if (milli !== null) {
+        await request(model, { milli }, trans);
+      }
+    }
+  });
+  commands.addCommand(CommandIDs.release, {
+    label: trans.__('Release All GPUs'),
+    caption: trans.__('Give back every GPU of this server'),
+    isEnabled: online,
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: () => request(model, { milli: 0, forget: true }, trans)
+  });
+  addForNotebook(commands, model, notebook, trans);
+  const changed = () => {
+    for (const id of [
+      CommandIDs.resize,
+      CommandIDs.release,
+      CommandIDs.remember,
+      CommandIDs.take
+    ]) {
+      commands.notifyCommandChanged(id);
+    }
+  };
+  model.changed.connect(changed);
+  notebook.changed.connect(changed);
+}
+
+/** Add the commands for the wants of the notebook in front. */
+function addForNotebook(
+  commands: JupyterFrontEnd['commands'],
+  model: IGpuModel,
+  notebook: CurrentNotebook,
+  trans: TranslationBundle
+): void {
+  const wish = () => {
+    const { view } = model;
+    const wants = notebook.value?.value;
+    return view && wants && 'milli' in wants ? offer(wants, view) : null;
+  };
+  commands.addCommand(CommandIDs.remember, {
+    label: trans.__('Remember These GPUs in This Notebook'),
+    caption: trans.__(
+      'Have the notebook in front say that it wants as many GPUs as this server has'
+    ),
+    isEnabled: () =>
+      (model.view?.amounts.requested ?? 0) > 0 && (notebook.value?.writable ?? false),
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: () => {
+      if (model.view) {
+        notebook.value?.set(asked(model.view));
+      }
+    }
+  });
+  commands.addCommand(CommandIDs.take, {
+    label: trans.__('Take the GPUs That This Notebook Wants'),
+    caption: trans.__('Ask for as many GPUs as the notebook in front says that it wants'),
+    isEnabled: () => model.connection.state === 'online' && wish() !== null,
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: async () => {
+      const wanted = wish();
+      if (wanted) {
+        await request(model, wanted, trans);
+      }
+    }
+  });
+}
+
+async function choose(model: IGpuModel, trans: TranslationBundle): Promise<number | null> {
+  const view = model.view;
+  if (!view) {
+    return null;
+  }
+  const labels = view.steps.map(step => gpus(step, trans));
+  const answer = await InputDialog.getItem({
+    title: trans.__('Change the number of GPUs'),
+    label: trans.__('GPUs for this server'),
+    items: labels,
+    current: Math.max(0, view.steps.indexOf(view.amounts.requested)),
+    okLabel: trans.__('Change')
+  });
+  const index = labels.indexOf(answer.value ?? '');
+  return answer.button.accept && index >= 0 ? view.steps[index] : null;
+}
+
+async function request(model: IGpuModel, wish: IWish, trans: TranslationBundle): Promise<void> {
+  await model.request(wish);
+  if (model.failure) {
+    Notification.error(explain(model.failure.error, trans), { autoClose: false });
+  }
+}

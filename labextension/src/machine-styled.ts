@@ -1,3 +1,0 @@
-/** {@link Machine} with its style, loaded when the section is opened. */
-import '../style/machine.css';
-export { default } from './machine';

@@ -1,0 +1,112 @@
+/**
+ * Notices about waits for GPUs and about failures, found by comparing a view with the one before. Pure.
+ *
+ * The user's own changes cause no notice: a wait whose wish was changed is dropped.
+ */
+import { IView } from '../api/view';
+
+/** A wait for GPUs. */
+interface IWait {
+  /** Generation of the wish that waits. */
+  readonly generation: number;
+  /** Milliseconds since the epoch. */
+  readonly since: number;
+  /** Milli attached at the last notice. */
+  readonly attached: number;
+}
+
+/** State kept from one view to the next. */
+export interface IFollowed {
+  readonly instance: string;
+  readonly wait: IWait | null;
+  /** Uuids of the working GPUs. */
+  readonly working: ReadonlySet<string>;
+}
+
+/** All have come, some have come, they cannot come, or an attached one stopped working. */
+export type Kind = 'came' | 'partly' | 'cannot' | 'lost';
+
+/** A notice for the user. */
+export interface INotice {
+  readonly kind: Kind;
+  /** The same in every tab of a browser, and unique otherwise. */
+  readonly id: string;
+  /** Length of the wait in milliseconds; 0 for a failure. */
+  readonly waited: number;
+}
+
+/** The notices of `view`, and the state to keep; `before` is `null` for the first view. */
+export function follow(
+  before: IFollowed | null,
+  view: IView,
+  now: number
+): { readonly followed: IFollowed; readonly notices: readonly INotice[] } {
+  const known = before?.instance === view.instance ? before : null;
+  const wait = known?.wait ?? null;
+  const notices: INotice[] = [];
+  const add = (kind: Kind, about: string, waited = 0) =>
+    notices.push({ kind, id: [view.instance, kind, about].join(' '), waited });
+
+  for (const { uuid, state } of view.gpus) {
+    if (state === 'unhealthy' && known?.working.has(uuid)) {
+      add('lost', `${uuid} ${view.version}`);
+    }
+  }
+  const kind = wait && outcome(wait, view);
+  if (wait && kind) {
+    add(kind, `${wait.generation} ${view.amounts.attached}`, now - wait.since);
+  }
+  return {
+    followed: { instance: view.instance, wait: next(wait, view, now), working: working(view) },
+    notices
+  };
+}
+
+/** The outcome of `wait` in `view`; `null`: none yet, or no new one. */
+function outcome(wait: IWait, view: IView): Kind | null {
+  if (view.requested?.generation !== wait.generation) {
+    return null;
+  }
+  switch (view.phase) {
+    case 'Ready':
+      return 'came';
+    case 'Refused':
+      return 'cannot';
+    case 'Waiting':
+      return view.amounts.attached > wait.attached ? 'partly' : null;
+    default:
+      return null; // under way
+  }
+}
+
+function next(wait: IWait | null, view: IView, now: number): IWait | null {
+  const generation = view.requested?.generation ?? 0;
+  const same = wait?.generation === generation ? wait : null;
+  const { attached } = view.amounts;
+  if (view.phase === 'Waiting') {
+    return { generation, since: same?.since ?? now, attached };
+  }
+  return view.settled ? null : same; // such as attaching new GPUs
+}
+
+function working(view: IView): ReadonlySet<string> {
+  return new Set(view.gpus.filter(gpu => gpu.state === 'attached').map(gpu => gpu.uuid));
+}
+
+/** Visibility of this tab at a notice. */
+export interface ISight {
+  /** The tab is not visible. */
+  readonly hidden: boolean;
+  /** The panel, or the slider in its popover, is in view. */
+  readonly open: boolean;
+}
+
+/** Milliseconds: a shorter wait gets no notice; after a longer one, the user has probably stopped looking. */
+const SHORT = 3000;
+const LONG = 30_000;
+
+/** Whether to show a notice, or whether the user sees the change anyway. */
+export function isWorthShowing({ kind, waited }: INotice, { hidden, open }: ISight): boolean {
+  const unseen = hidden || !open;
+  return kind === 'lost' ? unseen : waited >= LONG || (waited >= SHORT && unseen);
+}

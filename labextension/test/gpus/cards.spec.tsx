@@ -1,0 +1,52 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+import React from 'react';
+import { renderToStaticMarkup } from 'react-dom/server';
+import { IGpu, IStranger } from '../../src/api/view';
+import { Cards, Table } from '../../src/gpus/cards';
+import { History } from '../../src/history/history';
+import { IGpuModel } from '../../src/model/tokens';
+import { share } from '../share';
+
+/** The cards, or the table, of one GPU with `milli`, as first rendered. */
+function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Cards): string {
+  const history = new History(10);
+  history.push({ time: 1, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
+  const model = { history, sampled: new Signal({}) } as unknown as IGpuModel;
+  const gpu: IGpu = {
+    uuid: 'GPU-1',
+    index: 0,
+    model: 'Test 80GB',
+    memory: 80 * 2 ** 30,
+    simulated: true,
+    health: '',
+    milli,
+    state: 'attached',
+    users: [],
+    strangers
+  };
+  const trans = nullTranslator.load('jupyter_gpu');
+  return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
+}
+
+test('the card of a time share shows its use, the card of a whole GPU does not', () => {
+  expect(cards(250)).toContain('Guaranteed slice');
+  expect(cards(250)).toContain('A quarter, shared');
+  expect(cards(1000)).not.toContain('jp-gpu-Share');
+  expect(cards(1000)).toContain('Whole GPU, exclusive');
+});
+
+test('a stranger on a GPU is shown, and the GPU is not called exclusive', () => {
+  const alice = { pid: 123, command: 'python', user: 'alice' };
+  const hidden = { pid: 0, command: 'a program', user: null };
+  for (const Shown of [Cards, Table]) {
+    const shown = cards(1000, [alice, hidden], Shown);
+    expect(shown).toContain(
+      'Also used by python (process 123, alice) and a program, which did not get it from jupyter-gpu'
+    );
+    expect(shown).toContain('Whole GPU');
+    expect(shown).not.toContain('exclusive');
+    expect(shown).not.toContain('Not open anywhere');
+  }
+  expect(cards(1000, [], Table)).toContain('Not open anywhere');
+});

@@ -1,0 +1,42 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { BadAnswerError, RefusedError, UnreachableError } from '../../src/api/request';
+import { parseView } from '../../src/api/view';
+import { explain, sentence } from '../../src/words/sentence';
+import { golden } from '../golden';
+
+const trans = nullTranslator.load('jupyter_gpu');
+
+test.each(golden('sentences').map(c => [c.name, c] as const))(
+  '%s',
+  (_, { view, sentence: text }) => {
+    expect(sentence(parseView(view, 'view'), trans)).toBe(text);
+  }
+);
+
+test('names are sorted by code points, as in Python', () => {
+  const { view } = golden('sentences').find(c => /still has it open/.test(c.sentence!))!;
+  const json = structuredClone(view) as {
+    gpus: { state: string; users: { notebook: string | null }[] }[];
+  };
+  const gpu = json.gpus.find(item => item.state === 'draining')!;
+  const user = gpu.users[0];
+  // In UTF-16 the emoji sorts before the last of these, by code points after it; 'ä' sorts after 'z'.
+  gpu.users = ['\u{1F600}.ipynb', 'ä.ipynb', '\uFF21.ipynb'].map(notebook => ({
+    ...user,
+    notebook
+  }));
+  expect(sentence(parseView(json, 'view'), trans)).toContain(
+    'ä.ipynb, \uFF21.ipynb and \u{1F600}.ipynb still have it open'
+  );
+});
+
+test('errors say what to do', () => {
+  expect(explain(new UnreachableError('Failed to fetch'), trans)).toMatch(/did not answer/);
+  expect(explain(new BadAnswerError("'view.gpus' must be a list"), trans)).toMatch(
+    /'view.gpus'.*Reload/
+  );
+  expect(explain(new RefusedError('', '404 Not Found', 404), trans)).toMatch(/no jupyter-gpu/);
+  expect(explain(new RefusedError('LimitExceeded', 'Your limit is 2.', 422), trans)).toBe(
+    'Your limit is 2.'
+  );
+});
