@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.lib import boxes, layers, tree
+from scripts.lib import boxes, front_end, layers, tree
 from scripts.lib.tree import ROOT, Module
 
 IMAGES = ROOT / "docs" / "images"
@@ -73,6 +73,14 @@ DECISIONS = [
     *(_package(f"{SCHEDULER}.rules.{name}") for name in ("new_pods", "scoring", "queue", "placement", "state")),
     Room("wire", (f"{SCHEDULER}.rules.wire",)),
 ]
+FRONT_END = [
+    Room("index", (f"{front_end.NAME}.index",), "The plugins, which join all parts."),
+    *(
+        Room(f"{name}/", (f"{front_end.NAME}.{name}",), purpose.replace("`", ""))
+        for name, purpose in front_end.rooms().items()
+    ),
+]
+FOR_ALL = ("common/", "model/", "words/", "history/", "api/")
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,9 @@ PICTURES = {
         "The rooms of the node plugin and the imports between them", (NODE,), NODE_PLUGIN, ("processes/",)
     ),
     "rooms-scheduler.svg": Picture("The rooms of the scheduler and the imports between them", (SCHEDULER,), DECISIONS),
+    "rooms-front-end.svg": Picture(
+        "The rooms of the front end and the imports between them", (front_end.NAME,), FRONT_END, FOR_ALL
+    ),
 }
 
 
@@ -186,19 +197,26 @@ def gate(folder: Path) -> str:
     return "| file | what it is |\n|---|---|\n" + "".join(rows)
 
 
+def _tables(package: str, modules: Mapping[str, Module]) -> str:
+    if package == "gate":
+        return gate(GATE)
+    if package == front_end.NAME:
+        return front_end.tables(front_end.rooms(), modules)
+    return tables(package, modules)
+
+
 def page(text: str, modules: Mapping[str, Module]) -> str:
     """Return the page with the tables of now between its marks."""
 
     def now(marked: re.Match[str]) -> str:
-        package = marked["package"]
-        return f"{marked[1]}\n{gate(GATE) if package == 'gate' else tables(package, modules)}\n{marked[3]}"
+        return f"{marked[1]}\n{_tables(marked['package'], modules)}\n{marked[3]}"
 
     return MARKED.sub(now, text)
 
 
 def files() -> Iterator[tuple[Path, str]]:
     """Yield each file that is made from the source, and what it should contain."""
-    modules = tree.read()
+    modules = tree.read() | front_end.read()
     for name, made in PICTURES.items():
         yield IMAGES / name, picture(made, modules)
     for path in PAGES:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.lib import rooms, tree
+from scripts.lib import front_end, rooms, tree
 
 ROOT = tree.ROOT
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -80,6 +80,8 @@ def test_every_module_has_its_line() -> None:
     lines = re.findall(r"^\| `[\w/]+` \| \S.*\. \|$", page, re.MULTILINE)
     headings = re.findall(r"^### `[\w/]+/`$", page, re.MULTILINE)
     assert len(lines) + len(headings) == len(MODULES)
+    of_front_end = re.findall(r"^\| `[\w-]+\.tsx?` \| \S.*\. \|$", page, re.MULTILINE)
+    assert len(of_front_end) == len(front_end.read()) - 1  # all but the one that joins them
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)

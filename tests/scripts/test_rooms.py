@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.lib import boxes, layers, rooms, tree
+from scripts.lib import boxes, front_end, layers, rooms, tree
 from scripts.lib.boxes import Box
 from scripts.lib.tree import Module
 
@@ -90,6 +90,34 @@ def test_imports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         "p.q": {"p.q.c"},
         "p.q.c": {"p.a", "p.q"},
     }
+
+
+def test_imports_of_the_front_end_are_found(tmp_path: Path) -> None:
+    """They are static, dynamic, or of types; style sheets and packages are none."""
+    for name in ("a/one", "a/two", "b/three", "b/four"):
+        path = tmp_path / "src" / f"{name}.ts"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / "src" / "index.tsx").write_text(
+        "/** Joins\n * all | parts. More. */\n"
+        "import React from 'react';\nimport '../style/a.css';\nimport {\n  x,\n  y\n} from './a/one';\n"
+        "export type { T } from './a/two';\nconst load = () => import(/* webpackChunkName: \"c\" */ './b/three');\n"
+        "let parts: typeof import('./b/four');\n"
+    )
+    index = front_end.read(tmp_path)["labextension.index"]
+    assert index.imports == {f"labextension.{name}" for name in ("a.one", "a.two", "b.three", "b.four")}
+    assert index.summary == "Joins all | parts."
+
+
+def test_tables_of_the_front_end_have_a_section_for_each_room(tmp_path: Path) -> None:
+    """The first room of the file is at the bottom."""
+    (tmp_path / "rooms.json").write_text('{"a": {"purpose": "Below."}, "b": {"purpose": "Above."}}')
+    found = modules([module("labextension.a.one", docstring="One | two."), module("labextension.index")])
+    assert front_end.tables(front_end.rooms(tmp_path), found).splitlines() == [
+        *("#### `labextension/src/b/`", "", "Above.", "", "| file | what it is |", "|---|---|", ""),
+        *("#### `labextension/src/a/`", "", "Below.", "", "| file | what it is |", "|---|---|"),
+        "| `one.py` | One \\| two. |",
+    ]
 
 
 @pytest.mark.parametrize(
