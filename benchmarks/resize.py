@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.backends.local.store import default_path
+from jupyter_gpu.backends.local.records.store import default_path
 
 from ._server import API, Server, simulated
 from .figures import CannotRunError, Figure

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jupyter_gpu
-from jupyter_gpu.backends.local.store import default_path
+from jupyter_gpu.backends.local.records.store import default_path
 from jupyter_gpu.common.rules import visible
 from jupyter_gpu.doctor.rules.facts import Facts, KernelFact
 from jupyter_gpu.kube.credentials import SERVICE_ACCOUNT

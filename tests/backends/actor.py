@@ -163,7 +163,7 @@ class Actor:
 
         ``using``: file with the pids that the driver reports. ``every``: seconds between two scans for strangers.
         """
-        from jupyter_gpu.backends.local import strangers
+        from jupyter_gpu.backends.local.scans import strangers
 
         from .looks_real import pretend
 
@@ -176,7 +176,7 @@ class Actor:
 
     def wsl(self, driver: str, dxg: str) -> None:
         """Behave as in WSL 2: the driver answers from a file, and all GPUs have one device."""
-        from jupyter_gpu.backends.local import surroundings
+        from jupyter_gpu.backends.local.site import surroundings
 
         hardware = Path(__file__).parents[1] / "node" / "gpus" / "fake_hardware"
         os.environ.update(FAKE_NVML=driver, PYTHONPATH=f"{hardware}:{os.pathsep.join(sys.path)}")
@@ -248,7 +248,7 @@ class Actor:
 
     async def notify(self) -> None:
         """Have the backend look at everything, as a notification from another server does."""
-        from jupyter_gpu.backends.local.store import StateStore
+        from jupyter_gpu.backends.local.records.store import StateStore
 
         folder = StateStore(self.state_dir).pods
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

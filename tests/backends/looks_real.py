@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.backends.local import pod as module
+from jupyter_gpu.backends.local.records.store import StateStore
 from jupyter_gpu.backends.local.settings import Settings
-from jupyter_gpu.backends.local.store import StateStore
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 

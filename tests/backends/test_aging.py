@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.other_pods import NODE, OtherPod
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.records.other_pods import NODE, OtherPod
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_since

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local import store, surroundings
-from jupyter_gpu.backends.local.process_id import FIRST_NAMESPACE, namespace
+from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, namespace
+from jupyter_gpu.backends.local.records import store
 from jupyter_gpu.backends.local.rules import views
-from jupyter_gpu.backends.local.rules.apart import Apart, Mount, Surroundings, apart, behind, parts, table
+from jupyter_gpu.backends.local.site import surroundings
+from jupyter_gpu.backends.local.site.rules.apart import Apart, Mount, Surroundings, apart, behind, parts, table
 from jupyter_gpu_node.devices import cgroup
 from tests.builders import gpu
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jupyter_gpu.backends.local.store import Contents, StateStore
+from jupyter_gpu.backends.local.records.store import Contents, StateStore
 
 from .stage import PATIENCE, Stage, wait_for
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.process_id import boot, identify, namespace
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.gpus import simulated

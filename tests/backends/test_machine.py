@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local import servers
-from jupyter_gpu.backends.local.process_id import boot, namespace
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.processes.identity import boot, namespace
+from jupyter_gpu.backends.local.records import servers
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .stage import Stage, wait_for

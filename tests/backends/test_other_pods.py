@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.other_pods import OtherPod
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.processes.rules.process_id import ProcessId

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import holder_scan
 from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.pod import Pod
+from jupyter_gpu.backends.local.scans import holder_scan
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.process_id import boot, identify, namespace
-from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.rules.site_limit import VARIABLE, SiteLimit, Visible, visible
-from jupyter_gpu.backends.local.surroundings import SITE, site_limit
+from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
+from jupyter_gpu.backends.local.records.record import Record
+from jupyter_gpu.backends.local.site.rules.site_limit import VARIABLE, SiteLimit, Visible, visible
+from jupyter_gpu.backends.local.site.surroundings import SITE, site_limit
 from jupyter_gpu.common.rules.visible import OURS
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices.enforcement import MARK
@@ -236,7 +236,7 @@ def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
         assert site_limit(environ, pods) == expected
     (pods / f"{uid}.json").write_bytes(Record(uid, me, boot(), namespace()).encode())
     code = (
-        "import os, pathlib; from jupyter_gpu.backends.local.surroundings import site_limit;"
+        "import os, pathlib; from jupyter_gpu.backends.local.site.surroundings import site_limit;"
         f"print(site_limit(os.environ, pathlib.Path({str(pods)!r})))"
     )
     for more, expected in (({}, "None"), ({SITE: "0,1"}, "0,1")):

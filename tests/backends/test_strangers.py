@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local import strangers as module
-from jupyter_gpu.backends.local.store import StateStore
-from jupyter_gpu.backends.local.strangers import Strangers, account_of, commands, quiet
+from jupyter_gpu.backends.local.records.store import StateStore
+from jupyter_gpu.backends.local.scans import strangers as module
+from jupyter_gpu.backends.local.scans.strangers import Strangers, account_of, commands, quiet
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu_node.processes import device_scan, proc

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.backends.local.rules import conditions
-from jupyter_gpu.backends.local.rules.apart import Surroundings
-from jupyter_gpu.backends.local.rules.site_limit import SiteLimit
 from jupyter_gpu.backends.local.rules.views import MAX_REPAIRS, KnownState, ShareTroubles, Troubles, Visibility, compose
-from jupyter_gpu.backends.local.scan_result import ScanResult
+from jupyter_gpu.backends.local.scans.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
+from jupyter_gpu.backends.local.site.rules.apart import Surroundings
+from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.view import Mode, View

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local import surroundings
+from jupyter_gpu.backends.local.site import surroundings
 
 from .stage import Remote, Stage, wait_for
 

@@ -20,8 +20,8 @@ LATER = frozenset(
     {
         "jupyter_gpu.backends.local.cleanup",
         "jupyter_gpu.backends.local.decision",
-        "jupyter_gpu.backends.local.holder_scan",
-        "jupyter_gpu.backends.local.servers",
+        "jupyter_gpu.backends.local.scans.holder_scan",
+        "jupyter_gpu.backends.local.records.servers",
         "jupyter_gpu.backends.local.sharing.ending",
         "jupyter_gpu.backends.local.sharing.front",
         "jupyter_gpu.backends.local.sharing.rules.revocation",
@@ -44,7 +44,7 @@ LATER = frozenset(
 """Modules loaded with the first look after the start, the first GPU, the first kernel, or the first request."""
 TO_SHOW = frozenset(
     {
-        "jupyter_gpu.backends.local.servers",
+        "jupyter_gpu.backends.local.records.servers",
         "jupyter_gpu.backends.share_files",
         "jupyter_gpu.model.details",
         "jupyter_gpu.model.overview",
@@ -67,7 +67,7 @@ def test_start_loads_only_needed_modules() -> None:
     assert started(f"sorted({set(LATER)} & sys.modules.keys())") == []
 
 
-@pytest.mark.parametrize("module", ["pod", "pod_scanner", "steps", "sharing.pod_client"])
+@pytest.mark.parametrize("module", ["pod", "scans.pod_scanner", "steps", "sharing.pod_client"])
 def test_first_reconcile_loads_all_gpu_modules(module: str) -> None:
     """A server whose package is replaced on the disk continues with the modules that fit each other."""
     needed = set(imported_in_functions(f"jupyter_gpu.backends.local.{module}")) - TO_SHOW

@@ -19,10 +19,10 @@ from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
 
-from . import notify
 from .job_result import JobResult
 from .pod import Pod
-from .pod_ends import PodEnds
+from .processes.pod_ends import PodEnds
+from .records import notify
 from .settings import Settings
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
@@ -195,9 +195,10 @@ def load() -> None:
     Later it could be too late: a package that is replaced on the disk has modules that do not fit those in memory, and
     a server that cannot load one would take no GPU away any more.
     """
-    from jupyter_gpu.backends.local.sharing import ending, front  # noqa: F401
-    from jupyter_gpu.backends.local.sharing.rules import revocation  # noqa: F401
     from jupyter_gpu.model import feasible  # noqa: F401
     from jupyter_gpu_node.agent.rules import plan  # noqa: F401
 
-    from . import cleanup, decision, holder_scan  # noqa: F401
+    from . import cleanup, decision  # noqa: F401
+    from .scans import holder_scan  # noqa: F401
+    from .sharing import ending, front  # noqa: F401
+    from .sharing.rules import revocation  # noqa: F401

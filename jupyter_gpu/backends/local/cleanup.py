@@ -12,10 +12,10 @@ from jupyter_gpu.common import faults
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices import cgroup
 
-from .holder_scan import Exemptions, Scope, Suspects, scan
-from .other_pods import OtherPod
-from .pod_processes import PodProcesses
-from .store import StateStore
+from .processes.pod_processes import PodProcesses
+from .records.other_pods import OtherPod
+from .records.store import StateStore
+from .scans.holder_scan import Exemptions, Scope, Suspects, scan
 
 _log = logging.getLogger(__name__)
 

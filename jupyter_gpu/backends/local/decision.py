@@ -15,9 +15,9 @@ from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from .other_pods import NODE, OtherPod
 from .pod_states import states, unknown
-from .record import Record
+from .records.other_pods import NODE, OtherPod
+from .records.record import Record
 
 
 def decision(

@@ -11,7 +11,7 @@ from jupyter_gpu_node.devices import cgroup, enforcement
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.devices.rules_in_force import RulesInForce
 
-from .pod_processes import PodProcesses
+from .processes.pod_processes import PodProcesses
 
 
 class PodGuard:

@@ -11,9 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyter_gpu.backends.local.rules.site_limit import SiteLimit
-from jupyter_gpu.backends.local.rules.views import KnownState, ShareTroubles, Troubles, Visibility, compose
-from jupyter_gpu.backends.local.sharing.pod_client import PodClient
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
@@ -23,19 +20,22 @@ from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
 from jupyter_gpu_node.gpus.registry import Registry
 
-from . import surroundings
 from .guard import PodGuard
 from .job_result import JobResult
-from .other_pods import read_others
-from .own_record import OwnRecord
-from .pod_processes import take_back
-from .pod_scanner import PodScanner
-from .record import without
+from .processes.pod_processes import take_back
+from .records.other_pods import read_others
+from .records.own_record import OwnRecord
+from .records.record import without
+from .records.store import StateStore, plain_errors
+from .rules.views import KnownState, ShareTroubles, Troubles, Visibility, compose
+from .scans.pod_scanner import PodScanner
 from .schedule import Schedule
 from .settings import Settings
+from .sharing.pod_client import PodClient
+from .site import surroundings
+from .site.rules.site_limit import SiteLimit
 from .sources import open_source, simulated_folder
 from .steps import Parts, Steps
-from .store import StateStore, plain_errors
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
@@ -172,7 +172,7 @@ class Pod:
             if wish is not None:
                 gpu = seen.get(revocation.gpu)
                 self._revoked += ((f"GPU {gpu.index}" if gpu else revocation.gpu, revocation.reason),)
-            from jupyter_gpu.backends.local.sharing.ending import end  # needed only where a rule was broken
+            from .sharing.ending import end  # needed only where a rule was broken
 
             end(guilty - {record.server})
 
@@ -202,7 +202,7 @@ class Pod:
         """Return all GPUs with their owners and the waiting pods, as far as ``shown`` goes."""
         from jupyter_gpu.model.overview import overview
 
-        from .servers import claims
+        from .records.servers import claims
 
         with plain_errors(self._store):
             with self._store.locked() as session:

@@ -10,7 +10,7 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .other_pods import NODE, OtherPod
+from .records.other_pods import NODE, OtherPod
 
 
 def states(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from jupyter_gpu.model.errors import BackendUnavailable
 
-from .store import StateStore, plain_errors
+from .records.store import StateStore, plain_errors
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 """Seconds between two scans for a device that should be closed: few at first, backing off."""

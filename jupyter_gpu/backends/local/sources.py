@@ -8,8 +8,8 @@ from pathlib import Path
 from jupyter_gpu_node.gpus import simulated
 from jupyter_gpu_node.gpus.source import GpuSource
 
+from .records.store import StateStore
 from .settings import Settings
-from .store import StateStore
 
 
 def simulated_folder(store: StateStore) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from jupyter_gpu.backends.local.sharing.pod_client import PodClient
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
@@ -13,13 +12,14 @@ from jupyter_gpu_node.gpus.registry import INTERVAL, Registry
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .guard import PodGuard
-from .own_record import OwnRecord
-from .pod_scanner import PodScanner
-from .process_id import alive, identify, since_boot
-from .record import MAX_REVOCATIONS, Record
-from .scan_result import ScanResult
+from .processes.identity import alive, identify, since_boot
+from .records.own_record import OwnRecord
+from .records.record import MAX_REVOCATIONS, Record
+from .records.store import Session, StateStore
+from .scans.pod_scanner import PodScanner
+from .scans.scan_result import ScanResult
 from .schedule import RETRY, Schedule
-from .store import Session, StateStore
+from .sharing.pod_client import PodClient
 
 MAX_STEPS = 8
 """Most steps of one advance; each but the last has released something that was waited for."""

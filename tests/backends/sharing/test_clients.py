@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jupyter_gpu.backends.local.other_pods import OtherPod
-from jupyter_gpu.backends.local.process_id import boot, identify, namespace
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.backends.local.sharing import process_checks
 from jupyter_gpu.backends.local.sharing.clients import Clients
 from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, ProcessChecks

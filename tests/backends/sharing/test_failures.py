@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.process_id import identify
+from jupyter_gpu.backends.local.processes.identity import identify
 from jupyter_gpu.backends.local.sharing import files, supervisor, trust
 from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import boot, identify, namespace
+from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.enforcement import stopped_processes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.record import MAX_REVOCATIONS, Record
+from jupyter_gpu.backends.local.records.record import MAX_REVOCATIONS, Record
 from jupyter_gpu.backends.local.sharing import supervisor
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.claims import ShareClaim, claims, parted, served

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.backends.local.sharing import files, gpu_memory, last_rules, trust
 from jupyter_gpu.backends.local.sharing.gpu_memory import GpuMemory
 from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, MachineRules, parse

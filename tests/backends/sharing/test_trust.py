@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import boot, namespace
+from jupyter_gpu.backends.local.processes.identity import boot, namespace
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.sharing import files, stopped_elsewhere, trust
 from jupyter_gpu.backends.local.sharing.clients import Clients
 from jupyter_gpu.backends.local.sharing.pod_client import PodClient

@@ -1,1 +1,1 @@
-"""Pure: the view of a server's pod, what its user should know, and what limits it."""
+"""Pure: the view of a server's pod, and what its user should know."""

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jupyter_gpu.backends.local.guard import PodGuard
-from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.scan_result import ScanResult
+from jupyter_gpu.backends.local.records.record import Record
+from jupyter_gpu.backends.local.scans.scan_result import ScanResult
 from jupyter_gpu.backends.local.settings import Settings
+from jupyter_gpu.backends.local.site.rules.apart import Surroundings, apart
+from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -17,8 +19,6 @@ from jupyter_gpu.model.view import Condition, Mode, View, steps
 from jupyter_gpu_node.gpus.registry import Registry
 
 from . import conditions
-from .apart import Surroundings, apart
-from .site_limit import SiteLimit
 
 MAX_REPAIRS = 4
 """Most repairs shown at a time."""

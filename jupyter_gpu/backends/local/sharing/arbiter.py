@@ -19,10 +19,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.other_pods import OtherPod
-from jupyter_gpu.backends.local.process_id import namespace
-from jupyter_gpu.backends.local.sharing.rules.claims import Shares, claims, parted, served
+from jupyter_gpu.backends.local.processes.identity import namespace
+from jupyter_gpu.backends.local.records import notify
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
@@ -39,6 +38,7 @@ from .gpu_memory import GpuMemory
 from .machine_rules import MachineRules
 from .removal import Removal
 from .revoker import RevocationRequest, Revoker
+from .rules.claims import Shares, claims, parted, served
 from .trust import ServingLock
 
 LOOK = 1.0

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import OtherPod
-from jupyter_gpu.backends.local.process_id import identify
+from jupyter_gpu.backends.local.processes.identity import identify
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.server.peer import Peer

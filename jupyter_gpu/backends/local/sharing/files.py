@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from jupyter_gpu.backends.local.store import open_shared
+from jupyter_gpu.backends.local.records.store import open_shared
 from jupyter_gpu_node.shares.server import paths as share_places
 
 LOCK = "arbiter.lock"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares.server import paths as share_places

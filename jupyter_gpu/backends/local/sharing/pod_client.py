@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.common.rules.search_path import VARIABLE, joined, without
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import gate_files
@@ -23,8 +23,9 @@ from .machine_rules import MachineRules
 from .supervisor import BOOT, GATE, Supervisor
 
 if TYPE_CHECKING:  # loaded with the first look, not when a server starts
-    from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
     from jupyter_gpu.model.share import ShareUse
+
+    from .rules.revocation import Revocation
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
@@ -207,7 +208,7 @@ class PodClient:
 
     def revocations(self) -> tuple[Revocation, ...]:
         """Return the arbiter's revocations for this pod; none if they can't be read or it may not decide them."""
-        from jupyter_gpu.backends.local.sharing.rules import revocation  # with the first look
+        from .rules import revocation  # with the first look
 
         try:
             found = revocation.decode(self._read(revocation.NAME, revocation.MAX_BYTES))

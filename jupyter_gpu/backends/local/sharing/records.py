@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu.backends.local.other_pods import OtherPod, read_others
-from jupyter_gpu.backends.local.store import Session
+from jupyter_gpu.backends.local.records.other_pods import OtherPod, read_others
+from jupyter_gpu.backends.local.records.store import Session
 
 from . import files
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import identify
-from jupyter_gpu.backends.local.sharing.rules import revocation
-from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
+from jupyter_gpu.backends.local.processes.identity import identify
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.server import paths as share_places
 
 from . import trust
 from .clients import Clients
 from .ending import end
+from .rules import revocation
+from .rules.revocation import Revocation
 
 _log = logging.getLogger(__name__)
 

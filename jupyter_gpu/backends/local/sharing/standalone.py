@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu.backends.local.store import StateStore, default_path
+from jupyter_gpu.backends.local.records.store import StateStore, default_path
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from . import arbiter, files, trust

@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.enforcement import stopped_processes

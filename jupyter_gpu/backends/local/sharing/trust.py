@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from jupyter_gpu.backends.local import notify
-from jupyter_gpu.backends.local.process_id import namespace, users
+from jupyter_gpu.backends.local.processes.identity import namespace, users
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.model import strict
 
 from . import files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.shares.rules.apportionment import RankedClaim, apportion, memory_limit
 from jupyter_gpu_node.shares.rules.turns.terms import Terms

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jupyter_gpu.backends.local.process_id import process_json, read_process
-from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.processes.identity import process_json, read_process
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import read_uuid
 from jupyter_gpu_node.processes.rules.process_id import ProcessId

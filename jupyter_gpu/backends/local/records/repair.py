@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from jupyter_gpu.backends.local.processes.pod_processes import PodProcesses
+
 from . import notify
 from .other_pods import OtherPod, is_of_another_boot, read_others
-from .pod_processes import PodProcesses
 from .store import Contents, Session, StateStore
 
 _log = logging.getLogger(__name__)

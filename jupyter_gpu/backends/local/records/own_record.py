@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
 from jupyter_gpu.model.annotations import held
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import notify
-from .process_id import boot, identify, namespace
 from .record import Record
 from .repair import OtherPods, tidy
 from .store import Session, StateStore

@@ -9,15 +9,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu.backends.local.rules.apart import Surroundings
+from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, namespace
+from jupyter_gpu.backends.local.records.record import MAX_BYTES, Record
 from jupyter_gpu.common.rules import visible
 from jupyter_gpu.model.view import Condition
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes import proc
 
-from .process_id import FIRST_NAMESPACE, namespace
-from .record import MAX_BYTES, Record
+from .rules.apart import Surroundings
 
 _log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jupyter_gpu.backends.local.guard import PodGuard
+from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, namespace
+from jupyter_gpu.backends.local.processes.pod_processes import PodProcesses
+from jupyter_gpu.backends.local.records.other_pods import sharers
+from jupyter_gpu.backends.local.records.own_record import OwnRecord
 from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.gpus.registry import Registry
 
-from .guard import PodGuard
-from .other_pods import sharers
-from .own_record import OwnRecord
-from .pod_processes import PodProcesses
-from .process_id import FIRST_NAMESPACE, namespace
 from .scan_result import ScanResult
 from .strangers import Strangers, commands
 

@@ -11,13 +11,12 @@ import functools
 import pwd
 from collections.abc import Collection, Iterable, Mapping
 
+from jupyter_gpu.backends.local.processes.identity import alive, identity
+from jupyter_gpu.backends.local.site.surroundings import elsewhere
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-
-from .process_id import alive, identity
-from .surroundings import elsewhere
 
 EVERY = 10.0
 """Seconds between two surveys while something is held."""

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 
+from jupyter_gpu.backends.local.processes.pod_processes import PodProcesses, by_pod
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, Suspect, Verdict, holders, judge
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .other_pods import OtherPod
-from .pod_processes import PodProcesses, by_pod
-from .record import Record
 from .scan_result import ScanResult
 from .strangers import MAX_COMMAND, quiet
 

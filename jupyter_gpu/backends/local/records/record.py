@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from jupyter_gpu.backends.local.processes.identity import process_json, read_process
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-
-from .process_id import process_json, read_process
 
 MAX_BYTES = 256 * 1024
 """Limit of one record: three annotations of 64 KiB and some."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from jupyter_gpu.backends.local.processes.identity import alive, boot, namespace, users
+from jupyter_gpu.backends.local.processes.pod_processes import PodProcesses
 from jupyter_gpu.model.annotations import held
 
-from .pod_processes import PodProcesses
-from .process_id import alive, boot, namespace, users
 from .record import Record
 from .store import RecordEntry
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jupyter_gpu_node.processes.process_ends import ProcessEnds
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
-from .process_id import alive
+from .identity import alive
 
 
 class PodEnds(ProcessEnds[ProcessId]):
