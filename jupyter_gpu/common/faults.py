@@ -21,7 +21,7 @@ POINTS: Final = (
     "write:temporary",  # the new text is in a temporary file, not yet under its name
     "decide:recorded",  # the wish and what was decided are written, nothing is applied
     "rules:applied",  # the device rules are in force, `attached` still has the old state
-    "look:done",  # /proc was searched, its result is not written
+    "scan:done",  # /proc was searched, its result is not written
     "attach:recorded",  # `attached` is written, and not published yet
     "stop:released",  # everything was given back, the server is still in its group
     "stop:left",  # the server left its group, the record is still there

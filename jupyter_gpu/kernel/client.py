@@ -19,7 +19,7 @@ from jupyter_gpu.model.usage import Usage
 from jupyter_gpu.model.view import Sample, View
 
 from . import discovery, error_box  # noqa: F401 - it has IPython show our errors
-from .discovery import Server
+from .discovery import ServerAddress
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -69,11 +69,11 @@ def delete_lease(key: str) -> Call:
 class Client:
     """The client of one server, looked for at the first question. Safe to use from several threads."""
 
-    def __init__(self, server: Server | None = None) -> None:
+    def __init__(self, server: ServerAddress | None = None) -> None:
         self._server = server
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ServerAddress:
         """Raises `ServerUnreachable` where there is none."""
         self._server = discovery.find() if self._server is None else discovery.renewed(self._server)
         return self._server
@@ -98,7 +98,7 @@ class Client:
 class Exchange:
     """One call on its own connection."""
 
-    def __init__(self, server: Server, call: Call) -> None:
+    def __init__(self, server: ServerAddress, call: Call) -> None:
         self._server = server
         self._call = call
         self._connection = connect(server, call.patience)
@@ -146,7 +146,7 @@ class Exchange:
                 return  # it ended by itself meanwhile
 
 
-def connect(server: Server, patience: float) -> HTTPConnection:
+def connect(server: ServerAddress, patience: float) -> HTTPConnection:
     """Make a connection that is opened at its first use."""
     import http.client
     import socket
@@ -172,7 +172,7 @@ def connect(server: Server, patience: float) -> HTTPConnection:
     return http.client.HTTPConnection(server.host, server.port, timeout=patience)
 
 
-def headers(server: Server) -> dict[str, str]:
+def headers(server: ServerAddress) -> dict[str, str]:
     """Return the headers of every request."""
     common = {"Accept": "application/json", "Content-Type": "application/json", "Connection": "close"}
     if server.token:

@@ -42,7 +42,7 @@ _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerAddress:
     """The address of a Jupyter server, and other facts from its file."""
 
     host: str
@@ -73,7 +73,7 @@ class Server:
         return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.base}"
 
 
-def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
+def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> ServerAddress:
     """Find the server of process ``pid`` (default: this one) with its environment.
 
     Raises `OutsideServer` if servers run here and it belongs to none of them, or `ServerUnreachable` with what else is
@@ -98,7 +98,7 @@ def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Se
     raise ServerUnreachable(outside.none(env.get("SUDO_USER", "")))
 
 
-def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
+def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> ServerAddress:
     """Find the server for a program that asks for one: its own, or else the only one that runs here.
 
     Raises `OutsideServer`, which lists them, if there are several.
@@ -115,7 +115,7 @@ def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> 
         raise
 
 
-def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> Server:
+def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> ServerAddress:
     """Return the server at an address that a user gives.
 
     A server of this user that runs here needs no token: its file has it. Raises `InvalidRequest`.
@@ -124,7 +124,7 @@ def named(url: str, token: str | None = None, environ: Mapping[str, str] | None 
     return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
 
 
-def at(url: str, token: str | None = None) -> Server:
+def at(url: str, token: str | None = None) -> ServerAddress:
     """Parse an address as Jupyter prints it, with its token or without.
 
     Raises `InvalidRequest`.
@@ -143,12 +143,12 @@ def at(url: str, token: str | None = None) -> Server:
         raise InvalidRequest("The token may hold only printable ASCII characters.", field="token")
     base = _slashed(re.sub(r"/(lab|tree|notebooks|doc)(/.*)?$", "", parts.path))
     if parts.scheme == "http+unix":
-        return Server("localhost", 0, base, given, sock=unquote(parts.netloc))
+        return ServerAddress("localhost", 0, base, given, sock=unquote(parts.netloc))
     host, secure = _host(parts.hostname), parts.scheme == "https"
-    return Server(host, port or (443 if secure else 80), base, given, secure, check=host not in _LOCAL)
+    return ServerAddress(host, port or (443 if secure else 80), base, given, secure, check=host not in _LOCAL)
 
 
-def renewed(server: Server) -> Server:
+def renewed(server: ServerAddress) -> ServerAddress:
     """Read ``server`` from its file again: it may have been restarted. Raises ServerUnreachable if it has ended."""
     if not server.file or _stamp(server.file) == server.stamp:
         return server
@@ -158,7 +158,7 @@ def renewed(server: Server) -> Server:
     return found[0]
 
 
-def _of_hub(env: Mapping[str, str]) -> Server | None:
+def _of_hub(env: Mapping[str, str]) -> ServerAddress | None:
     token, address = env.get("JUPYTERHUB_API_TOKEN"), env.get("JUPYTERHUB_SERVICE_URL")
     if not token or not address:
         return None
@@ -168,10 +168,10 @@ def _of_hub(env: Mapping[str, str]) -> Server | None:
     except ValueError as error:
         raise ServerUnreachable(f"JUPYTERHUB_SERVICE_URL is not an address: {error}.") from None
     base = env.get("JUPYTERHUB_SERVICE_PREFIX") or parts.path
-    return Server(_host(parts.hostname or ""), port, _slashed(base), token, parts.scheme == "https")
+    return ServerAddress(_host(parts.hostname or ""), port, _slashed(base), token, parts.scheme == "https")
 
 
-def _running(env: Mapping[str, str]) -> dict[int, Server]:
+def _running(env: Mapping[str, str]) -> dict[int, ServerAddress]:
     """Find the servers of this user that run on this machine, or in this container, by their pids."""
     try:
         names = sorted(runtime_dir(env).glob(f"jupyter-gpu-{here()}-*.json"))
@@ -181,7 +181,7 @@ def _running(env: Mapping[str, str]) -> dict[int, Server]:
     return {one[1]: one[0] for one in found if one is not None}
 
 
-def _here(server: Server, env: Mapping[str, str]) -> Server:
+def _here(server: ServerAddress, env: Mapping[str, str]) -> ServerAddress:
     """Return ``server`` from its file, if it is this user's and runs here: its port may not accept its own programs.
 
     With a hub's ``internal_ssl`` each server trusts only the hub and the proxy.
@@ -189,12 +189,12 @@ def _here(server: Server, env: Mapping[str, str]) -> Server:
     return next((one for one in _running(env).values() if _same(one, server)), server)
 
 
-def _outside(servers: Sequence[Server]) -> OutsideServer:
+def _outside(servers: Sequence[ServerAddress]) -> OutsideServer:
     places = tuple(sorted(outside.RunningServer(one.url, one.folder, one.container) for one in servers))
     return OutsideServer(outside.message(places), servers=[{"url": one.url, "folder": one.folder} for one in places])
 
 
-def _same(one: Server, named: Server) -> bool:
+def _same(one: ServerAddress, named: ServerAddress) -> bool:
     """Tell whether ``one``, which runs here, is the server at an address on this machine."""
     if named.sock:
         return one.sock == named.sock and one.base == named.base
@@ -202,7 +202,7 @@ def _same(one: Server, named: Server) -> bool:
     return alike and (one.host == named.host or one.host in _LOCAL)
 
 
-def _read(path: Path) -> tuple[Server, int] | None:
+def _read(path: Path) -> tuple[ServerAddress, int] | None:
     """Read a server's file and its pid; None unless this user wrote it and, as far as is visible, the server runs."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -227,7 +227,7 @@ def _read(path: Path) -> tuple[Server, int] | None:
     return replace(server, file=str(path), stamp=about.st_mtime_ns), pid
 
 
-def _server(info: Mapping[str, Any]) -> Server | None:
+def _server(info: Mapping[str, Any]) -> ServerAddress | None:
     host, port, secure = info.get("host"), info.get("port"), info.get("secure")
     base, token, sock = info.get("base"), info.get("token"), info.get("sock")
     folder, container = info.get("folder", ""), info.get("container", False)
@@ -238,7 +238,7 @@ def _server(info: Mapping[str, Any]) -> Server | None:
     assert isinstance(base, str)
     # Folders may have any name, and this one is only shown.
     known = ascii(folder)[1:-1] if isinstance(folder, str) and not folder.isprintable() else str(folder)
-    server = Server(_host(host), port, _slashed(base), str(token), secure, str(sock))
+    server = ServerAddress(_host(host), port, _slashed(base), str(token), secure, str(sock))
     return replace(server, folder=known[:300], container=container is True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jupyter_gpu.common.parents import ancestors
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuState, View
-from jupyter_gpu.model.workers import SELF, StartedProcess, Worker, worker
+from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
 
 
 def own_holders(view: View) -> tuple[Worker, ...]:
@@ -45,7 +45,7 @@ def _started(pid: int, command: str) -> Worker | None:
             return None
         arguments = _arguments(pid)
         forked = arguments == _arguments(me)
-        return worker(StartedProcess(pid, command, arguments, forked), sys.modules.keys())
+        return worker(ChildProcess(pid, command, arguments, forked), sys.modules.keys())
     except OSError:  # it ended meanwhile
         return None
 

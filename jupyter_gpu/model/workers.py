@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StartedProcess:
+class ChildProcess:
     """A process that this one started, or a process that one of those started."""
 
     pid: int
@@ -43,7 +43,7 @@ _EITHER = ("a Dask or multiprocessing worker", f"{_DASK[1]} of Dask, or {_POOL[1
 _PROGRAM = ("a program that you started here", "process.terminate() of the one you started")
 
 
-def worker(process: StartedProcess, loaded: Collection[str]) -> Worker:
+def worker(process: ChildProcess, loaded: Collection[str]) -> Worker:
     """Classify ``process``. ``loaded``: names of the modules that the process which started it has loaded."""
     words = " ".join(process.arguments)
     if "loky" in words:

@@ -20,7 +20,7 @@ from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, names
 from jupyter_gpu.backends.local.records import store
 from jupyter_gpu.backends.local.rules import views
 from jupyter_gpu.backends.local.site import surroundings
-from jupyter_gpu.backends.local.site.rules.apart import Apart, Mount, Surroundings, apart, behind, parts, table
+from jupyter_gpu.backends.local.site.rules.apart import Apart, MountEntry, Surroundings, apart, behind, parts, table
 from jupyter_gpu_node.devices import cgroup
 from tests.builders import gpu
 
@@ -85,7 +85,7 @@ def test_table_of_mounts() -> None:
         "3 1 8:3 / /mnt/c\\040d rw - x x x\n"
     )
     mounts = table(text)
-    assert mounts[1] == Mount("8:2", parts("/a b"), parts("/mnt/c d"))
+    assert mounts[1] == MountEntry("8:2", parts("/a b"), parts("/mnt/c d"))
     found = behind(mounts, parts("/mnt/c d/e"))
     assert found == mounts[2]
     assert mounts[1].inner(parts("/mnt/c d/e")) == parts("/a b/e")

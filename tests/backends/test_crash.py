@@ -14,14 +14,14 @@ from .stage import Remote, Stage, wait_for
 pytestmark = pytest.mark.root
 
 GROW = ("write:temporary", "decide:recorded", "rules:applied", "attach:recorded")
-SHRINK = (*GROW, "look:done")
+SHRINK = (*GROW, "scan:done")
 CASES = [
     *(("start", point) for point in ("start:guarded", "start:recorded", "write:temporary")),
     *(("first grow", point) for point in GROW),
     *(("grow", point) for point in GROW),
     *(("shrink", point) for point in SHRINK),
     *(("shrink what is open", point) for point in SHRINK),
-    *(("stop", point) for point in ("stop:released", "stop:left", "write:temporary", "look:done")),
+    *(("stop", point) for point in ("stop:released", "stop:left", "write:temporary", "scan:done")),
     *(("reap", point) for point in ("reap:emptied",)),
 ]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.kernel.client import Client, get_status, put_request, read_answer
-from jupyter_gpu.kernel.discovery import Server
+from jupyter_gpu.kernel.discovery import ServerAddress
 from jupyter_gpu.model.errors import GpuError, LimitExceeded, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.view import View
 
@@ -33,8 +33,8 @@ class Site(ThreadingHTTPServer):
         self.reply: Callable[[], Reply] = lambda: (200, "application/json", json.dumps(view(1000).to_json()).encode())
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
 
-    def server_for(self, token: str = "secret") -> Server:
-        return Server("127.0.0.1", self.server_address[1], "/base/", token)
+    def server_for(self, token: str = "secret") -> ServerAddress:
+        return ServerAddress("127.0.0.1", self.server_address[1], "/base/", token)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -149,7 +149,7 @@ def test_refused_connection_is_server_unreachable() -> None:
     """The error has the address, but not the token."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        server = Server("127.0.0.1", taken.getsockname()[1], "/", "secret")
+        server = ServerAddress("127.0.0.1", taken.getsockname()[1], "/", "secret")
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1") as caught:
         Client(server).send(get_status())
     assert "secret" not in str(caught.value)
@@ -167,20 +167,20 @@ def test_broken_connection_is_server_unreachable(site: Site) -> None:
         thread = threading.Thread(target=die)
         thread.start()
         with pytest.raises(ServerUnreachable):
-            Client(Server("127.0.0.1", listener.getsockname()[1])).send(get_status())
+            Client(ServerAddress("127.0.0.1", listener.getsockname()[1])).send(get_status())
         thread.join()
 
 
 def test_hanging_server_times_out() -> None:
     """The error is ServerUnreachable."""
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ServerUnreachable, match="timed out"):
-        Client(Server("127.0.0.1", silent.getsockname()[1])).send(get_status(patience=0.05))
+        Client(ServerAddress("127.0.0.1", silent.getsockname()[1])).send(get_status(patience=0.05))
 
 
 def test_abort_ends_a_wait() -> None:
     """Another thread can end a request that waits, so that a cancelled task leaves nothing behind."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        exchange = Client(Server("127.0.0.1", silent.getsockname()[1])).exchange(get_status(patience=60))
+        exchange = Client(ServerAddress("127.0.0.1", silent.getsockname()[1])).exchange(get_status(patience=60))
         failed: list[BaseException] = []
 
         def ask() -> None:
@@ -216,7 +216,7 @@ def test_unix_socket_is_used(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        found: View = Client(Server("", 0, "/", "t", sock=str(tmp_path / "sock"))).send(get_status())
+        found: View = Client(ServerAddress("", 0, "/", "t", sock=str(tmp_path / "sock"))).send(get_status())
         thread.join()
     assert found == view(2000)
 
@@ -224,4 +224,4 @@ def test_unix_socket_is_used(tmp_path: Path) -> None:
 def test_dead_unix_socket_is_server_unreachable(tmp_path: Path) -> None:
     """A socket without a listener counts like a port without one."""
     with pytest.raises(ServerUnreachable):
-        Client(Server("", 0, sock=str(tmp_path / "none"))).send(get_status())
+        Client(ServerAddress("", 0, sock=str(tmp_path / "none"))).send(get_status())

@@ -15,7 +15,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.common.parents import started
-from jupyter_gpu.kernel.discovery import Server, at, find, named, renewed, wanted
+from jupyter_gpu.kernel.discovery import ServerAddress, at, find, named, renewed, wanted
 from jupyter_gpu.kernel.rules import outside
 from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreachable
 
@@ -70,7 +70,7 @@ def test_restarted_server_is_found_again(env: dict[str, str], tmp_path: Path) ->
         renewed(found)
     os.utime(write(tmp_path, os.getpid(), port=2222, token="other"), ns=(1, 1))
     assert (renewed(found).port, renewed(found).token) == (2222, "other")
-    plain = Server("127.0.0.1", 1)
+    plain = ServerAddress("127.0.0.1", 1)
     assert renewed(plain) is plain
 
 
@@ -86,7 +86,7 @@ def test_server_is_found_among_the_parents(env: dict[str, str], tmp_path: Path) 
 def test_users_address_comes_first(env: dict[str, str], tmp_path: Path) -> None:
     """The token may be in the address or beside it."""
     said = {**env, "JUPYTER_GPU_SERVER": str(write(tmp_path, 1)), "JUPYTER_GPU_URL": "http://localhost:9/lab?token=one"}
-    assert find(said) == Server("127.0.0.1", 9, "/", "one")
+    assert find(said) == ServerAddress("127.0.0.1", 9, "/", "one")
     assert find({**said, "JUPYTER_GPU_TOKEN": "two"}).token == "two"
 
 
@@ -97,7 +97,7 @@ def test_hub_address_is_used_without_a_file(env: dict[str, str]) -> None:
         "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:8765/user/ann/",
         "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
     }
-    assert find({**env, **hub}) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token")
+    assert find({**env, **hub}) == ServerAddress("127.0.0.1", 8765, "/user/ann/", "hub-token")
     with pytest.raises(ServerUnreachable, match="JUPYTERHUB_SERVICE_URL"):
         find({**env, **hub, "JUPYTERHUB_SERVICE_URL": "http://[::"})
 
@@ -255,15 +255,15 @@ def test_file_of_another_user_is_ignored(env: dict[str, str], tmp_path: Path, wr
 @pytest.mark.parametrize(
     ("url", "server"),
     [
-        ("http://localhost:8888/lab?token=abc", Server("127.0.0.1", 8888, "/", "abc")),
-        ("http://127.0.0.1:8888/base/tree/a/b.ipynb", Server("127.0.0.1", 8888, "/base/")),
-        ("https://[::1]/", Server("::1", 443, "/", secure=True)),
-        ("http://[::]:80/", Server("::1", 80)),
-        ("https://hub.example/user/ann/", Server("hub.example", 443, "/user/ann/", secure=True, check=True)),
-        ("http+unix://%2Frun%2Fj.sock/?token=t", Server("localhost", 0, "/", "t", sock="/run/j.sock")),
+        ("http://localhost:8888/lab?token=abc", ServerAddress("127.0.0.1", 8888, "/", "abc")),
+        ("http://127.0.0.1:8888/base/tree/a/b.ipynb", ServerAddress("127.0.0.1", 8888, "/base/")),
+        ("https://[::1]/", ServerAddress("::1", 443, "/", secure=True)),
+        ("http://[::]:80/", ServerAddress("::1", 80)),
+        ("https://hub.example/user/ann/", ServerAddress("hub.example", 443, "/user/ann/", secure=True, check=True)),
+        ("http+unix://%2Frun%2Fj.sock/?token=t", ServerAddress("localhost", 0, "/", "t", sock="/run/j.sock")),
     ],
 )
-def test_address_is_parsed_as_jupyter_prints_it(url: str, server: Server) -> None:
+def test_address_is_parsed_as_jupyter_prints_it(url: str, server: ServerAddress) -> None:
     """The certificate of another machine is checked."""
     assert at(url) == server
 
@@ -305,7 +305,7 @@ def test_socket_in_a_deep_folder_is_reached(tmp_path: Path, length: int) -> None
 
 def test_token_is_not_in_the_repr() -> None:
     """A server in a traceback does not reveal its token."""
-    assert "secret" not in repr(Server("127.0.0.1", 1, "/", "secret"))
+    assert "secret" not in repr(ServerAddress("127.0.0.1", 1, "/", "secret"))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_hub_variables_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> 
     """With internal_ssl the server's port accepts only the hub and the proxy."""
     hub = {"JUPYTERHUB_API_TOKEN": "hub-token", "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:8765/user/ann/"}
     write(tmp_path, 1, port=8765, base="/user/bob/", secure=True)
-    assert find({**env, **hub}, pid=0) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
+    assert find({**env, **hub}, pid=0) == ServerAddress("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
     path = write(tmp_path, 1, port=8765, base="/user/ann/", secure=True, sock="/run/code.sock")
     found = find({**env, **hub}, pid=0)
     assert (found.sock, found.token, found.file) == ("/run/code.sock", "secret", str(path))

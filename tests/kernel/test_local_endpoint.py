@@ -188,7 +188,7 @@ def test_port_is_used_if_no_socket_can_be_made(short_tmp: Path) -> None:
         assert kernel.run(RESIZE.format(1)).strip() == "1"
 
 
-def ask(server: discovery.Server, method: str, path: str, token: str | None, body: str = "") -> int:
+def ask(server: discovery.ServerAddress, method: str, path: str, token: str | None, body: str = "") -> int:
     """Return the status of an answer through the server's local socket."""
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)

@@ -23,7 +23,7 @@ from jupyter_gpu.model.errors import (
 )
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu.model.view import User, View
-from jupyter_gpu.model.workers import SELF, StartedProcess, Worker, worker
+from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
 
 from .builders import view
 
@@ -141,7 +141,7 @@ def test_own_open_gpu_is_an_error_at_once() -> None:
 def test_own_workers_are_an_error_soon() -> None:
     """They wait for this process. Workers that were just told to end have a moment; then the error says what to do."""
     mine = patience()
-    loader = worker(StartedProcess(7, "pt_data_worker", ("python",), forked=True), ())
+    loader = worker(ChildProcess(7, "pt_data_worker", ("python",), forked=True), ())
     mine.own_holders = lambda _: (loader,)
     drains = view(0, generation=2, draining=(0,), users=(User(7, "python"),))
     steps = resize({"milli": 0}, mine)
@@ -158,7 +158,7 @@ def test_own_workers_are_an_error_soon() -> None:
 def test_ending_workers_are_no_error() -> None:
     """They were about to end."""
     mine = patience()
-    answers = iter([(worker(StartedProcess(7, "python", ("python",), forked=True), ()),), (), ()])
+    answers = iter([(worker(ChildProcess(7, "python", ("python",), forked=True), ()),), (), ()])
     mine.own_holders = lambda _: next(answers)
     drains = view(0, generation=2, draining=(0,))
     result, _ = drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
@@ -168,7 +168,7 @@ def test_ending_workers_are_no_error() -> None:
 def test_own_program_is_waited_for() -> None:
     """It may end by itself: it is waited for, and named once."""
     mine = patience()
-    program = worker(StartedProcess(7, "train", ("./train",)), ())
+    program = worker(ChildProcess(7, "train", ("./train",)), ())
     mine.own_holders = lambda _: (program,)
     drains = view(0, generation=2, draining=(0,))
     drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu.model.workers import SELF, StartedProcess, Worker, describe, worker
+from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, describe, worker
 
 PYTHON = ("python", "-m", "ipykernel_launcher")
 SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(…)", "--multiprocessing-fork")
@@ -30,7 +30,7 @@ def test_workers_are_recognised(
     command: str, arguments: tuple[str, ...], forked: bool, loaded: tuple[str, ...], kind: str, advice: str
 ) -> None:
     """Each kind has its advice; only a program may end while this process waits."""
-    found = worker(StartedProcess(5, command, arguments, forked), loaded)
+    found = worker(ChildProcess(5, command, arguments, forked), loaded)
     assert found.kind == kind
     assert advice in found.advice
     assert found.waits == (command != "train")
@@ -38,7 +38,7 @@ def test_workers_are_recognised(
 
 def test_sentence_names_the_first_of_many() -> None:
     """All are named, or the first of many; each advice once."""
-    pool = [worker(StartedProcess(pid, "python", PYTHON, forked=True), ()) for pid in range(3, 10)]
+    pool = [worker(ChildProcess(pid, "python", PYTHON, forked=True), ()) for pid in range(3, 10)]
     assert describe(pool[:1]).startswith("Still open: a multiprocessing worker (process 3) has it. To end it: pool.")
     text = describe(pool)
     assert "(process 5) and 4 others have it. To end them: " in text

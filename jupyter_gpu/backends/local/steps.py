@@ -68,7 +68,7 @@ class Steps:
                 wish, revocation = None, ""
                 if own.draining - scan.scanned:
                     scan = self._scanner.scan_draining()
-                    faults.point("look:done")
+                    faults.point("scan:done")
                     continue
                 released = bool(drained - own.draining)
                 if not (own.owed and released) and not ((own.owed or thorough) and self._reap()):

@@ -37,7 +37,7 @@ POINTS = (
     "agent:replaced",  # the next rules are in force, both are pinned
     "agent:rules",  # the next rules are in force, `attached` has the old state
     "agent:frozen",  # the pod's processes are frozen
-    "agent:looked",  # the scan is done, its result is not written
+    "agent:scanned",  # the scan is done, its result is not written
     "agent:written",  # `attached` is written, not yet noted here
 )
 """Points at which a test can kill this process (`faults`)."""

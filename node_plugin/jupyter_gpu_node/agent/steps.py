@@ -196,7 +196,7 @@ class Steps:
         if pod.evidence and pod.evidence.stands(pod, wanted, self._rights(), now):
             return pod.evidence.scan
         scan = await self._tools.scans.scanner.scan(wanted, pods)
-        faults.point("agent:looked")
+        faults.point("agent:scanned")
         scan, proven = search_over(
             self._tools.scans.searches, pod, scan, wanted, seen, self._rights(), time.monotonic()
         )

@@ -38,8 +38,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _log = logging.getLogger(__name__)
 
 
-class PodGuard(Protocol):
-    """The guard that closes pods."""
+class StartGuard(Protocol):
+    """The guard that closes a pod before its container starts."""
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
         """Close the pod's control group before this returns. If it raises, the container does not start.
@@ -55,7 +55,7 @@ class Service:
         self,
         settings: Settings,
         gpus: Callable[[], tuple[Gpu, ...]],
-        guard: PodGuard,
+        guard: StartGuard,
         owners: SlotOwners,
         gate: Gate | None = None,
     ) -> None:

@@ -315,7 +315,7 @@ class _ScanPass(Generic[K]):
         major, _, minor = device.partition(b":")
         return tuple(self.files.get((os.makedev(int(major, 16), int(minor, 16)), int(inode)), ()))
 
-    def match(self, found: syscalls.Status) -> tuple[K, ...]:
+    def match(self, found: syscalls.FileStatus) -> tuple[K, ...]:
         if stat.S_ISCHR(found.mode):
             return tuple(self.devices.get(Device(*found.rdev), ()))
         if stat.S_ISREG(found.mode):

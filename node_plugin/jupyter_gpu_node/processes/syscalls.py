@@ -21,7 +21,7 @@ _libc.statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_ui
 _unpack = struct.Struct("@28xH2xQ88x4I").unpack_from
 
 
-class Status(NamedTuple):
+class FileStatus(NamedTuple):
     """The result of `status_at` for a file."""
 
     mode: int
@@ -32,7 +32,7 @@ class Status(NamedTuple):
     """Major and minor number of the file system."""
 
 
-def status_at(directory: int, path: bytes) -> Status | None:
+def status_at(directory: int, path: bytes) -> FileStatus | None:
     """Call statx(2) for ``path`` below the open ``directory``, following links; None if there is nothing.
 
     Takes what the kernel knows already: stat(2) would ask the server of a network or FUSE file system, which may
@@ -46,7 +46,7 @@ def status_at(directory: int, path: bytes) -> Status | None:
             raise PermissionError(code, os.strerror(code), path)
         return None
     mode, inode, *numbers = _unpack(buffer)
-    return Status(mode, inode, (numbers[0], numbers[1]), (numbers[2], numbers[3]))
+    return FileStatus(mode, inode, (numbers[0], numbers[1]), (numbers[2], numbers[3]))
 
 
 def same_files(first: int, second: int) -> bool:

@@ -28,7 +28,7 @@ Parts = tuple[str, ...]
 """Names of the directories on the way to one; none for the root."""
 
 
-class Mount(NamedTuple):
+class MountEntry(NamedTuple):
     """One line of the table."""
 
     device: str
@@ -79,17 +79,17 @@ def apart(here: Surroundings) -> Apart | None:
     return None if bound else Apart.MOUNTS
 
 
-def table(text: str) -> tuple[Mount, ...]:
+def table(text: str) -> tuple[MountEntry, ...]:
     """Read the mounts, oldest first; a line that is none is left out."""
     found = []
     for line in text.splitlines():
         fields = line.split(" ")
         if len(fields) >= 6:
-            found.append(Mount(fields[2], parts(_plain(fields[3])), parts(_plain(fields[4]))))
+            found.append(MountEntry(fields[2], parts(_plain(fields[3])), parts(_plain(fields[4]))))
     return tuple(found)
 
 
-def behind(mounts: tuple[Mount, ...], path: Parts) -> Mount | None:
+def behind(mounts: tuple[MountEntry, ...], path: Parts) -> MountEntry | None:
     """Return the mount that ``path`` leads to: the latest of those with the longest point."""
     above = [mount for mount in mounts if _below(path, mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
