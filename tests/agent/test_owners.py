@@ -163,7 +163,7 @@ async def test_unknown_instance_may_be_of_any_gpu(quiet: Node) -> None:
         plugin.second_owners.given = told
         user = quiet.pod(slot=False).spawn()
         user.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        plugin.registry._source = Silent()
+        plugin.registry.source = Silent()
         told.given = (Given("team/other", "nvidia.com/gpu", (plain(1),)),)
         await plugin.second_owners.once()
         assert plugin.inventory.held_back == set(quiet.uuids)

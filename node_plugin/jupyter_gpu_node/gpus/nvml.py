@@ -81,7 +81,8 @@ class NvmlSource:
         self.leave = leave
         self._bare = bare
         self.note = ""
-        self._deadlines = (first_deadline, deadline)
+        self.deadlines = (first_deadline, deadline)
+        """Seconds for the first answer of a helper, and for each later one."""
         self._retry = retry
         self._environment = {**os.environ, **(environment or {}), MARK: "1"}
         self._clock = clock
@@ -92,9 +93,10 @@ class NvmlSource:
         self._gpu_errors = GpuErrors()
         self._silent_until = 0.0
         self._closed = False
-        self._helper: Helper | None = None
+        self.helper: Helper | None = None
+        """The process that asks the driver; None: the next question starts one."""
         with contextlib.suppress(HelperError):  # tried again at the first question
-            self._helper = Helper(self._environment)
+            self.helper = Helper(self._environment)
 
     def inventory(self) -> tuple[Gpu, ...]:
         """Return all GPUs by index; one that does not answer stays as it was, unhealthy."""
@@ -174,25 +176,25 @@ class NvmlSource:
         return None
 
     def _answer(self, question: dict[str, Any]) -> Answer:
-        if self._helper is None:
-            self._helper = Helper(self._environment)
+        if self.helper is None:
+            self.helper = Helper(self._environment)
             try:
                 if self.leave:
-                    self.leave(self._helper.pid)
+                    self.leave(self.helper.pid)
             except OSError as error:
                 raise HelperError(f"The process that asks the driver cannot leave the pod: {error}.") from None
-        first, later = self._deadlines
+        first, later = self.deadlines
         try:
-            return self._helper.ask(question, later if self._helper.answered else first)
+            return self.helper.ask(question, later if self.helper.answered else first)
         finally:  # also where a GPU hung after it
-            for uuid, xid in self._helper.errors:
+            for uuid, xid in self.helper.errors:
                 self._gpu_errors.broke(uuid, xid)
-            self._helper.errors.clear()
+            self.helper.errors.clear()
 
     def _drop(self) -> None:
-        if self._helper:
-            self._helper.end()
-        self._helper = None
+        if self.helper:
+            self.helper.end()
+        self.helper = None
 
     def _learn(self, answer: Answer) -> None:
         seen: dict[int, Gpu] = {}
@@ -240,15 +242,6 @@ def _or_none(item: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -
     return None
 
 
-def _read_answer(body: Mapping[str, Any]) -> Answer:
-    actions = strict.optional(body, "actions", strict.an_object) or {}
-    return Answer(
-        strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),
-        {uuid: action if isinstance(action, int) else None for uuid, action in actions.items()},
-        _read_instances_by_gpu(strict.optional(body, "instances", strict.an_object) or {}),
-    )
-
-
 def _read_instances_by_gpu(body: Mapping[str, Any]) -> InstancesByGpu:
     """Read the instances; what cannot be read is not known."""
     told: dict[str, frozenset[str] | None] = {}
@@ -266,6 +259,16 @@ class Answer:
     actions: Mapping[str, int | None] = field(default_factory=dict)
     """The recovery action that the driver reports, by uuid."""
     instances: InstancesByGpu = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Answer:
+        """Checked; raises `FieldError`."""
+        actions = strict.optional(body, "actions", strict.an_object) or {}
+        return cls(
+            strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),
+            {uuid: action if isinstance(action, int) else None for uuid, action in actions.items()},
+            _read_instances_by_gpu(strict.optional(body, "instances", strict.an_object) or {}),
+        )
 
 
 class Helper:
@@ -307,7 +310,7 @@ class Helper:
                     raise HelperError(str(answer["error"])[:1000])
                 if "gpus" in answer:
                     self.answered = True
-                    return _read_answer(answer)
+                    return Answer.from_json(answer)
                 if "xid" in answer:
                     self.errors.append(
                         (strict.required(answer, "uuid", _read_text), strict.required(answer, "xid", _read_index))

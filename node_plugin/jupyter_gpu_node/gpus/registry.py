@@ -65,7 +65,8 @@ class Registry:
         self._open = open_source
         self._choose = choose
         self._always = frozenset(always)
-        self._source: GpuSource | None = None
+        self.source: GpuSource | None = None
+        """The source, once it was made (`open`)."""
         self._asked: float | None = None
         self.gpus: tuple[Gpu, ...] = ()
         """The GPUs that can be decided about."""
@@ -86,7 +87,7 @@ class Registry:
     @property
     def note(self) -> str:
         """Problem that the source found, in plain words."""
-        return self._source.note if self._source else ""
+        return self.source.note if self.source else ""
 
     @property
     def unhealthy(self) -> frozenset[str]:
@@ -104,20 +105,18 @@ class Registry:
 
     def open(self) -> None:
         """Make the source; raises OSError or ValueError."""
-        if self._source is None:
-            self._source = self._open()
+        if self.source is None:
+            self.source = self._open()
 
     def take(self, *, now: bool = False) -> bool:
         """Ask the source; return whether anything changed. Real GPUs are asked again after `INTERVAL`, or ``now``."""
         self.open()
-        assert self._source is not None
+        assert self.source is not None
         fresh = self._asked is not None and time.monotonic() - self._asked < INTERVAL
-        if fresh and not now and not self._source.simulated:
+        if fresh and not now and not self.source.simulated:
             return False
-        found = self._source.inventory()
-        self.instances = self.instances.learn(
-            self._source.instances() if isinstance(self._source, HasInstances) else {}
-        )
+        found = self.source.inventory()
+        self.instances = self.instances.learn(self.source.instances() if isinstance(self.source, HasInstances) else {})
         self._asked = time.monotonic()
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
         self.failed = not found and bool(self.all)
@@ -134,24 +133,24 @@ class Registry:
 
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """Return the present load of those GPUs."""
-        return self._source.loads(uuids) if self._source and uuids else {}
+        return self.source.loads(uuids) if self.source and uuids else {}
 
     def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
         """Return what is known of those GPUs beside their load."""
-        return self._source.details(uuids) if self._source and uuids else {}
+        return self.source.details(uuids) if self.source and uuids else {}
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return pids of the programs that use those GPUs; a GPU for which the driver tells none is missing."""
-        return self._source.users(uuids) if uuids and isinstance(self._source, ReportsUsers) else {}
+        return self.source.users(uuids) if uuids and isinstance(self.source, ReportsUsers) else {}
 
     def helpers(self) -> frozenset[int]:
         """Return pids of the processes that ask the driver, for all servers of the machine."""
-        return self._source.processes() if isinstance(self._source, HasHelpers) else frozenset()
+        return self.source.processes() if isinstance(self.source, HasHelpers) else frozenset()
 
     def close(self) -> None:
         """Close the source."""
-        if self._source is not None:
-            self._source.close()
+        if self.source is not None:
+            self.source.close()
 
 
 def _nodes() -> frozenset[Device]:

@@ -163,7 +163,7 @@ def uuid_of(index: int, node: str = "") -> str:
 
     A container knows its machine only by its own name, which another plugin's pod of the same node does not share.
     """
-    owner = f"node {node}" if node else _machine()
+    owner = f"node {node}" if node else machine_id()
     digest = hashlib.sha256(f"jupyter-gpu simulated {owner} {index}".encode()).hexdigest()
     text = f"5ea1{digest[:28]}"
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -220,7 +220,8 @@ def _health(directory: Path, uuid: str) -> str:
 
 
 @functools.cache
-def _machine() -> str:
+def machine_id() -> str:
+    """Return the id of this machine; its host name where it has none."""
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         with contextlib.suppress(OSError):
             if text := Path(path).read_text().strip():

@@ -8,14 +8,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_node.kubelet.rules import allocation, internal_checkpoint, slots
+from jupyter_gpu_node.kubelet.rules import internal_checkpoint, slots
 from jupyter_gpu_node.kubelet.rules.slots import CheckpointEntry, Lead, PodRef, Reconciled, SlotOwner, Unresolved
 from jupyter_gpu_node.settings import Settings
 
-from . import pod_socket, slot_records, slot_shares
+from . import slot_directories, slot_records
 from .pod_resources import PodResources, PodResourcesError
 
 Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
@@ -105,7 +105,7 @@ class SlotOwners:
     async def directory(self, slot: str) -> Path:
         """Make, and return, the host's directory that the container of that slot sees as ``/run/jupyter-gpu``."""
         path = self._settings.slot_directory(slot)
-        await asyncio.to_thread(_make_directory, path)
+        await asyncio.to_thread(slot_directories.make, path)
         return path
 
     async def reconcile(self) -> Reconciled:
@@ -161,7 +161,7 @@ class SlotOwners:
         for slot in slots.abandoned(present, found, self.allocated, time.time()):
             path = self._settings.slot_directory(slot)
             with contextlib.suppress(OSError):  # not ours, or not empty
-                _remove_directory(path)
+                slot_directories.remove(path)
                 _log.info("The directory of %s was removed: no pod has it any more.", slot)
 
     def _checkpoint(self) -> tuple[CheckpointEntry, ...] | None:
@@ -214,23 +214,3 @@ def _merged(
     same = {slot for slot in {*owners, *before} if owners.get(slot) == before.get(slot)}
     kept = {slot: owner for slot, owner in owners.items() if owner not in gone}
     return {**kept, **{owner.slot: owner for owner in learned if owner.slot in same or owner.slot not in owners}}
-
-
-def _make_directory(path: Path) -> None:
-    """Make a slot's directory, with a place for the real driver's file: all may enter, only root may write."""
-    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
-    for folder in (path, inner.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
-    inner.touch(0o644)
-
-
-def _remove_directory(path: Path) -> None:
-    """Remove a slot's directory. Raises `OSError` if it is not ours, or not empty."""
-    slot_shares.clear(path)
-    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
-    for file in (path / pod_socket.NAME, inner):
-        file.unlink(missing_ok=True)
-    if inner.parent.is_dir():
-        inner.parent.rmdir()
-    path.rmdir()

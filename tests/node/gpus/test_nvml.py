@@ -85,8 +85,8 @@ def health(source: NvmlSource) -> list[tuple[str, bool]]:
 
 
 def helper(source: NvmlSource) -> int:
-    assert source._helper is not None
-    return source._helper.pid
+    assert source.helper is not None
+    return source.helper.pid
 
 
 @pytest.mark.root
@@ -125,7 +125,7 @@ def test_one_gpu_takes_the_helper_down(driver: Driver, misfortune: str) -> None:
     before = helper(source)
     driver.set(gpu("a", **{misfortune: "Name"}), gpu("b"))
     begin = time.monotonic()
-    source._deadlines = (20, 2)  # the fresh helper needs a moment to start
+    source.deadlines = (20, 2)  # the fresh helper needs a moment to start
     assert health(source) == [("a", False), ("b", True)]
     assert time.monotonic() - begin < 19, "nothing waited as long as for a helper that starts"
     assert helper(source) != before
@@ -152,7 +152,7 @@ def test_driver_hangs(driver: Driver, place: str) -> None:
     assert health(source) == [("a", True), ("b", True)]
     driver.set(gpu("a"), gpu("b"), hangs=place)
     os.kill(helper(source), signal.SIGKILL)
-    source._deadlines = (2, 2)
+    source.deadlines = (2, 2)
     assert health(source) == [("a", False), ("b", False)]
     assert "No answer within 2 seconds" in source.note
     begin = time.monotonic()
@@ -161,7 +161,7 @@ def test_driver_hangs(driver: Driver, place: str) -> None:
     assert time.monotonic() - begin < 2
     driver.set(gpu("a"), gpu("b"))
     driver.clock.now += 61
-    source._deadlines = (20, 20)
+    source.deadlines = (20, 20)
     assert health(source) == [("a", True), ("b", True)]
 
 
@@ -377,7 +377,7 @@ def test_without_a_driver_the_inventory_is_empty() -> None:
     try:
         assert source.inventory() == ()
         assert "No NVIDIA GPU can be used: " in source.note
-        assert source._helper is None
+        assert source.helper is None
         assert source.inventory() == ()
     finally:
         source.close()
@@ -419,7 +419,7 @@ def test_invalid_answers_count_as_none(monkeypatch: pytest.MonkeyPatch, answer: 
 @pytest.mark.parametrize("names", [5, "MIG-1", [1], [""], ["x" * 97], ["MIG-1"] * 65])
 def test_unreadable_instances_are_unknown(names: Any) -> None:
     """Neither which they are, nor that there are none; what is said of others counts."""
-    answer = nvml._read_answer({"gpus": [], "instances": {"GPU-a": names, "GPU-b": None, "GPU-c": ["MIG-2"]}})
+    answer = nvml.Answer.from_json({"gpus": [], "instances": {"GPU-a": names, "GPU-b": None, "GPU-c": ["MIG-2"]}})
     assert answer.instances == {"GPU-b": None, "GPU-c": frozenset({"MIG-2"})}
 
 
@@ -441,7 +441,7 @@ def test_helper_ends_with_its_server(driver: Driver, spawn: Callable[..., Child]
     """A server killed with -9 leaves no helper that keeps the GPUs open."""
     server = spawn(FAKE_NVML=str(driver.path), PYTHONPATH=f"{HARDWARE}:{os.pathsep.join(sys.path)}")
     server.run("from jupyter_gpu_node.gpus.nvml import NvmlSource; source = NvmlSource(); source.inventory()")
-    pid = server.run("source._helper.pid")
+    pid = server.run("source.helper.pid")
     start = proc.process_start_time(pid)
     assert start is not None
     server.end()
@@ -459,10 +459,10 @@ def test_helper_is_outside_the_pod(driver: Driver, uid: str, spawn: Callable[...
     server.run("from jupyter_gpu_node.devices import enforcement; from tests.node.conftest import MANAGED")
     server.run(f"guard = enforcement.choose(MANAGED, {uid!r}, preference='required'); source.leave = guard.leave")
     assert server.run("len(source.inventory())") == 2
-    first = server.run("source._helper.pid")
+    first = server.run("source.helper.pid")
     os.kill(first, signal.SIGKILL)
     assert server.run("len(source.inventory())") == 2
-    assert server.run("source._helper.pid") != first
+    assert server.run("source.helper.pid") != first
     assert server.run("guard.processes()") == (server.pid,)
 
 

@@ -1,8 +1,11 @@
 """Details of real GPUs, with a fake driver: no caller waits for them, and missing values are not invented."""
 
+import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.details import LinkRates, ProcessUse, Reading
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus import nvml_details
+from jupyter_gpu_node.gpus import nvml, nvml_details
 from jupyter_gpu_node.gpus.nvml import NvmlSource
 from jupyter_gpu_node.gpus.nvml_details import Traffic, rates
 from tests.node.gpus.test_nvml import Driver, driver, gpu, helper
@@ -121,13 +124,17 @@ def test_nothing_is_measured_without_a_question(driver: Driver, monkeypatch: pyt
     until(source, bool, "GPU-a")
 
 
-def test_invalid_readings_are_left_out(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_readings_are_left_out(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of the helper is checked like all that comes from outside; a broken sensor spoils no load."""
+    answer = tmp_path / "answer.json"
+    code = f"import sys\nfor _ in sys.stdin: print(open({str(answer)!r}).read(), flush=True)"
+    monkeypatch.setattr(nvml, "COMMAND", (sys.executable, "-c", code))
     source = driver.source()
-    answer = [{"uuid": "GPU-a", "slowdown": "hot"}, {"uuid": 7}, {"uuid": "GPU-b", "slowdown": 90}]
-    monkeypatch.setattr(source, "_ask", lambda _: type("Answer", (), {"gpus": answer}))
+    gpus: list[dict[str, Any]] = [{"uuid": "GPU-a", "slowdown": "hot"}, {"uuid": 7}, {"uuid": "GPU-b", "slowdown": 90}]
+    answer.write_text(json.dumps({"gpus": gpus}))
     assert source.details(["GPU-a"]) == {"GPU-b": Reading(slowdown=90)}
-    answer[:] = [{"uuid": "GPU-a", "utilisation": 5, "memory": 6, "temperature": -3, "power": "x"}]
+    gpus = [{"uuid": "GPU-a", "utilisation": 5, "memory": 6, "temperature": -3, "power": "x"}]
+    answer.write_text(json.dumps({"gpus": gpus}))
     assert source.loads(["GPU-a"]) == {"GPU-a": GpuLoad(5, 6)}
 
 

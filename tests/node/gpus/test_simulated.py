@@ -330,6 +330,6 @@ def test_drafts_of_dead_programs_are_removed(home: Path, spawn: Spawn) -> None:
 def test_gpus_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine id that a container sees is another one with each pod."""
     before = uuid_of(0), uuid_of(0, "node1")
-    monkeypatch.setattr(simulated, "_machine", lambda: "another-pod")
+    monkeypatch.setattr(simulated, "machine_id", lambda: "another-pod")
     assert (uuid_of(0) != before[0], uuid_of(0, "node1") == before[1]) == (True, True)
     assert uuid_of(0, "node2") != before[1]

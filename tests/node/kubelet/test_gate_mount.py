@@ -8,21 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.kubelet import gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.rules import allocation
 from node_plugin.gate import build
 from tests.node.conftest import Child
 
 
+def installed(text: bytes, folder: Path) -> Path:
+    """Install a gate with this text below ``folder``; return its path there."""
+    library = folder / "library"
+    library.write_bytes(text)
+    gate = Gate(folder, lambda: library)
+    gate.install()
+    assert gate.file is not None
+    return gate.file
+
+
 def test_gate_is_installed_once(tmp_path: Path) -> None:
     """A file that is mapped is not touched while it is the same, and replaced as a whole where it is not."""
-    found = gate_mount._placed(b"first", tmp_path / "gate")
+    found = installed(b"first", tmp_path)
     assert (found.read_bytes(), found.stat().st_mode & 0o777) == (b"first", 0o644)
     before = found.stat()
-    assert gate_mount._placed(b"first", tmp_path / "gate").stat() == before
+    assert installed(b"first", tmp_path).stat() == before
     with found.open("rb") as mapped:
-        assert gate_mount._placed(b"second", tmp_path / "gate") == found
+        assert installed(b"second", tmp_path) == found
         assert mapped.read() == b"first", "A container keeps what it was started with."
     assert found.read_bytes() == b"second"
     assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
@@ -35,7 +44,7 @@ def test_partial_files_and_links_are_replaced(tmp_path: Path) -> None:
     (folder / ".libcuda.so.1.new").write_text("half")
     (tmp_path / "other").write_text("not ours")
     (folder / "libcuda.so.1").symlink_to(tmp_path / "other")
-    assert gate_mount._placed(b"ours", folder).read_bytes() == b"ours"
+    assert installed(b"ours", tmp_path).read_bytes() == b"ours"
     assert not (folder / "libcuda.so.1").is_symlink()
     assert (tmp_path / "other").read_text() == "not ours"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.kubelet import slot_owners, slot_shares
+from jupyter_gpu_node.kubelet import slot_directories, slot_shares
 from jupyter_gpu_node.shares.server import paths
 
 GPU, OTHER = "GPU-1", "GPU-2"
@@ -18,7 +18,7 @@ def slots(tmp_path: Path) -> tuple[Path, Path]:
     """Directories of two slots of a pod; the first has the socket and the file of a share."""
     first, second = tmp_path / "slot-0000", tmp_path / "slot-0001"
     for slot in (first, second):
-        slot_owners._make_directory(slot)
+        slot_directories.make(slot)
     paths.listen(first, GPU).close()
     (first / "shares" / f"{GPU}.json").write_text("{}")
     return first, second
@@ -97,7 +97,7 @@ def test_slot_has_a_place_for_the_driver_and_is_removed_as_a_whole(slots: tuple[
     """The real driver is mounted upon a file, which a read-only directory must have before."""
     first, _ = slots
     assert (first / "driver" / "libcuda.so.1").read_bytes() == b""
-    slot_owners._make_directory(first)
+    slot_directories.make(first)
     (first / "node.sock").touch()
-    slot_owners._remove_directory(first)
+    slot_directories.remove(first)
     assert not first.exists()
