@@ -9,16 +9,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _isolated
-from .figures import Figure, table
-
-NOT_BENCHMARKS = {"__main__", "figures"}
+from .lib import isolated
+from .lib.figures import Figure, table
 
 
 def names() -> list[str]:
     """Return the names of the benchmarks."""
-    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return sorted(name for name in found if name not in NOT_BENCHMARKS and not name.startswith("_"))
+    found = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return sorted(module.name for module in found if not module.ispkg and module.name != "__main__")
 
 
 def measure(name: str) -> Sequence[Figure]:
@@ -26,8 +24,8 @@ def measure(name: str) -> Sequence[Figure]:
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     started = time.monotonic()
     try:
-        outcome = _isolated.measure(name)
-    except _isolated.BrokenError as error:
+        outcome = isolated.measure(name)
+    except isolated.BrokenError as error:
         print(f"BROKEN: {error}", file=sys.stderr)
         raise
     print(f"NOT RUN: {outcome.missing}" if outcome.missing else f"{time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -48,7 +46,7 @@ def main() -> int:
     for name in arguments.names or known:
         try:
             figures += measure(name)
-        except _isolated.BrokenError:  # one broken benchmark does not hide the others
+        except isolated.BrokenError:  # one broken benchmark does not hide the others
             broken.append(name)
     load = os.getloadavg()[0]
     print(f"\n{table(figures)}\n\n{os.cpu_count()} CPUs, load {load:.1f}; p50, p90 and p99 in the figure's unit.")

@@ -20,7 +20,7 @@ from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
 
 if TYPE_CHECKING:
     from tests.agent.stage import Node

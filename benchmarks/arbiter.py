@@ -30,7 +30,7 @@ from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedS
 from jupyter_gpu_node.shares.server.peer import beside_us
 from jupyter_gpu_node.shares.server.store import ShareStore
 
-from .figures import Figure, percentile
+from .lib.figures import Figure, percentile
 
 COMMAND = "scripts/bench arbiter"
 ROUNDS, SECONDS = 5, 4.0

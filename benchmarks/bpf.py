@@ -13,7 +13,7 @@ from jupyter_gpu_node.devices import bpf, cgroup
 from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
 
 COMMAND = "scripts/bench bpf"
 SAMPLES = 2000

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
 
 STATIC = Path(__file__).parent.parent / "jupyter_gpu" / "labextension" / "static"
 ENTRY = "remoteEntry"

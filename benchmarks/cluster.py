@@ -25,8 +25,8 @@ from typing import IO, TYPE_CHECKING, Any
 from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection, credentials
 from jupyter_gpu.kube.rules import paths
 
-from . import _hop, _in_pod
-from .figures import CannotRunError, Figure, percentile
+from .lib.figures import CannotRunError, Figure, percentile
+from .programs import hop, in_pod
 
 if TYPE_CHECKING:
     from tests.cluster.whole.world import World
@@ -61,7 +61,7 @@ def run() -> Sequence[Figure]:
         chart.install(product.cluster, notebooks=allowed)
         images = chart.load(product.cluster, "notebook", "scheduler", "node")
         with world(product, NAMESPACE) as here:
-            programs = {"measure.py": _in_pod, "hop.py": _hop}
+            programs = {"measure.py": in_pod, "hop.py": hop}
             here.programs(**{name: Path(str(module.__file__)).read_text() for name, module in programs.items()})
             image = images["notebook"].reference
             notebook = pods.notebook(POD, image, node="node1", files={pods.PROGRAMS: "programs"})

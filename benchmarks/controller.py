@@ -26,8 +26,8 @@ from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, INVENTORY, REQUESTED, Allocated, Requested, Wish, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 
-from . import _store
-from .figures import CannotRunError, Figure, table
+from .lib import store
+from .lib.figures import CannotRunError, Figure, table
 
 if TYPE_CHECKING:
     from tests.cluster.testbed import ControlPlane
@@ -151,10 +151,10 @@ async def _populate(world: _World) -> None:
     await kube.create(paths.nodes(), _node(0))
     await kube.create(paths.pods("default"), _pod(0, world.nodes))
     node, pod = await kube.get(paths.node("node-0")), await kube.get(paths.pod("default", "pod-0"))
-    nodes = _store.copies(node, (_node(number) for number in range(1, world.nodes)))
-    pods = _store.copies(pod, (_pod(number, world.nodes) for number in range(1, world.pods)))
-    await asyncio.to_thread(_store.put, etcd, "/registry/minions", nodes, "nodes")
-    await asyncio.to_thread(_store.put, etcd, "/registry/pods/default", pods, "pods")
+    nodes = store.copies(node, (_node(number) for number in range(1, world.nodes)))
+    pods = store.copies(pod, (_pod(number, world.nodes) for number in range(1, world.pods)))
+    await asyncio.to_thread(store.put, etcd, "/registry/minions", nodes, "nodes")
+    await asyncio.to_thread(store.put, etcd, "/registry/pods/default", pods, "pods")
     for path, count in ((paths.nodes(), world.nodes), (paths.pods("default"), world.pods)):
         while len((await kube.list(path, resource_version="0")).items) < count:  # noqa: ASYNC110 there is no event to await
             await asyncio.sleep(1)

@@ -17,10 +17,10 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts, PodState
 
-from .figures import Figure
+from .lib.figures import Figure
+from .lib.gpus import inventory
 
 _GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
-_GPUS = 8
 _PODS = 4  # on each node
 _REQUESTS = 2_000
 _REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
@@ -38,7 +38,7 @@ def run() -> Sequence[Figure]:
 
 def _measure(nodes: int, goal: float) -> list[Figure]:
     chance = random.Random(nodes)
-    inventories = {f"node-{number}": _inventory(number) for number in range(nodes)}
+    inventories = {f"node-{number}": inventory(number) for number in range(nodes)}
     snapshot = _build(inventories, [_pod(chance, number, nodes) for number in range(nodes * _PODS)])
     for name in inventories:  # every pod is served or queued before anything is measured
         _step(snapshot, name)
@@ -58,21 +58,6 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         f"filter and prioritize: one new pod, {nodes:,} nodes", "ms", again, _COMMAND, goal=goal, baseline=first
     )
     return [resize, new]
-
-
-def _inventory(node: int) -> tuple[Gpu, ...]:
-    """Return two NVLink islands of four GPUs, with two PCIe switches in each."""
-    return tuple(
-        Gpu(
-            uuid=f"GPU-{node}-{index}",
-            index=index,
-            model="NVIDIA H100 80GB HBM3" if node % 4 else "NVIDIA A100-SXM4-80GB",
-            memory=80 * 1024**3,
-            island=f"island-{index // 4}",
-            switch=f"switch-{index // 2}",
-        )
-        for index in range(_GPUS)
-    )
 
 
 def _wish(chance: random.Random) -> Wish:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
+from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elastic import ElasticState, PeriodUse, adjust
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
@@ -33,8 +33,8 @@ from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnOrder
 
-from ._day import DAY, Gpu, Notebook, drawn, facts, placed, recorded
-from .figures import CannotRunError, Figure, percentile
+from .lib.day import DAY, Gpu, Notebook, drawn, facts, placed, recorded
+from .lib.figures import CannotRunError, Figure, percentile
 
 _COMMAND = "scripts/bench elastic"
 _RULES = Elastic()

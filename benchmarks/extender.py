@@ -12,7 +12,7 @@ from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, encode
-from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.extender import Extender
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
@@ -20,10 +20,10 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.settings import ExtenderSettings
 from jupyter_gpu_scheduler.waiting import WaitingPods
 
-from .figures import Figure
+from .lib.figures import Figure
+from .lib.gpus import inventory
 
 _GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
-_GPUS = 8
 _PODS = 4  # on each node
 _QUESTIONS = 200
 _COMMAND = "scripts/bench extender"
@@ -101,20 +101,9 @@ def _not_leading(decisions: Iterable[Decision], kind: str) -> None:
 
 def node(number: int) -> dict[str, Any]:
     """Return a Node with eight GPUs in two islands."""
-    gpus = tuple(
-        Gpu(
-            uuid=f"GPU-{number}-{index}",
-            index=index,
-            model="NVIDIA H100 80GB HBM3" if number % 4 else "NVIDIA A100-SXM4-80GB",
-            memory=80 * 1024**3,
-            island=f"island-{index // 4}",
-            switch=f"switch-{index // 2}",
-        )
-        for index in range(_GPUS)
-    )
-    name = f"node-{number}"
+    name, annotations = f"node-{number}", {INVENTORY: encode(inventory(number))}
     return {
-        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": {INVENTORY: encode(gpus)}},
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations},
         "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "jupyter-gpu.io/slot": "32"}},
     }
 

@@ -24,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ._host import calmest
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
+from .lib.host import calmest
 
 COMMAND = "scripts/bench gate"
 ROOT = Path(__file__).parents[1]
@@ -207,7 +207,7 @@ class _Bench:
         """Return the microseconds of a step of training."""
         from tests.gate.standin.clients import python_of
 
-        program = Path(__file__).with_name("_numba_program.py")
+        program = Path(__file__).with_name("programs") / "numba_program.py"
         return float(self._said(kind, [python_of("numba"), program, "train", TRAINING, PAUSE]).split()[-1])
 
     def _said(self, kind: str | None, command: Sequence[object]) -> str:

@@ -14,7 +14,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.holders import scanner
 
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
 
 COMMAND = "scripts/bench holder_scan"
 FILES, PROCESSES, SAMPLES = 15_000, 4, 30

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from .figures import Figure
+from .lib.figures import Figure
 
 _ROUNDS = 30
 _COMMAND = "scripts/bench imports"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.simulated_cluster import Job, SimulationResult, at_once, replay
+from benchmarks.lib.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -24,7 +24,7 @@ from jupyter_gpu_scheduler.rules.scoring.fragmentation import workload_of
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY, SLOT, ClusterSnapshot, NodeFacts, PodState
 
-from .figures import Figure
+from .lib.figures import Figure
 
 _COMMAND = "scripts/bench placement"
 _MIB = 1024**2

@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
-from .figures import Figure
+from .lib.figures import Figure
 
 _COMMAND = "scripts/bench queue"
 _NODES, _GPUS, _PENDING = 200, 8, 10_000

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from jupyter_gpu.common.rules import search_path
 
-from .figures import CannotRunError, Figure, percentile
+from .lib.figures import CannotRunError, Figure, percentile
 
 _COMMAND = "scripts/bench real_gpu"
-_PROGRAM = Path(__file__).with_name("_torch_program.py")
+_PROGRAM = Path(__file__).with_name("programs") / "torch_program.py"
 _ROUNDS = 3
 _TRAIN, _LONG = 3, 15
 """Seconds of training in each round, and of programs that are on the GPU together."""

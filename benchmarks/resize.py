@@ -17,8 +17,8 @@ from typing import Any
 
 from jupyter_gpu.backends.local.records.store import default_path
 
-from ._server import API, Server, simulated
-from .figures import CannotRunError, Figure
+from .lib.figures import CannotRunError, Figure
+from .lib.jupyter_server import API, Server, simulated
 
 COMMAND = "scripts/bench resize"
 TURNS = 200

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import websocket
 
-from ._server import API, TOKEN, Server, simulated
-from .figures import Figure
+from .lib.figures import Figure
+from .lib.jupyter_server import API, TOKEN, Server, simulated
 
 COMMAND = "scripts/bench server"
 STARTS = 20

@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._host import Calm, calmest
-from .figures import Figure, percentile
+from .lib.figures import Figure, percentile
+from .lib.host import Calm, calmest
 
 if TYPE_CHECKING:
     from tests.gate.standin.board import Board
 
 _COMMAND = "scripts/bench shared_gpu"
 _GPU = "GPU-00000000-0000-0000-0000-000000000001"
-_PROGRAM = Path(__file__).with_name("_numba_program.py")
+_PROGRAM = Path(__file__).with_name("programs") / "numba_program.py"
 _SECONDS = 20.0
 _BURST, _EVERY = 20, 200
 """Kernels of 1 ms in a burst, and milliseconds from one to the next."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
+from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
-from .figures import Figure, percentile
+from .lib.figures import Figure, percentile
 
 _COMMAND = "scripts/bench sharing"
 _MS, _SECOND = 1_000, 1_000_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks._day import DAY, RECORDING, Cell, Notebook, drawn, placed, recorded
 from benchmarks.elastic import WAYS, fluid_error, measure, rates
-from benchmarks.figures import CannotRunError
+from benchmarks.lib.day import DAY, RECORDING, Cell, Notebook, drawn, placed, recorded
+from benchmarks.lib.figures import CannotRunError
 
 FIXED, LENT, FIXED_IDLE, LENT_IDLE = WAYS
 

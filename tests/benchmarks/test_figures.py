@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.figures import Figure, interval, percentile, short, table
+from benchmarks.lib.figures import Figure, interval, percentile, short, table
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from benchmarks._host import Calm, calmest
+from benchmarks.lib.host import Calm, calmest
 
 
 def _measured(taken: Sequence[int]) -> tuple[Calm[int], int]:

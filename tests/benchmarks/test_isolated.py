@@ -1,5 +1,6 @@
 """Benchmarks in processes of their own: one that hangs is ended with all that it started, and named."""
 
+import importlib
 import json
 import sys
 import time
@@ -9,8 +10,8 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import sharing
-from benchmarks._isolated import BrokenError, Outcome, run
-from benchmarks.figures import Figure
+from benchmarks.lib.figures import Figure
+from benchmarks.lib.isolated import BrokenError, Outcome, run
 
 HANGS = """
 import pathlib, subprocess, sys, time
@@ -54,6 +55,12 @@ def test_benchmark_that_ignores_the_interrupt_is_killed(tmp_path: Path) -> None:
 def test_exit_status_is_passed_on() -> None:
     """It is that of the command."""
     assert run([sys.executable, "-c", "raise SystemExit(3)"], limit=60) == 3
+
+
+@pytest.mark.parametrize("name", bench.names())
+def test_every_module_listed_as_a_benchmark_can_run(name: str) -> None:
+    """Modules that measure nothing lie in other folders."""
+    assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 
 def test_outcome_crosses_to_the_other_process() -> None:

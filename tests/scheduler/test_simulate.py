@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated_cluster import Job, SimulationResult, at_once, replay
+from benchmarks.lib.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new

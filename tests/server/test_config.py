@@ -14,7 +14,7 @@ from jupyter_server.serverapp import ServerApp
 from traitlets import TraitError
 from traitlets.config import Config
 
-from benchmarks._server import Server, simulated
+from benchmarks.lib.jupyter_server import Server, simulated
 from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu.model.errors import BackendUnavailable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks._server import API, Server, simulated
+from benchmarks.lib.jupyter_server import API, Server, simulated
 
 TRY = """
 import errno, os

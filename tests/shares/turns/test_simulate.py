@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
+from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 pytestmark = pytest.mark.uncounted

@@ -1,9 +1,9 @@
 """A program of PyTorch's, unmodified by us: training, kernels of a millisecond without end, or bursts of them.
 
-    python _torch_program.py train SECONDS WIDTH
-    python _torch_program.py cycles
-    python _torch_program.py hog SECONDS CYCLES WARM
-    python _torch_program.py notebook SECONDS CYCLES BURST EVERY
+    python torch_program.py train SECONDS WIDTH
+    python torch_program.py cycles
+    python torch_program.py hog SECONDS CYCLES WARM
+    python torch_program.py notebook SECONDS CYCLES BURST EVERY
 
 Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train` the microseconds of a
 step and the nanoseconds of the shortest launch, `cycles` how many of the GPU's are a millisecond, `hog` how many

@@ -1,8 +1,8 @@
 """A program of Numba's, unmodified by us: training that always has work, or a notebook that has some now and then.
 
-    python _numba_program.py hog SECONDS
-    python _numba_program.py notebook SECONDS BURST EVERY
-    python _numba_program.py train SECONDS PAUSE
+    python numba_program.py hog SECONDS
+    python numba_program.py notebook SECONDS BURST EVERY
+    python numba_program.py train SECONDS PAUSE
 
 Training prints how many microseconds a step took, in which the program has other things to do for PAUSE microseconds
 while the GPU has 16 ms of work. A notebook prints a line for each burst: when it began by CLOCK_MONOTONIC, in

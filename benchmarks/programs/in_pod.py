@@ -1,6 +1,6 @@
 """Runs in a notebook's pod: asks its Jupyter server for a GPU and notes when it can be used.
 
-    python3 _in_pod.py TURNS TOKEN DEVICE…
+    python3 in_pod.py TURNS TOKEN DEVICE…
 
 Prints JSON: milliseconds of each turn until a device opens, until a program may launch on the GPU as well, and until
 none opens any more. Everything is on one clock in one process.

@@ -21,7 +21,7 @@ LIMIT_SECONDS = 900.0
 """The limit of a benchmark without ``LIMIT_SECONDS`` of its own. The longest takes about 500 s on two quiet cores."""
 GRACE_SECONDS = 30.0
 """Seconds between the interrupt, after which a benchmark cleans up, and the kill."""
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 class BrokenError(Exception):
@@ -50,7 +50,7 @@ def measure(name: str) -> Outcome:
     limit = getattr(importlib.import_module(f"benchmarks.{name}"), "LIMIT_SECONDS", LIMIT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder:
         found = Path(folder) / "outcome.json"
-        status = run([sys.executable, "-m", "benchmarks._isolated", name, str(found)], limit)
+        status = run([sys.executable, "-m", "benchmarks.lib.isolated", name, str(found)], limit)
         if status:
             raise BrokenError(f"{name} ended with status {status}")
         return Outcome.from_json(json.loads(found.read_text()))

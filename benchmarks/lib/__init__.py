@@ -1,0 +1,1 @@
+"""Parts that benchmarks share: figures, isolation, servers, simulators."""

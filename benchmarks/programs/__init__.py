@@ -1,0 +1,1 @@
+"""Programs that benchmarks run in other processes, in pods, or on a GPU."""
