@@ -125,7 +125,7 @@ class Gpu:
         """Wait until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
         from .waiting import settle
 
-        return self._runner.run(settle(self._look(), self._patience(timeout)))
+        return self._runner.run(settle(self._view(), self._patience(timeout)))
 
     def on_change(self, callback: Callback) -> Subscription:
         """Call ``callback(change)`` whenever the GPUs that can be used here change, whoever changes them.
@@ -144,33 +144,33 @@ class Gpu:
 
     def status(self) -> GpuStatus:
         """Return your GPUs as they are now."""
-        return _report(self._look())
+        return _report(self._view())
 
     def sentence(self, patience: float = 30.0) -> str:
         """Describe your GPUs in one line, as they are now; ``patience`` is how many seconds the server may take."""
         from jupyter_gpu.model.sentence import sentence
 
-        return sentence(self._look(patience))
+        return sentence(self._view(patience))
 
     def machine(self) -> MachineReport:
         """Report all GPUs of this machine, who has them, and who waits. In a cluster: sums of this node."""
-        from jupyter_gpu.kernel.reports.machine import look
+        from jupyter_gpu.kernel.reports.machine import machine_report
 
-        return look(self._runner.client)
+        return machine_report(self._runner.client)
 
     def usage(self) -> GpuUsage:
         """Report what this server held and used since it started, and each time share's slice, bank and waits."""
         from jupyter_gpu.kernel.reports.shares import usage
 
         total = self._runner.client.usage()  # the first of the three: it looks at what the others tell
-        return usage(self._look(), self._runner.client.sample(), total)
+        return usage(self._view(), self._runner.client.sample(), total)
 
     @property
     def devices(self) -> tuple[GpuDevice, ...]:
         """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path."""
         from jupyter_gpu.kernel.reports.status import devices
 
-        return devices(self._look())
+        return devices(self._view())
 
     def __repr__(self) -> str:
         return self._glance()[1]
@@ -206,12 +206,12 @@ class Gpu:
         from jupyter_gpu.model.errors import GpuError
 
         try:
-            status = _report(self._look(patience=2.0))
+            status = _report(self._view(patience=2.0))
         except GpuError as error:
             return None, f"GPU: {error}"
         return status, f"GPU: {status.sentence}"
 
-    def _look(self, patience: float = 30.0) -> View:
+    def _view(self, patience: float = 30.0) -> View:
         from .client import get_status
 
         return self._runner.client.send(get_status(patience=patience))

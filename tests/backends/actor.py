@@ -187,7 +187,7 @@ class Actor:
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
         """A backend with these options; its first view, ``patient``: with the GPUs that were found."""
         from jupyter_gpu.backends.local import LocalBackend, Settings
-        from jupyter_gpu.backends.local.backend import FIRST_LOOK
+        from jupyter_gpu.backends.local.backend import FIRST_RECONCILE
 
         path = options.pop("state_dir")
         self.state_dir = Path(path) if path else None
@@ -195,7 +195,7 @@ class Actor:
         await self.backend.start()
         if not patient:
             return self.view()
-        await asyncio.sleep(FIRST_LOOK)  # timers go off in order, and jobs are done in order: the first look is over
+        await asyncio.sleep(FIRST_RECONCILE)  # timers and jobs run in order: the first one is over
         await self.backend.details()
         return await self.until_known()
 

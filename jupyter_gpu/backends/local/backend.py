@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
 
 T = TypeVar("T")
 
-FIRST_LOOK = 0.05
+FIRST_RECONCILE = 0.05
 """Seconds after the start until the pod is reconciled by itself: what it loads for that must not delay the server."""
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class LocalBackend:
         self._loop = asyncio.get_running_loop()
         await self._do(self._start_pod)
         if self._loop is not None:
-            self._loop.call_later(FIRST_LOOK, self._wake)
+            self._loop.call_later(FIRST_RECONCILE, self._wake)
 
     def await_guard(self) -> None:
         """Block until the pod is guarded, or could not be; only after the first step of `start`."""

@@ -20,8 +20,8 @@ class MachineReport:
         return "\n".join(lines(self.machine))
 
 
-def look(client: Client) -> MachineReport:
-    """Ask the server; raises as `Client.send`."""
+def machine_report(client: Client) -> MachineReport:
+    """Ask the server for its machine; raises as `Client.send`."""
     return MachineReport(client.exchange(Call("GET", "machine")).ask(Machine.from_json))
 
 

@@ -140,7 +140,7 @@ class SimulatedGpus:
     def _gpu(self, index: int, *, divided: bool) -> Gpu:
         uuid = uuid_of(index, self._node)
         path = self._devices / f"gpu{index}" if self._devices else _path(self.directory, index)
-        device, problem = _look(path, device_of(index, self._first))
+        device, problem = _device_at(path, device_of(index, self._first))
         health = _health(self.directory, uuid) or problem or (MIG_MODE if divided else "")
         return Gpu(
             uuid=uuid,
@@ -259,7 +259,7 @@ def _is_node(path: Path, device: Device) -> bool:
     return stat.S_ISCHR(found.st_mode) and numbers == device
 
 
-def _look(path: Path, device: Device) -> tuple[Device | None, str]:
+def _device_at(path: Path, device: Device) -> tuple[Device | None, str]:
     """Return the device at ``path``, None if it is none, and what is wrong with it."""
     if _is_node(path, device):
         return device, ""

@@ -147,7 +147,7 @@ class Service:
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
         gpus = self._gpus()
         nodes = allocation.nodes(gpus, self._settings)
-        present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings, self._gate)
+        present, driver = await asyncio.to_thread(_find_all, [node.host for node in nodes], self._settings, self._gate)
         answers = []
         for slot in wanted:
             made = allocation.prepare(slot, gpus, present, driver, self._settings)
@@ -206,7 +206,7 @@ def _answering(
     return answer
 
 
-def _look(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
+def _find_all(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
     """Find which device nodes exist, and the driver's files, the gate before them. Blocks."""
     present = device_nodes.present(hosts, settings.driver)
     driver = driver_files.find(settings)

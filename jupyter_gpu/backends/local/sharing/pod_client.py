@@ -22,7 +22,7 @@ from . import files, trust
 from .machine_rules import MachineRules
 from .supervisor import BOOT, GATE, Supervisor
 
-if TYPE_CHECKING:  # loaded with the first look, not when a server starts
+if TYPE_CHECKING:  # loaded with the first reconcile, not when a server starts
     from jupyter_gpu.model.share import ShareUse
 
     from .rules.revocation import Revocation
@@ -208,7 +208,7 @@ class PodClient:
 
     def revocations(self) -> tuple[Revocation, ...]:
         """Return the arbiter's revocations for this pod; none if they can't be read or it may not decide them."""
-        from .rules import revocation  # with the first look
+        from .rules import revocation  # with the first reconcile
 
         try:
             found = revocation.decode(self._read(revocation.NAME, revocation.MAX_BYTES))
