@@ -9,7 +9,7 @@ import pytest
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import Machine
 
-SOURCES = (Path(__file__).with_name("threads.c"), *BUILD.parent.glob("*.c"), BUILD.parents[1] / "image.c")
+SOURCES = (Path(__file__).with_name("threads.c"), *BUILD.parent.glob("*.c"), BUILD.parents[1] / "memory" / "image.c")
 THREADS, TIMES = 8, 20
 
 
@@ -18,7 +18,7 @@ def test_threads_are_safe(machine: Machine, tmp_path: Path, sanitizer: str) -> N
     """Eight threads launch, capture, allocate and use events and host functions: nothing is reported, all is done."""
     program = tmp_path / "threads"
     build = ("-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=undefined")
-    subprocess.run(["gcc", *build, "-o", program, *SOURCES, "-pthread"], check=True)
+    subprocess.run(["gcc", *build, f"-I{BUILD.parents[1]}", "-o", program, *SOURCES, "-pthread"], check=True)
     limits = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1"}  # what streams leave is meant
     done = subprocess.run(
         [program, str(THREADS), str(TIMES)],
