@@ -18,7 +18,7 @@ from typing import Any, Literal
 from jupyter_gpu.kube.rules import objects
 
 from .client import SILENCE, Event, Kube, Trim
-from .errors import Gone, KubeError
+from .errors import Gone, KubeError, NotFound
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
 """Seconds between attempts: few at first, doubling, each shortened by chance so that not all come together."""
@@ -54,7 +54,8 @@ class Reflector:
     ``on_change`` is called on the event loop and must not fail: an exception of it ends `run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
     it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
-    ``trim``: makes smaller what is kept and reported; uid, name and resource version must stay.
+    ``trim``: makes smaller what is kept and reported; uid, name and resource version must stay. ``optional``: the kind
+    may be one that the server does not have; then there are no objects, and `absent` says so.
     """
 
     def __init__(
@@ -67,9 +68,11 @@ class Reflector:
         newest: bool = False,
         silence: float = SILENCE,
         trim: Trim | None = None,
+        optional: bool = False,
     ) -> None:
         self._kube = kube
         self._selection = selection
+        self._optional = optional
         self._on_change = on_change
         self._on_trouble = on_trouble
         self._silence = silence
@@ -81,7 +84,9 @@ class Reflector:
         self._heard: float | None = None
         self._failures = 0
         self.synced = asyncio.Event()
-        """Set after the first list was reported; stays set."""
+        """Set after the first list was reported, or once it is known that there is no such kind; stays set."""
+        self.absent = False
+        """Whether the server does not have an optional kind now. What was known of it before stays known."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
         """Objects by uid, as they were at one instant: where a list brings several changes, it has all of them when
         the first is reported. Read only."""
@@ -108,6 +113,12 @@ class Reflector:
                 continue
             except Gone:
                 self._version, self._from = "", ""  # the cache may be what is too old
+            except NotFound as error:
+                self._version, self._from = "", ""
+                self._report_trouble(error.message)
+                if self._optional:
+                    self.absent = True
+                    self.synced.set()
             except KubeError as error:
                 self._report_trouble(error.message)
                 if error.status == 400:  # a version that this server does not understand: another cluster's
@@ -122,6 +133,7 @@ class Reflector:
             wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=self._trim
         )
         self._hear()
+        self.absent = False
         known = dict(self._objects)
         self._objects.clear()
         self._objects.update(

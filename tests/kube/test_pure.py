@@ -102,6 +102,12 @@ def test_paths_are_those_of_the_api() -> None:
     assert paths.node("n", "status") == "/api/v1/nodes/n/status"
     assert paths.nodes() == "/api/v1/nodes"
     assert paths.event("a", "e") == "/api/v1/namespaces/a/events/e"
+    assert paths.limits() == "/apis/jupyter-gpu.io/v1alpha1/gpulimits"
+    assert paths.limit("default", "status") == "/apis/jupyter-gpu.io/v1alpha1/gpulimits/default/status"
+    assert paths.accounts() == "/apis/jupyter-gpu.io/v1alpha1/gpuaccounts"
+    assert paths.account("u") == "/apis/jupyter-gpu.io/v1alpha1/gpuaccounts/u"
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert paths.definition("gpulimits") == f"{crds}/gpulimits.jupyter-gpu.io"
     assert paths.lease("a", "l") == "/apis/coordination.k8s.io/v1/namespaces/a/leases/l"
 
 

@@ -291,6 +291,72 @@ def test_failure_of_the_listener_ends_the_reflector(plane: ControlPlane) -> None
     run(plane, play)
 
 
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+THINGS = "/apis/test.jupyter-gpu.io/v1/things"
+THING_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.test.jupyter-gpu.io"},
+    "spec": {
+        "group": "test.jupyter-gpu.io",
+        "scope": "Cluster",
+        "names": {"plural": "things", "kind": "Thing"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+
+
+async def create_thing(kube: Kube, name: str) -> None:
+    """Create an object of the kind as soon as the API server has it."""
+    body = {"apiVersion": "test.jupyter-gpu.io/v1", "kind": "Thing", "metadata": {"name": name}}
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await kube.create(THINGS, body)
+            except NotFound:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+def test_optional_kind_may_be_absent_come_and_go(plane: ControlPlane) -> None:
+    """Without the kind there are no objects; they are reported once it is there, and again when it comes back."""
+
+    async def play(kube: Kube) -> None:
+        follower = Follower()
+        reflector = Reflector(
+            kube, Selection(THINGS), on_change=follower.change, on_trouble=follower.trouble, optional=True
+        )
+        task = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(reflector.synced.wait(), PATIENCE)
+        assert reflector.absent
+        assert not reflector.objects
+        await kube.create(CRDS, THING_CRD)
+        await create_thing(kube, "one")
+        await follower.until(lambda: ("added", "one") in follower.told)
+        assert not reflector.absent
+        await kube.delete(f"{CRDS}/things.test.jupyter-gpu.io")
+        await follower.until(lambda: reflector.absent)
+        assert follower.told == [("added", "one"), ("removed", "one")]
+        await kube.create(CRDS, THING_CRD)
+        await create_thing(kube, "two")
+        await follower.until(lambda: ("added", "two") in follower.told)
+        assert not reflector.absent
+        assert reflector.objects == follower.there
+        await kube.delete(f"{CRDS}/things.test.jupyter-gpu.io")
+        task.cancel()
+        await asyncio.wait((task,))
+
+    run(plane, play)
+
+
 def test_trouble_never_ends_the_reflector(caplog: pytest.LogCaptureFixture) -> None:
     """Refused, broken, gone, another cluster's version, ended at once: it tries again until it works, and reports each
     once.

@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 _CORE = "/api/v1"
 _LEASES = "/apis/coordination.k8s.io/v1"
+_OURS = "/apis/jupyter-gpu.io/v1alpha1"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def pods(namespace: str = "") -> str:
@@ -46,6 +48,31 @@ def leases(namespace: str) -> str:
 def lease(namespace: str, name: str) -> str:
     """Return the path of one lease."""
     return f"{leases(namespace)}/{_quoted(name)}"
+
+
+def limits() -> str:
+    """Return the path of all ``GpuLimit`` objects; they are cluster-scoped."""
+    return f"{_OURS}/gpulimits"
+
+
+def limit(name: str, subresource: str = "") -> str:
+    """Return the path of one ``GpuLimit``; ``subresource`` such as ``status``."""
+    return f"{limits()}/{_quoted(name)}{_sub(subresource)}"
+
+
+def accounts() -> str:
+    """Return the path of all ``GpuAccount`` objects; they are cluster-scoped."""
+    return f"{_OURS}/gpuaccounts"
+
+
+def account(name: str, subresource: str = "") -> str:
+    """Return the path of one ``GpuAccount``; ``subresource`` such as ``status``."""
+    return f"{accounts()}/{_quoted(name)}{_sub(subresource)}"
+
+
+def definition(plural: str) -> str:
+    """Return the path of the CustomResourceDefinition of one of our kinds, such as ``gpulimits``."""
+    return f"{_DEFINITIONS}/{_quoted(plural)}.jupyter-gpu.io"
 
 
 def _in(namespace: str) -> str:
