@@ -8,6 +8,11 @@
 | Pod    | ``service``   | reserved     | scheduler                                      |
 | Node   | ``inventory`` | list of `Gpu`| that node's plugin                             |
 
+``allocated`` has a field ``limit`` where limits are in force, ``{"milli", "max", "source", "giveBackAt"}``: the most
+that this pod may have now and its owner's maximum (both in milli; both absent: unlimited), the limit that sets the
+maximum, and, where the owner has more, the seconds since 1970 at which that is taken back. The classes are
+`limits.pod_limit.PodLimit` and `limits.source.Source`.
+
 The three states of a pod follow Kubernetes in-place resize (KEP-1287): desired, decided, actual.
 Parsers are strict about what they know and keep what they do not know.
 """
@@ -17,12 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import strict
 from .errors import InvalidAnnotation
 from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid
 from .quantity import MAX_MILLI, parse_milli
+
+if TYPE_CHECKING:  # loaded with the first limit, not when a kernel starts
+    from .limits.pod_limit import PodLimit
 
 PREFIX = "jupyter-gpu.io/"
 REQUESTED = PREFIX + "requested"
@@ -53,6 +61,12 @@ _read_generation = strict.integer(0, strict.MAX_GENERATION)
 _read_milli = strict.integer(0, MAX_MILLI)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
 _read_uuids = strict.list_of(read_uuid, MAX_GPUS)
+
+
+def _read_limit(value: Any, key: str) -> PodLimit:
+    from .limits.pod_limit import PodLimit
+
+    return PodLimit.from_json(value, key)
 
 
 def _reason(body: Mapping[str, Any]) -> Reason | None:
@@ -180,9 +194,11 @@ class Allocated:
     """Number of times that something was taken away."""
     revoked: tuple[GpuShare, ...] = ()
     """Shares that were taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
+    limit: PodLimit | None = None
+    """The limit that holds for the pod; ``None``: no limits are in force."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked")
+    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
 
     def pending(self, attached: Attached | None) -> tuple[GpuShare, ...]:
         """Return the revoked shares that the node has not reported on yet.
@@ -212,6 +228,7 @@ class Allocated:
             "position": self.position,
             "revision": self.revision or None,
             "revoked": [share.to_json() for share in self.revoked] or None,
+            "limit": self.limit.to_json() if self.limit else None,
         }
         return {**{key: value for key, value in body.items() if value is not None}, **self.extra}
 
@@ -232,6 +249,7 @@ class Allocated:
             position=strict.optional(body, "position", strict.integer(1, 10**6)),
             revision=strict.optional(body, "revision", _read_generation) or 0,
             revoked=revoked,
+            limit=strict.optional(body, "limit", _read_limit),
             extra=strict.unknown(body, cls._KNOWN),
         )
 

@@ -101,7 +101,9 @@ allocated = st.builds(
     position=st.none() | st.integers(1, 10**6),
     revision=generations,
     revoked=distinct(shares),
-    extra=extras(("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked")),
+    extra=extras(
+        ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
+    ),
 )
 attached = st.builds(
     Attached,

@@ -1,0 +1,61 @@
+"""The limit of one pod, as the scheduler writes it into ``allocated`` for the pod's panel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .. import strict
+from ..quantity import MAX_MILLI
+from .source import MAX_TIME, UNSET, Source
+
+_read_milli = strict.integer(0, MAX_MILLI)
+
+
+@dataclass(frozen=True, slots=True)
+class PodLimit:
+    """The most that a pod may have now, the limit of its owner behind it, and when GPUs above it are taken back.
+
+    JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600}``.
+    """
+
+    milli: int | None
+    """The owner's maximum less what the owner's other pods hold: where the pod's slider ends. ``None``: unlimited."""
+    max: int | None
+    """The owner's maximum that is in force, in milli; ``None``: unlimited, and then ``milli`` is ``None`` as well."""
+    source: Source = UNSET
+    """The limit that sets ``max``."""
+    give_back_at: float | None = None
+    """Seconds since 1970 at which GPUs above the limit are taken back; ``None``: none are above it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object; what is ``None`` is left out."""
+        body = {
+            "milli": self.milli,
+            "max": self.max,
+            "source": self.source.to_json(),
+            "giveBackAt": self.give_back_at,
+        }
+        return {key: value for key, value in body.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "limit") -> PodLimit:
+        """Checked; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        milli, most = (strict.optional(body, name, _read_milli) for name in ("milli", "max"))
+        if (milli is None) != (most is None):
+            raise strict.FieldError(f"{key!r} must have both of 'milli' and 'max', or neither.", key)
+        return cls(
+            milli=milli,
+            max=most,
+            source=strict.required(body, "source", Source.from_json),
+            give_back_at=strict.optional(body, "giveBackAt", _read_time),
+        )
+
+
+def _read_time(value: Any, key: str) -> float:
+    number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    if not number or not 0 <= value <= MAX_TIME:
+        raise strict.FieldError(f"{key!r} must be seconds since 1970.", key)
+    return float(value)

@@ -1,0 +1,115 @@
+"""Any valid limit, for hypothesis: few names, so that limits meet."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.limits.amount import MAX_SECONDS, UNLIMITED
+from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import MAX_TIME, Part, Source, SourceKind
+from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, Hours, Window
+from jupyter_gpu.model.quantity import MAX_BYTES, MAX_MILLI
+
+from .. import strategies as any_
+
+ODD_NAMES = (
+    "<img onerror=alert(1)>",
+    "=cmd()",
+    "+1",
+    "-1",
+    "@x",
+    "x" * 255,
+    "a/b",
+    "ünï",
+    "--",
+    "Ann",
+    "ann",
+    '"',
+    ",;\\",
+)
+"""Names that people or attackers give themselves."""
+
+users = st.sampled_from(["ann", "bob", "eve"])
+hubs = st.sampled_from(["", "jhub", "lab"])
+odd_names = st.sampled_from(ODD_NAMES) | any_.names(255)
+amounts = st.just(UNLIMITED) | st.integers(0, 8).map(lambda n: n * 500) | st.integers(0, MAX_MILLI)
+budgets = st.builds(
+    Budget,
+    st.just(UNLIMITED) | st.integers(0, 5).map(lambda n: n * HOUR) | st.integers(0, 10**12),
+    st.sampled_from(Window),
+)
+hours = st.builds(
+    Hours,
+    max=amounts,
+    days=st.frozensets(st.integers(0, 6), min_size=1),
+    start=st.integers(0, MINUTES - 1),
+    end=st.integers(0, MINUTES),
+)
+sources = st.builds(
+    Source,
+    kind=st.sampled_from(SourceKind),
+    name=st.just("") | odd_names,
+    by=st.just("") | odd_names,
+    at=st.none() | st.integers(0, MAX_TIME),
+    object=st.sampled_from(["", "user-ann-0123"]),
+    part=st.none() | st.sampled_from(Part),
+    unreadable=st.booleans(),
+)
+
+
+@st.composite
+def _pod_limits(draw: st.DrawFn) -> PodLimit:
+    most = draw(st.none() | st.integers(0, MAX_MILLI))
+    milli = None if most is None else draw(st.integers(0, MAX_MILLI))
+    return PodLimit(milli, most, draw(sources), draw(st.none() | st.integers(0, MAX_TIME).map(float)))
+
+
+pod_limits = _pod_limits()
+
+
+def subjects(names: st.SearchStrategy[str], of_hubs: st.SearchStrategy[str] = hubs) -> st.SearchStrategy[Subject]:
+    """Subjects with names drawn from ``names``."""
+    kinds = {
+        SubjectKind.USER: st.builds(Subject, st.just(SubjectKind.USER), names, of_hubs),
+        SubjectKind.GROUP: st.builds(Subject, st.just(SubjectKind.GROUP), names, of_hubs),
+        SubjectKind.NAMESPACE: st.builds(Subject, st.just(SubjectKind.NAMESPACE), names),
+    }
+    return st.one_of(st.just(Subject(SubjectKind.DEFAULT)), st.just(Subject(SubjectKind.CAP)), *kinds.values())
+
+
+@st.composite
+def limits_of(draw: st.DrawFn, of_subjects: st.SearchStrategy[Subject]) -> Limit:
+    """One limit, as `read_limit` may give it."""
+    subject = draw(of_subjects)
+    most = draw(st.none() | amounts)
+    ceiling = most if isinstance(most, int) else MAX_MILLI
+    models = st.sampled_from(["A100", "a100", "H100", "A100 SXM4"])
+    return Limit(
+        subject=subject,
+        max=most,
+        guaranteed=draw(st.none() | st.integers(0, ceiling)),
+        weight=draw(st.none() | st.integers(1, 1000)),
+        priority_max=draw(st.none() | st.integers(0, 9)),
+        models=draw(st.dictionaries(models, amounts, max_size=3)),
+        memory=draw(st.none() | st.just(UNLIMITED) | st.integers(0, MAX_BYTES)),
+        idle_timeout=draw(st.none() | st.just(UNLIMITED) | st.integers(60, MAX_SECONDS)),
+        budget=draw(st.none() | budgets),
+        hours=draw(st.none() | st.lists(hours, max_size=2).map(tuple)),
+        remote=draw(st.none() | st.booleans()),
+        grace=draw(st.none() | st.integers(0, MAX_SECONDS)),
+        members=draw(st.frozensets(users, max_size=3)) if subject.kind is SubjectKind.GROUP else frozenset(),
+        changed=draw(st.none() | st.builds(Change, odd_names, st.integers(0, MAX_TIME))),
+        managed_by=draw(st.sampled_from(["", "", "Helm", HUB_PROPERTIES])) if subject.kind is SubjectKind.GROUP else "",
+        object_name=f"limit-{draw(st.integers(0, 10**6))}",
+    )
+
+
+limits = limits_of(subjects(st.sampled_from(["ann", "bob", "ml", "vision"])))
+"""One limit of few names."""
+limit_sets = st.lists(limits, max_size=8, unique_by=lambda limit: limit.object_name)
+owners = st.builds(Owner, st.just("User"), users, st.sampled_from(["jhub", "lab"])) | st.builds(
+    Owner, st.just("Namespace"), users
+)

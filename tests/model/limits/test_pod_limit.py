@@ -1,0 +1,56 @@
+"""The limit in a pod's ``allocated``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from jupyter_gpu.model.annotations import Allocated, decode_allocated, encode
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
+
+from .strategies import pod_limits
+
+
+@given(pod_limits)
+def test_pod_limit_survives_a_round_trip(limit: PodLimit) -> None:
+    """The limit is read from the annotation as it was written."""
+    assert decode_allocated(encode(Allocated(1, limit=limit))).limit == limit
+
+
+def test_pod_limit_leaves_out_what_is_unlimited() -> None:
+    """No number stands for unlimited, and no limit in force leaves no field."""
+    limit = PodLimit(None, None, Source(SourceKind.DEFAULT))
+    assert encode(Allocated(1, limit=limit)) == (
+        '{"observedGeneration":1,"shares":[],"limit":{"source":{"kind":"Default"}}}'
+    )
+    assert "limit" not in encode(Allocated(1))
+    assert decode_allocated('{"observedGeneration":1,"shares":[],"limit":null}').limit is None
+
+
+SOURCE = {"source": {"kind": "User", "name": "ann"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "limit must be a JSON object"),
+        ({"milli": 1, "max": 2}, "'source' is missing"),
+        ({**SOURCE, "milli": 1}, "must have both of 'milli' and 'max', or neither"),
+        ({**SOURCE, "max": 1}, "must have both of 'milli' and 'max', or neither"),
+        ({**SOURCE, "milli": -1, "max": 1}, "'milli' must be a whole number"),
+        ({**SOURCE, "milli": 1, "max": "2"}, "'max' must be a whole number"),
+        ({**SOURCE, "giveBackAt": True}, "'giveBackAt' must be seconds since 1970"),
+        ({**SOURCE, "giveBackAt": "soon"}, "'giveBackAt' must be seconds since 1970"),
+        ({**SOURCE, "giveBackAt": -1}, "'giveBackAt' must be seconds since 1970"),
+        ({**SOURCE, "giveBackAt": 1e15}, "'giveBackAt' must be seconds since 1970"),
+    ],
+)
+def test_bad_pod_limit_is_refused(body: Any, says: str) -> None:
+    """A limit that is not as agreed makes the annotation unreadable."""
+    with pytest.raises(InvalidAnnotation, match=says):
+        decode_allocated(json.dumps({"observedGeneration": 1, "shares": [], "limit": body}))
