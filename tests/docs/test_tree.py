@@ -108,24 +108,51 @@ def test_wrong_name_is_found(text: str) -> None:
 
 
 def test_questions_lead_to_files() -> None:
-    """Each of ten questions has the file that answers it, and the name that is given is in it."""
+    """Each question has the files that answer it, and the names that are given are in them."""
     found = rows("## Find your way")
-    assert len(found) == 10
+    assert len(found) >= 10
     for question, answer in found:
-        paths = [name for name in re.findall(r"`([^`]+)`", answer) if f"/{name}" in FILES]
         assert question.endswith("?")
-        assert paths, question
-        text = (ROOT / paths[0]).read_text(encoding="utf-8")
-        for name in re.findall(r"`([A-Za-z_]+(?:\.\w+)?)`", answer):
-            assert re.search(rf"\b(?:class|def) {name.rpartition('.')[2]}\b", text), name
-        assert all(f"/{name}" in FILES for name in re.findall(r"`([^`]*/[^`]*)`", answer)), answer
+        check_answer(answer)
 
 
-def test_walk_of_an_amount_passes_no_room_twice() -> None:
+def test_parts_of_another_vendor_lead_to_files() -> None:
+    """Each part that is NVIDIA's own has the files to change."""
+    for _, answer in rows("### Another vendor's GPUs"):
+        check_answer(answer)
+
+
+def check_answer(answer: str) -> None:
+    """Check that all files of an answer exist, and that each name in it is defined in one of them."""
+    paths = re.findall(r"`([^`]*/[^`]*)`", answer)
+    assert paths, answer
+    assert [path for path in paths if f"/{path}" not in FILES] == []
+    text = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in paths)
+    for name in re.findall(r"`([A-Za-z_]+(?:\.\w+)?)`", answer):
+        assert re.search(rf"\b(?:class|def) {name.rpartition('.')[2]}\b", text), name
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "last"), [("### From the slider to the device program", 1, 12), ("#### In a cluster", 5, 14)]
+)
+def test_walk_of_an_amount_passes_no_room_twice(heading: str, first: int, last: int) -> None:
     """Each room exists, with the files that are named."""
-    found = rows("### From the slider to the device program")
+    found = rows(heading)
     folders = [re.sub("`", "", folder) for _, folder, _ in found]
-    assert [int(number) for number, _, _ in found] == list(range(1, len(found) + 1))
-    assert len(set(folders)) == len(folders) <= 12
+    assert [int(number) for number, _, _ in found] == list(range(first, first + len(found)))
+    assert len(set(folders)) == len(folders) <= last - first + 1
     for folder, (_, _, names) in zip(folders, found, strict=True):
-        assert [name for name in re.findall(r"`([^`]+)`", names) if not (ROOT / folder / name).is_file()] == []
+        files = [name for name in re.findall(r"`([^`]+)`", names) if name.endswith((".py", ".ts", ".tsx"))]
+        assert files, folder
+        assert [name for name in files if not (ROOT / folder / name).is_file()] == []
+
+
+def test_folders_of_tests_exist() -> None:
+    """The table names every folder of tests that no package has by that name, and none that is not there."""
+    named = {path for row in rows("### Where the tests are") for path in re.findall(r"`([^`]+/)`", row[0])}
+    assert [path for path in named if f"/{path}" not in FOLDERS] == []
+    there = {path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").rglob("test_*.py")}
+    packages = ["jupyter_gpu", "node_plugin/jupyter_gpu_node", "scheduler/jupyter_gpu_scheduler"]
+    tested = {path.name for package in packages for path in (ROOT / package).iterdir() if path.is_dir()}
+    of_distributions = {"node", "scheduler"}
+    assert {name for name in there - tested - of_distributions if f"tests/{name}/" not in named} == set()
