@@ -73,6 +73,10 @@ class Effective:
     """Seconds."""
 
 
+NO_LIMITS = Effective()
+"""The limits of an owner for whom none is set."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Levels:
     """The limits that apply to one owner, by what they come from."""

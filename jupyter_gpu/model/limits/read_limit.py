@@ -72,7 +72,7 @@ def read_limit(obj: Any) -> Limit:
     reading = _Reading(_mapping(spec))
     subject = _subject(reading)
     most = reading.take("max", reader(parse_amount), 0)
-    guaranteed = reading.take("guaranteed", reader(_parse_guaranteed), 0)
+    guaranteed = reading.take("guaranteed", reader(parse_guaranteed), 0)
     if guaranteed is not None and isinstance(most, int) and guaranteed > most:
         reading.problems.append("'guaranteed' is more than 'max', and counts as the same.")
         guaranteed = most
@@ -93,7 +93,7 @@ def read_limit(obj: Any) -> Limit:
         priority_max=reading.take("priority", _read_priority, 0),
         models=models or {},
         memory=reading.take("memory", reader(parse_memory), 0),
-        idle_timeout=reading.take("idleTimeout", reader(_parse_timeout), MIN_TIMEOUT),
+        idle_timeout=reading.take("idleTimeout", reader(parse_timeout), MIN_TIMEOUT),
         budget=reading.take("budget", _read_budget, Budget(0, Window.MONTH)),
         hours=reading.take("hours", strict.list_of(Hours.from_json, MAX_ITEMS), NOTHING),
         remote=reading.take("remote", strict.boolean, False),
@@ -125,14 +125,16 @@ def _subject(reading: _Reading) -> Subject | None:
         return None
 
 
-def _parse_guaranteed(value: object) -> int:
+def parse_guaranteed(value: object) -> int:
+    """Read milli of GPUs from a quantity; raises ``ValueError`` with a sentence."""
     amount = parse_amount(value)
     if not isinstance(amount, int):
         raise ValueError("a guaranteed amount cannot be unlimited; use a number such as 2 or 0.5.")
     return amount
 
 
-def _parse_timeout(value: object) -> Amount:
+def parse_timeout(value: object) -> Amount:
+    """Read the seconds of an idle timeout, or ``unlimited``; raises ``ValueError`` with a sentence."""
     return UNLIMITED if says_unlimited(value) else parse_duration(value, MIN_TIMEOUT)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import MAX_SECONDS, UNLIMITED
@@ -80,36 +82,39 @@ def subjects(names: st.SearchStrategy[str], of_hubs: st.SearchStrategy[str] = hu
     return st.one_of(st.just(Subject(SubjectKind.DEFAULT)), st.just(Subject(SubjectKind.CAP)), *kinds.values())
 
 
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "max": amounts,
+    "guaranteed": st.integers(0, MAX_MILLI),
+    "weight": st.integers(1, 1000),
+    "priority_max": st.integers(0, 9),
+    "models": st.dictionaries(st.sampled_from(["A100", "a100", "H100", "A100 SXM4"]), amounts, max_size=2),
+    "memory": st.just(UNLIMITED) | st.integers(0, MAX_BYTES),
+    "idle_timeout": st.just(UNLIMITED) | st.integers(60, MAX_SECONDS),
+    "budget": budgets,
+    "hours": st.lists(hours, max_size=2).map(tuple),
+    "remote": st.booleans(),
+    "grace": st.integers(0, MAX_SECONDS),
+    "changed": st.builds(Change, odd_names, st.integers(0, MAX_TIME)),
+}
+
+
 @st.composite
 def limits_of(draw: st.DrawFn, of_subjects: st.SearchStrategy[Subject]) -> Limit:
     """One limit, as `read_limit` may give it."""
     subject = draw(of_subjects)
-    most = draw(st.none() | amounts)
-    ceiling = most if isinstance(most, int) else MAX_MILLI
-    models = st.sampled_from(["A100", "a100", "H100", "A100 SXM4"])
-    return Limit(
-        subject=subject,
-        max=most,
-        guaranteed=draw(st.none() | st.integers(0, ceiling)),
-        weight=draw(st.none() | st.integers(1, 1000)),
-        priority_max=draw(st.none() | st.integers(0, 9)),
-        models=draw(st.dictionaries(models, amounts, max_size=3)),
-        memory=draw(st.none() | st.just(UNLIMITED) | st.integers(0, MAX_BYTES)),
-        idle_timeout=draw(st.none() | st.just(UNLIMITED) | st.integers(60, MAX_SECONDS)),
-        budget=draw(st.none() | budgets),
-        hours=draw(st.none() | st.lists(hours, max_size=2).map(tuple)),
-        remote=draw(st.none() | st.booleans()),
-        grace=draw(st.none() | st.integers(0, MAX_SECONDS)),
-        members=draw(st.frozensets(users, max_size=3)) if subject.kind is SubjectKind.GROUP else frozenset(),
-        changed=draw(st.none() | st.builds(Change, odd_names, st.integers(0, MAX_TIME))),
-        managed_by=draw(st.sampled_from(["", "", "Helm", HUB_PROPERTIES])) if subject.kind is SubjectKind.GROUP else "",
-        object_name=f"limit-{draw(st.integers(0, 10**6))}",
-    )
+    names = draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=4, unique=True))
+    values: dict[str, Any] = {name: draw(FIELDS[name]) for name in names}
+    if isinstance(most := values.get("max"), int) and values.get("guaranteed", 0) > most:
+        values["guaranteed"] = most
+    if subject.kind is SubjectKind.GROUP:
+        values["members"] = draw(st.sampled_from([{"ann"}, {"bob"}, {"ann", "bob"}, set()]).map(frozenset))
+        values["managed_by"] = draw(st.sampled_from(["", "Helm", HUB_PROPERTIES]))
+    return Limit(subject, **values, object_name=f"limit-{draw(st.integers(0, 1000))}")
 
 
 limits = limits_of(subjects(st.sampled_from(["ann", "bob", "ml", "vision"])))
 """One limit of few names."""
-limit_sets = st.lists(limits, max_size=8, unique_by=lambda limit: limit.object_name)
+limit_sets = st.lists(limits, max_size=6, unique_by=lambda limit: limit.object_name)
 owners = st.builds(Owner, st.just("User"), users, st.sampled_from(["jhub", "lab"])) | st.builds(
     Owner, st.just("Namespace"), users
 )
