@@ -140,12 +140,15 @@ class Kube:
         """Change an object; ``metadata.uid`` and ``metadata.resourceVersion`` in ``body`` are preconditions."""
         return await self._call("PATCH", path, {}, body, content_type)
 
-    async def delete(self, path: str, *, uid: str = "", grace: int | None = None) -> None:
+    async def delete(self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None) -> None:
         """Remove an object, only that of this ``uid`` where one is given; it is no error if it is gone already.
 
+        ``resource_version``: only if it is still in this version; raises `Conflict` otherwise.
         ``grace``: seconds that a pod's programs have to end; 0 removes the object at once.
         """
-        body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {key: value for key, value in wanted.items() if value}
+        body: dict[str, Any] = {"preconditions": preconditions} if preconditions else {}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:

@@ -33,7 +33,7 @@ class Room:
     """Text in place of the first sentence of the package's docstring."""
 
 
-NODE, SCHEDULER = "jupyter_gpu_node", "jupyter_gpu_scheduler"
+NODE, SCHEDULER, HUB = "jupyter_gpu_node", "jupyter_gpu_scheduler", "jupyter_gpu_hub"
 LEFT_OUT = (
     *tree.PACKAGES,  # their packages themselves: that of jupyter_gpu loads everything on its first use
     f"{NODE}.settings",  # one file for the settings of all rooms, made of their rules
@@ -57,6 +57,7 @@ WHOLE = [
     Room("scheduler", (SCHEDULER,), "The process that serves a cluster with these decisions."),
     _package(f"{SCHEDULER}.rules", "scheduler/rules/"),
     _package(NODE, "node_plugin/"),
+    _package(HUB, "hub/"),
     *(_package(f"jupyter_gpu.{name}") for name in ("kube", "common", "model")),
 ]
 NODE_PLUGIN = [

@@ -13,6 +13,7 @@ PACKAGES = {
     "jupyter_gpu": ROOT / "jupyter_gpu",
     "jupyter_gpu_scheduler": ROOT / "scheduler" / "jupyter_gpu_scheduler",
     "jupyter_gpu_node": ROOT / "node_plugin" / "jupyter_gpu_node",
+    "jupyter_gpu_hub": ROOT / "hub" / "jupyter_gpu_hub",
 }
 GENERATED = re.compile(r"_version\.py$|_pb2\.py$")
 

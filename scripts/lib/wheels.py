@@ -159,7 +159,7 @@ def product(cache: Path, say: Say) -> Path:
 
 def _sources() -> Iterator[str]:
     """Yield names and contents of everything in the wheel. The gate is compiled again, so its sources count."""
-    packages = ("jupyter_gpu", "scheduler/jupyter_gpu_scheduler", "node_plugin/jupyter_gpu_node")
+    packages = ("jupyter_gpu", "scheduler/jupyter_gpu_scheduler", "node_plugin/jupyter_gpu_node", "hub/jupyter_gpu_hub")
     files = [path for folder in packages for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
     files = [path for path in files if not path.is_relative_to(ROOT / "node_plugin/jupyter_gpu_node/lib")]
     gate = ROOT / "node_plugin/gate"

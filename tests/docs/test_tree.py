@@ -40,7 +40,7 @@ def missing(text: str) -> list[str]:
     folders = re.findall(r"`([\w.-]+/[\w/.-]+/)`", text)
     paths = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)`", text)
     attributes = re.findall(r"`([a-z_]+)\.[A-Z]\w+`", text)
-    dotted = re.findall(r"\bjupyter_gpu(?:_node|_scheduler)?(?:\.\w+)+", text)
+    dotted = re.findall(r"\bjupyter_gpu(?:_node|_scheduler|_hub)?(?:\.\w+)+", text)
     inside = {name.split(".")[1] for name in MODULES if "." in name}
     return [
         *(name for name in files if not OF_USERS.fullmatch(name) and not ends(name, FILES)),

@@ -52,6 +52,8 @@ def test_object_is_created_read_changed_and_removed(plane: ControlPlane) -> None
         assert changed["data"] == {"b": "2"}
         with pytest.raises(Conflict):
             await kube.delete(path, uid="another")
+        with pytest.raises(Conflict):
+            await kube.delete(path, uid=objects.uid(made), resource_version="1")
         await kube.delete(path, uid=objects.uid(made))
         await kube.delete(path)
         with pytest.raises(NotFound):

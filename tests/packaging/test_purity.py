@@ -54,6 +54,6 @@ def test_contract_names_every_pure_folder() -> None:
 
 def test_every_pure_folder_is_covered() -> None:
     """Full branch coverage is required of exactly these folders."""
-    homes = {"jupyter_gpu_scheduler": "scheduler", "jupyter_gpu_node": "node_plugin"}
+    homes = {"jupyter_gpu_scheduler": "scheduler", "jupyter_gpu_node": "node_plugin", "jupyter_gpu_hub": "hub"}
     folders = ["/".join(filter(None, (homes.get(name.partition(".")[0], ""), *name.split(".")))) for name in FOLDERS]
     assert sorted(PROJECT["tool"]["coverage"]["run"]["source"]) == sorted(folders)

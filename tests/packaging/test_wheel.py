@@ -99,7 +99,7 @@ def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
     assert any(name.startswith(f"{share}/static/remoteEntry.") for name in names)
     assert any(name.startswith(f"{share}/schemas/jupyter-gpu/") for name in names)
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {"jupyter_gpu", "jupyter_gpu_scheduler", "jupyter_gpu_node", data}
+    assert tops == {"jupyter_gpu", "jupyter_gpu_scheduler", "jupyter_gpu_node", "jupyter_gpu_hub", data}
     assert not [name for name in names if "node_modules" in name or name.endswith((".map", ".pyc", ".tsbuildinfo"))]
 
 
@@ -111,6 +111,7 @@ def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
         (".", "jupyter_gpu"),
         ("scheduler", "jupyter_gpu_scheduler"),
         ("node_plugin", "jupyter_gpu_node"),
+        ("hub", "jupyter_gpu_hub"),
     ):
         listed = sh(f"cd {folder} && git ls-files {package}").splitlines()
         missing = {

@@ -1,0 +1,82 @@
+"""The service's process: all parts, joined. If one that should run for ever ends, the process ends and is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuth
+from tornado.netutil import bind_sockets
+
+from jupyter_gpu.common.parents import started
+from jupyter_gpu.kube import Kube, credentials
+
+from .settings import HubServiceSettings, check_environment, hub_name, listen_on
+from .state.hub_api import HubAddress, HubApi
+from .state.parent import until_gone
+from .state.site import Site
+from .web.app import application, server
+
+_log = logging.getLogger(__name__)
+
+
+async def run(settings: HubServiceSettings, stop: asyncio.Event, environ: Mapping[str, str] = os.environ) -> None:
+    """Run until ``stop``, or until the hub that started this process is gone.
+
+    Raises `SettingsError`, `NoCredentials`, and what ended it otherwise.
+    """
+    check_environment(environ)
+    parent = os.getppid()
+    hub = (parent, started(parent)) if is_hub(parent) else None
+    async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-hub") as kube:
+        name = hub_name(settings, environ, kube.namespace)
+        site = Site(kube, HubApi(_address(environ)), name, settings)
+        web = server(application(site, HubOAuth.instance(cache_max_age=settings.cache_seconds), settings))
+        host, port = listen_on(settings, environ)
+        web.add_sockets(bind_sockets(port, host))
+        _log.info("Limits of hub %r, on %s port %d.", name, host, port)
+        parts: dict[str, Coroutine[Any, Any, object]] = {"the site": site.run(), "stop": stop.wait()}
+        if hub:
+            parts["the hub"] = until_gone(*hub)
+        try:
+            await _first_to_end(parts)
+        finally:
+            web.stop()
+            site.feed.close()
+            await web.close_all_connections()
+
+
+def is_hub(pid: int) -> bool:
+    """Tell whether a process is a hub: the parent of a service that a hub starts, and of no other."""
+    try:
+        return b"jupyterhub" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+async def _first_to_end(parts: Mapping[str, Coroutine[Any, Any, object]]) -> None:
+    tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+            if task.get_name() == "the hub":
+                _log.info("The hub that started this service has ended.")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _address(environ: Mapping[str, str]) -> HubAddress:
+    return HubAddress(
+        url=environ["JUPYTERHUB_API_URL"],
+        token=environ["JUPYTERHUB_API_TOKEN"],
+        key=environ.get("JUPYTERHUB_SSL_KEYFILE", ""),
+        certificate=environ.get("JUPYTERHUB_SSL_CERTFILE", ""),
+        authorities=environ.get("JUPYTERHUB_SSL_CLIENT_CA", ""),
+    )

@@ -1,0 +1,177 @@
+"""The use of the cluster's GPUs, by owner and in all, from Pods and Nodes. Pure; odd input never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    INVENTORY,
+    REQUESTED,
+    Allocated,
+    Attached,
+    decode_allocated,
+    decode_attached,
+    decode_inventory,
+    decode_requested,
+    held,
+)
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner, owner_of
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+SERVER = "hub.jupyter.org/servername"
+"""Annotation of KubeSpawner with the name of the server; empty: the unnamed one."""
+_KEPT = (REQUESTED, ALLOCATED, ATTACHED, USERNAME, HUB, SERVER)
+_METADATA = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """The GPUs of one pod."""
+
+    owner: Owner
+    namespace: str
+    name: str
+    server: str | None
+    """Name of the hub's server that the pod is, empty for the unnamed one; ``None``: it is none."""
+    held: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Milli by uuid: what was decided, is attached, or is not closed yet."""
+    closing: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Milli by uuid of those that were taken back and may still be open."""
+    idle: int = 0
+    """Milli that the pod has and no process of it has open."""
+    waiting: int = 0
+    """Milli that it wants and has not."""
+    position: int | None = None
+    """Its place in line, 1 = next."""
+
+    @property
+    def milli(self) -> int:
+        """Milli that it holds."""
+        return sum(self.held.values())
+
+    @property
+    def draining(self) -> int:
+        """Milli that were taken back and may still be open."""
+        return sum(self.closing.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUse:
+    """The GPUs of the cluster, in milli: ``total`` is the sum of the others, without ``waiting``."""
+
+    total: int = 0
+    owned: int = 0
+    """Whole GPUs that a pod has for itself."""
+    shares: int = 0
+    """Parts of GPUs that pods have."""
+    draining: int = 0
+    """Taken back, and still open."""
+    free: int = 0
+    unhealthy: int = 0
+    """Free, and not given to anyone."""
+    waiting: int = 0
+    """Wanted beyond what pods have."""
+
+    def to_json(self) -> dict[str, int]:
+        """Return the JSON object."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a Pod with only the fields read here, of a pod without GPUs next to nothing."""
+    kept = {key: value for key, value in _metadata(pod).items() if key in _METADATA}
+    if not objects.slots(pod):
+        return {"metadata": kept}
+    kept["annotations"] = {key: text for key in _KEPT if (text := objects.annotation(pod, key)) is not None}
+    return {"metadata": kept, "status": {"phase": objects.phase(pod)}, "slot": True}
+
+
+def trim_node(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node with only its inventory."""
+    kept = {key: value for key, value in _metadata(node).items() if key in _METADATA}
+    text = objects.annotation(node, INVENTORY)
+    return {"metadata": {**kept, "annotations": {} if text is None else {INVENTORY: text}}}
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodUse | None:
+    """Read a trimmed Pod; ``None``: it has no GPUs, or never will have any again."""
+    allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
+    attached, _ = objects.decoded(pod, ATTACHED, decode_attached)
+    requested, _ = objects.decoded(pod, REQUESTED, decode_requested)
+    finished = objects.finished(pod)
+    holds = held(None if finished else allocated, attached)
+    if not pod.get("slot") or (finished and not holds):
+        return None
+    ends = finished or objects.deleting(pod)
+    wanted = requested.milli if requested and not ends else 0
+    has = sum(share.milli for share in allocated.shares) if allocated and not ends else 0
+    notes = {key: text for key in (USERNAME, HUB) if (text := objects.annotation(pod, key)) is not None}
+    return PodUse(
+        owner=owner_of(notes, objects.namespace(pod)),
+        namespace=objects.namespace(pod),
+        name=objects.name(pod),
+        server=objects.annotation(pod, SERVER),
+        held=holds,
+        closing=holds if ends else _closing(holds, allocated),
+        idle=0 if ends else _idle(allocated, attached),
+        waiting=max(0, wanted - has),
+        position=allocated.position if allocated and not ends else None,
+    )
+
+
+def read_node(node: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """Return the GPUs of a Node; none where its inventory cannot be read."""
+    return objects.decoded(node, INVENTORY, decode_inventory)[0] or ()
+
+
+def cluster(nodes: Iterable[tuple[Gpu, ...]], pods: Iterable[PodUse]) -> ClusterUse:
+    """Add up the GPUs of the cluster. A GPU that is held twice counts once, and one of no node does not count."""
+    gpus = {gpu.uuid: gpu for of_node in nodes for gpu in of_node}
+    left = dict.fromkeys(gpus, MILLI_PER_GPU)
+    owned = shares = draining = waiting = 0
+    for pod in pods:
+        waiting += pod.waiting
+        for uuid, milli in pod.held.items():
+            taken = min(milli, left.get(uuid, 0))
+            closing = min(taken, pod.closing.get(uuid, 0))
+            draining += closing
+            if milli == MILLI_PER_GPU:
+                owned += taken - closing
+            else:
+                shares += taken - closing
+            if taken:
+                left[uuid] -= taken
+    unhealthy = sum(milli for uuid, milli in left.items() if not gpus[uuid].healthy)
+    return ClusterUse(
+        total=len(gpus) * MILLI_PER_GPU,
+        owned=owned,
+        shares=shares,
+        draining=draining,
+        free=sum(left.values()) - unhealthy,
+        unhealthy=unhealthy,
+        waiting=waiting,
+    )
+
+
+def _closing(holds: Mapping[str, int], allocated: Allocated | None) -> dict[str, int]:
+    now = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+    return {uuid: milli - now.get(uuid, 0) for uuid, milli in holds.items() if milli > now.get(uuid, 0)}
+
+
+def _idle(allocated: Allocated | None, attached: Attached | None) -> int:
+    """Return the milli that are attached and that no process has open."""
+    if allocated is None or attached is None:
+        return 0
+    mine = {share.uuid for share in allocated.shares}
+    return sum(share.milli for share in attached.shares if share.uuid in mine and share.uuid not in attached.open)
+
+
+def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = item.get("metadata")
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,92 @@
+"""Settings of the hub's service of an administrator: the file behind ``--settings``, and the hub's environment."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jupyter_gpu.common.settings_file import SettingsError, bounded
+
+URL = "JUPYTERHUB_SERVICE_URL"
+"""Variable with the address to listen on; the hub sets it for a service that it starts."""
+NEEDED = ("JUPYTERHUB_API_TOKEN", "JUPYTERHUB_API_URL", "JUPYTERHUB_CLIENT_ID", "JUPYTERHUB_SERVICE_PREFIX")
+"""Variables that every service of a hub has; the chart sets them for one that the hub does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateSettings:
+    """The rate of requests that each token may make."""
+
+    per_second: float = bounded(10.0, least=0.1, most=10_000)
+    """Requests a second over a long time. Default 10."""
+    burst: float = bounded(60.0, least=1, most=100_000)
+    """Requests at once. Default 60."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubServiceSettings:
+    """All settings of the service."""
+
+    hub: str = ""
+    """Name of the hub, as pods have it in the annotation ``jupyter-gpu.io/hub``, else the namespace of the users' pods.
+    Empty: the namespace of this service's own pod (``POD_NAMESPACE``).
+    """
+    edit: bool = True
+    """Whether limits may be changed here. ``false`` where they are kept elsewhere, as in a repository. Default true."""
+    address: str = ""
+    """Address to listen on; empty: that of ``JUPYTERHUB_SERVICE_URL``, else 127.0.0.1."""
+    port: int = bounded(0, least=0, most=65535)
+    """Port to listen on; 0: that of ``JUPYTERHUB_SERVICE_URL``, else 8888."""
+    kubeconfig: Path | None = None
+    """Kubeconfig; without it the pod's service account, else ``KUBECONFIG``."""
+    cache_seconds: int = bounded(3, least=1, most=60)
+    """Seconds for which the hub's answer about a token counts for reads; writes ask each time. Default 3."""
+    mirror: bool = True
+    """Whether members and properties of the hub's groups are mirrored. Default true."""
+    mirror_seconds: float = bounded(10.0, least=0.2, most=3600)
+    """Seconds between two looks at the hub's groups. Default 10."""
+    mirror_shared: bool = True
+    """Whether limits for groups of every hub get their members from this one. Where several hubs share a cluster, only
+    one of them may do so. Default true."""
+    users_seconds: float = bounded(60.0, least=0.2, most=3600)
+    """Age in seconds at which the list of the hub's users is read again when a page shows it. Default 60."""
+    pages: int = bounded(500, least=1, most=10_000)
+    """Pages that may follow changes at the same time. Default 500, and 20 for each person."""
+    rate: RateSettings = RateSettings()
+
+
+def listen_on(settings: HubServiceSettings, environ: Mapping[str, str]) -> tuple[str, int]:
+    """Return address and port to listen on; raises `SettingsError`."""
+    url = environ.get(URL, "")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "127.0.0.1", parts.port or 8888
+    except ValueError:
+        raise SettingsError(f"{URL} is no address with a port: {url[:200]!r}.") from None
+    host = settings.address or ("127.0.0.1" if host == "localhost" else host)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:  # the name of a Kubernetes Service, under which others reach it: that is no address of ours
+        host = "0.0.0.0"  # noqa: S104 - its pod is behind a network policy
+    return host, settings.port or port
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise `SettingsError` unless the hub's variables are there."""
+    missing = [name for name in NEEDED if not environ.get(name)]
+    if missing:
+        raise SettingsError(
+            f"{', '.join(missing)} must be set. A hub sets them for the services that it starts; for one that it does "
+            "not start, set them to the values of its entry in JupyterHub.services."
+        )
+
+
+def hub_name(settings: HubServiceSettings, environ: Mapping[str, str], namespace: str) -> str:
+    """Return the name of the hub; ``namespace``: that of our own pod. Raises `SettingsError`."""
+    name = settings.hub or environ.get("POD_NAMESPACE", "") or namespace
+    if not name:
+        raise SettingsError("The hub has no name: set 'hub' to the namespace of its users' pods.")
+    return name

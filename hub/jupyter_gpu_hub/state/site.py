@@ -1,0 +1,179 @@
+"""All that the service knows, and what it makes of it for pages: tables, one user, the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from jupyter_gpu.kube import Kube
+from jupyter_gpu.kube.rules import paths
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.limit import Limit, SubjectKind
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_hub.rules import people, usage
+from jupyter_gpu_hub.rules.index import LimitIndex
+from jupyter_gpu_hub.rules.known import KnownLimit
+from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
+from jupyter_gpu_hub.settings import HubServiceSettings
+
+from .copy import Copy
+from .feed import Feed
+from .hub_api import HubApi, HubUnavailable
+from .mirror import Mirror
+from .writer import LimitWriter
+
+T = TypeVar("T")
+
+PAGES_OF_ONE = 20
+"""Pages that one person may have open."""
+
+_log = logging.getLogger(__name__)
+
+
+class Site:
+    """The copies of limits, accounts, pods and nodes, the hub's users and groups, and the writers."""
+
+    def __init__(self, kube: Kube, hub: HubApi, name: str, settings: HubServiceSettings) -> None:
+        self.hub = name
+        """Name of the hub."""
+        self.feed = Feed(most=settings.pages, most_of_one=PAGES_OF_ONE)
+        self._api = hub
+        self._settings = settings
+        self.limits = Copy(kube, paths.limits(), KnownLimit.of, self._limits_changed, optional=True)
+        self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed, trim=usage.trim_pod)
+        self.nodes: Copy[tuple[Gpu, ...]] = Copy(
+            kube, paths.nodes(), usage.read_node, self._use_changed, trim=usage.trim_node
+        )
+        self.mirror = Mirror(
+            kube,
+            hub,
+            name,
+            self._plain_limits,
+            every=settings.mirror_seconds,
+            shared=settings.mirror_shared,
+            writes=settings.mirror,
+            changed=lambda: self.feed.changed("limits"),
+        )
+        self.writer = LimitWriter(kube, lambda: self.known)
+        self._users: frozenset[str] = frozenset()
+        self._users_read: float | None = None  # by the clock of the event loop
+        self._reading: asyncio.Task[None] | None = None
+        self._group_limits: frozenset[str] = frozenset()
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    async def run(self) -> None:
+        """Keep everything up to date until cancelled."""
+        parts: list[Coroutine[Any, Any, None]] = [copy.reflector.run() for copy in self._copies()]
+        async with asyncio.TaskGroup() as tasks:
+            for part in parts:
+                tasks.create_task(part)
+            await self.limits.reflector.synced.wait()  # else every group would look as if it had no limit
+            tasks.create_task(self.mirror.run())
+
+    def problem(self) -> str:
+        """Return why answers may be out of date or incomplete; empty: they are not."""
+        if self.limits.reflector.absent:
+            return "The cluster does not know GPU limits: the chart has not installed them, or somebody removed them."
+        for copy in self._copies():
+            if not copy.ready:
+                return "The cluster is not known yet; that takes a moment after the start."
+            if trouble := copy.reflector.trouble:
+                return f"The cluster can't be followed now, so this may be out of date: {trouble}"
+        return f"Groups are as they were: {self.mirror.trouble}" if self.mirror.trouble else ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all is known that answers are made of."""
+        return all(copy.ready for copy in self._copies())
+
+    # --- what pages show ----------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> Mapping[str, KnownLimit]:
+        """All limits by the name of their object."""
+        return self._once(
+            "known", self.limits.version, lambda: {item.name: item for item in self.limits.values.values()}
+        )
+
+    @property
+    def index(self) -> LimitIndex:
+        """The limits by the owners that they are for."""
+        return self._once("index", self.limits.version, lambda: LimitIndex(self._plain_limits()))
+
+    def cluster(self) -> ClusterUse:
+        """Return the GPUs of the cluster."""
+        version = (self.nodes.version, self.pods.version)
+        return self._once(
+            "cluster", version, lambda: usage.cluster(self.nodes.values.values(), self.pods.values.values())
+        )
+
+    def users(self) -> list[UserRow]:
+        """Return the rows of all users, as far as they are known; `refresh_users` first."""
+        version = (self.limits.version, self.pods.version, self._users)
+        return self._once(
+            "users",
+            version,
+            lambda: people.rows(self.hub, self._users, self.index, self.pods.values.values(), {}),
+        )
+
+    def user(self, name: str) -> UserRow:
+        """Return the row of one user, who need not be known."""
+        owner = Owner("User", name, self.hub)
+        return people.row(owner, self.index, self.pods_of(owner), known=name in self._users, over={})
+
+    def pods_of(self, owner: Owner) -> list[PodUse]:
+        """Return the pods of an owner, by namespace and name."""
+        mine = [pod for pod in self.pods.values.values() if pod.owner == owner]
+        return sorted(mine, key=lambda pod: (pod.namespace, pod.name))
+
+    async def refresh_users(self) -> None:
+        """Read the hub's users again if they are old; who asks first waits, later ones get the last list at once."""
+        now = asyncio.get_running_loop().time()
+        old = self._users_read is None or now - self._users_read > self._settings.users_seconds
+        if old and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read_users())
+        if self._users_read is None and self._reading is not None:
+            await asyncio.shield(self._reading)
+
+    async def _read_users(self) -> None:
+        with suppress(HubUnavailable):  # the mirror tells of it; the last list counts
+            found = await self._api.users()
+            self._users_read = asyncio.get_running_loop().time()
+            if found != self._users:
+                self._users = found
+                self.feed.changed("users")
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def _limits_changed(self) -> None:
+        self.feed.changed("limits")
+        self.feed.changed("users")
+        groups = frozenset(
+            item.name
+            for item in self.limits.values.values()
+            if item.limit.subject and item.limit.subject.kind is SubjectKind.GROUP
+        )
+        if groups != self._group_limits:  # its members are looked up at once, and not in ten seconds
+            self._group_limits = groups
+            self.mirror.wake()
+
+    def _use_changed(self) -> None:
+        self.feed.changed("users")
+        self.feed.changed("cluster")
+
+    def _plain_limits(self) -> list[Limit]:
+        return [item.limit for item in self.limits.values.values()]
+
+    def _copies(self) -> tuple[Copy[Any], ...]:
+        return self.limits, self.pods, self.nodes
+
+    def _once(self, name: str, version: Any, make: Callable[[], T]) -> T:
+        """Return what was made for this version, or make it."""
+        if name not in self._kept or self._kept[name][0] != version:
+            self._kept[name] = version, make()
+        found: T = self._kept[name][1]
+        return found

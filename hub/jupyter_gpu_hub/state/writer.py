@@ -1,0 +1,98 @@
+"""Writes of limits: each with the version that it is for, recorded with the object and on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_gpu.kube import Conflict, Kube, NotFound
+from jupyter_gpu.kube.rules import paths
+from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.limit import Subject
+from jupyter_gpu_hub.rules import edits
+from jupyter_gpu_hub.rules.edits import Create, Delete, Edit, Patch, Prepared
+from jupyter_gpu_hub.rules.known import KnownLimit, find
+
+Print = Callable[[str], None]
+
+
+def print_line(line: str) -> None:
+    """Print one line of the audit log at once: a process that is killed has said what it did."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class LimitWriter:
+    """The writer of limits for people. Raises `Refusal`, `FieldError` and `KubeError`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        known: Callable[[], Mapping[str, KnownLimit]],
+        *,
+        output: Print = print_line,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._kube = kube
+        self._known = known
+        self._output = output
+        self._now = now
+
+    def prepare(self, edit: Edit, by: str) -> Prepared:
+        """Return the write for an edit of the limits as they are known, and write nothing."""
+        return edits.prepare(edit, self._current(edit.subject), by, int(self._now()))
+
+    async def write(self, edit: Edit, by: str) -> tuple[Prepared, KnownLimit | None]:
+        """Write an edit; return what was written, and the limit as it is now (``None``: there is none).
+
+        The copy may lag behind a write of a moment ago, so a conflict is looked at once more, in the API server.
+        """
+        prepared = self.prepare(edit, by)
+        try:
+            now = await self._send(prepared)
+        except (Conflict, NotFound):
+            found = await self._read(prepared.object_name)
+            if edit.version is not None or (found and found.limit.subject != edit.subject):
+                raise edits.conflict(edit, found) from None
+            prepared = edits.prepare(edit, found, by, int(self._now()))
+            now = await self._send(prepared)
+        if prepared.write is not None:
+            self._output(audit_line(prepared.subject, prepared.object_name, prepared.change))
+        return prepared, now
+
+    def _current(self, subject: Subject) -> KnownLimit | None:
+        return find(subject, self._known().values())
+
+    async def _read(self, name: str) -> KnownLimit | None:
+        try:
+            return KnownLimit.of(await self._kube.get(paths.limit(name)))
+        except NotFound:
+            return None
+
+    async def _send(self, prepared: Prepared) -> KnownLimit | None:
+        match prepared.write:
+            case Create(made):
+                return KnownLimit.of(await self._kube.create(paths.limits(), made))
+            case Patch(name, patch):
+                return KnownLimit.of(await self._kube.patch(paths.limit(name), patch))
+            case Delete(name, uid, version):
+                await self._kube.delete(paths.limit(name), uid=uid, resource_version=version)
+                return None
+            case None:
+                return self._current(prepared.subject)
+
+
+def audit_line(subject: Subject, name: str, change: Change) -> str:
+    """Return one line of the audit log: a JSON object on one line, whatever the names are."""
+    body: dict[str, Any] = {
+        "event": "limit",
+        **change.to_json(),
+        "from": change.before,
+        "to": change.after,
+        "subject": subject.to_json(),
+        "object": name,
+    }
+    return json.dumps(body)  # ASCII, so that no name can forge a line

@@ -1,0 +1,1 @@
+"""Pages, REST and the live connection, behind the hub's login."""

@@ -1,0 +1,95 @@
+"""The web application: routes and shared parts."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuth
+from tornado import web
+from tornado.httpserver import HTTPServer
+
+from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
+from jupyter_gpu_hub.settings import HubServiceSettings
+from jupyter_gpu_hub.state.site import Site
+
+from . import limits_api, people_api, stream
+from .api import NothingHere
+from .base import EDITS, HUB_AUTH, LIMITER, SITE, STRANGERS, log_request, set_headers
+from .page import CallbackHandler, PageHandler
+
+API = "api/v1/"
+MAX_BODY = limits_api.MAX_DOCUMENT
+STRANGERS_RATE = Rate(per_second=2.0, burst=30.0)
+"""Requests of one address with no token, or one that the hub does not know: each of them asks the hub."""
+
+
+class HealthHandler(web.RequestHandler):
+    """The probe of Kubernetes, at an address that the hub's proxy does not lead to."""
+
+    def get(self) -> None:
+        """Answer 200 once the cluster is known, before that 503."""
+        site: Site = self.settings[SITE]
+        self.set_status(200 if site.ready else 503)
+        self.finish("ok" if site.ready else site.problem())
+
+
+class StaticHandler(web.StaticFileHandler):
+    """Style sheets and scripts, which are no secret."""
+
+    def set_default_headers(self) -> None:
+        """Set the same headers as everywhere."""
+        set_headers(self)
+
+
+ROUTES: dict[str, type[web.RequestHandler]] = {
+    "limits": limits_api.LimitsHandler,
+    "limits/export": limits_api.ExportHandler,
+    "limits/import": limits_api.ImportHandler,
+    "limits/bulk": limits_api.BulkHandler,
+    "limits/{name}": limits_api.LimitHandler,
+    "users": people_api.UsersHandler,
+    "explain/{user}": people_api.ExplainHandler,
+    "me": people_api.MeHandler,
+    "cluster": people_api.ClusterHandler,
+    "audit": people_api.AuditHandler,
+    "events": stream.EventsHandler,
+}
+"""REST by address below `API`; ``{name}`` is any text, with a slash in it quoted."""
+
+
+def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web.Application:
+    """Return the application. Its secret for cookies is its own: after a restart pages log in again, unnoticed."""
+    base: str = auth.base_url
+    routes: list[Any] = [
+        ("/healthz", HealthHandler),
+        (base, PageHandler),
+        (f"{base}oauth_callback", CallbackHandler),
+        (f"{base}static/(.*)", StaticHandler, {"path": str(Path(__file__).parent / "static")}),
+        *((base + API + _pattern(path), handler) for path, handler in ROUTES.items()),
+    ]
+    return web.Application(
+        routes,
+        default_handler_class=NothingHere,
+        cookie_secret=secrets.token_bytes(32),
+        log_function=log_request,
+        base_url=base,
+        **{
+            SITE: site,
+            HUB_AUTH: auth,
+            EDITS: settings.edit,
+            LIMITER: RateLimiter(Rate(settings.rate.per_second, settings.rate.burst)),
+            STRANGERS: RateLimiter(STRANGERS_RATE),
+        },
+    )
+
+
+def server(app: web.Application) -> HTTPServer:
+    """Return the HTTP server; the proxy tells it where a request comes from."""
+    return HTTPServer(app, xheaders=True, max_body_size=MAX_BODY, max_header_size=64 * 1024)
+
+
+def _pattern(path: str) -> str:
+    head, brace, _ = path.partition("{")
+    return head + ("([^/]+)" if brace else "")

@@ -1,0 +1,204 @@
+"""The base of all handlers: the visitor, the hub's check against other sites, security headers, errors.
+
+``xsrf_cookies`` of tornado stays unset: tornado would check before it is known whether a token or a cookie identifies
+the visitor. `HubOAuth` makes the check for cookies; it wants the header ``X-XSRFToken`` for each request of a page's
+code, reads included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from http.client import responses
+from types import TracebackType
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
+from tornado import web
+
+from jupyter_gpu.kube import KubeError, Unavailable
+from jupyter_gpu.model import strict
+from jupyter_gpu_hub.rules import access, browser
+from jupyter_gpu_hub.rules.access import Visitor
+from jupyter_gpu_hub.rules.rate import RateLimiter
+from jupyter_gpu_hub.rules.refusals import Refusal, of_status
+from jupyter_gpu_hub.state.site import Site
+
+_log = logging.getLogger(__name__)
+
+HUB_AUTH = "hub_auth"
+"""Keys of the application's settings: the `HubOAuth`, ..."""
+LIMITER = "rate_limiter"
+"""... the `RateLimiter` of requests, ..."""
+STRANGERS = "rate_limiter_of_strangers"
+"""... that of tokens which the hub does not know, by address, ..."""
+EDITS = "edits"
+"""... whether this service may change limits at all, ..."""
+SITE = "site"
+"""... and the `Site`."""
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # keep it if you like, but ask whether it still is so
+}
+
+
+class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # the hub's library has no types
+    """A request of a visitor whom the hub knows."""
+
+    visitor: Visitor
+
+    def initialize(self) -> None:
+        """Use the one instance of the hub's login."""
+        self.hub_auth = self.settings[HUB_AUTH]
+
+    def set_default_headers(self) -> None:
+        """Set headers for answers and errors alike."""
+        set_headers(self)
+
+    async def prepare(self) -> None:
+        """Identify the visitor. A write asks the hub itself: a token may have been revoked a second ago."""
+        browser.check(self.request.method or "", self.request.headers, self.request.host)
+        self._check_rate(self._client())
+        model = await self.hub_auth.get_user(self, sync=False)
+        # Once it is set the library does not ask again, which would block everybody meanwhile.
+        self.current_user = model
+        if model is None:
+            self._check_rate(f"address {self.request.remote_ip}", STRANGERS)
+        found = access.visitor(model, self.hub_auth.access_scopes) if model else None
+        if found and self.request.method not in browser.READS:
+            self._check_header()
+            found = await self.ask_hub()
+        if found is None:
+            self.refuse_stranger()
+        else:
+            self.visitor = found
+
+    @property
+    def site(self) -> Site:
+        """Return what the service knows."""
+        found: Site = self.settings[SITE]
+        return found
+
+    async def ask_hub(self) -> Visitor | None:
+        """Return the visitor as the hub describes the token now, whatever it said a moment ago."""
+        auth: HubOAuth = self.hub_auth
+        token, session = auth.get_token(self), auth.get_session_id(self)
+        model = await auth.user_for_token(token, use_cache=False, session_id=session, sync=False)
+        return access.visitor(model, auth.access_scopes) if isinstance(model, Mapping) else None
+
+    def query(self) -> dict[str, str]:
+        """Return the query; raises `FieldError` for a name that is there twice or text that is no UTF-8."""
+        found = {}
+        for name, values in self.request.query_arguments.items():
+            if len(values) > 1:
+                raise strict.FieldError(f"The field {strict.printable(name, 60)!r} is there twice.", name)
+            try:
+                found[name] = values[0].decode()
+            except UnicodeDecodeError:
+                raise strict.FieldError(f"{strict.printable(name, 60)!r} is no UTF-8 text.", name) from None
+        return found
+
+    def _check_header(self) -> None:
+        """Require the header of a cookie's visitor, whatever the browser calls the request."""
+        if getattr(self, "_token_authenticated", False):
+            return
+        if self.request.headers.get("X-XSRFToken", "") != _text(self.xsrf_token):
+            raise Refusal(403, "The header 'X-XSRFToken' is missing, or out of date: load the page again.")
+
+    def refuse_stranger(self) -> None:
+        """Refuse somebody whom the hub does not know, or who may not use this service."""
+        raise of_status(403)
+
+    def _client(self) -> str:
+        """Return the key of the bucket that this request is taken from: its token, else its address."""
+        token = self.hub_auth.get_token(self)
+        if not token:
+            return f"address {self.request.remote_ip}"
+        return "token " + hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+    def _check_rate(self, client: str, which: str = LIMITER) -> None:
+        limiter: RateLimiter = self.settings[which]
+        if wait := limiter.wait(client, time.monotonic()):
+            raise Refusal(429, f"Too many requests; ask again in {wait:.1f} s.", retry_after=wait)
+
+    # --- errors -------------------------------------------------------------------------------------------------------
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer for the exception in ``kwargs["exc_info"]``."""
+        refusal = refusal_of(status_code, kwargs.get("exc_info", (None, None, None))[1])
+        self.set_status(refusal.status)
+        if refusal.retry_after:
+            self.set_header("Retry-After", str(max(1, round(refusal.retry_after + 0.5))))
+        if refusal.status == 405:
+            verbs = [verb for verb in self.SUPPORTED_METHODS if getattr(type(self), verb.lower()) is not _unimplemented]
+            self.set_header("Allow", ", ".join(verbs))
+        self.write_refusal(refusal)
+
+    def write_refusal(self, refusal: Refusal) -> None:
+        """Send the error as JSON."""
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(refusal.to_json()))
+
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Log one line for what is no mistake of ours, a traceback for what is."""
+        if isinstance(value, Refusal | KubeError | strict.FieldError):
+            _log.info("%s %s: %s", self.request.method, self.request.path, value)
+        else:
+            super().log_exception(typ, value, tb)
+
+
+_unimplemented = web.RequestHandler._unimplemented_method  # noqa: SLF001 - by which tornado knows them
+
+
+def set_headers(handler: web.RequestHandler) -> None:
+    """Set the headers of every answer: what a page may load and be shown in, and not which server this is."""
+    for name, value in _HEADERS.items():
+        handler.set_header(name, value)
+    handler.clear_header("Server")
+
+
+def log_request(handler: web.RequestHandler) -> None:
+    """Log a request in one line, without its query, which may hold a token."""
+    level = logging.DEBUG if handler.get_status() < 500 else logging.ERROR
+    took = 1000 * handler.request.request_time()
+    _log.log(level, "%d %s %s %.1f ms", handler.get_status(), handler.request.method, handler.request.path, took)
+
+
+def refusal_of(status: int, error: BaseException | None) -> Refusal:
+    """Return what to answer for an exception; one that nobody foresaw shows nothing of itself."""
+    match error:
+        case Refusal():
+            return error
+        case strict.OversizeError():
+            return Refusal(413, str(error))
+        case strict.FieldError():
+            return Refusal(400, str(error), field=error.field)
+        case Unavailable():
+            return Refusal(503, f"{error.message} Limits that are set hold. Try again in a moment.", retry_after=2)
+        case KubeError():
+            return _of_kube(error)
+        case web.HTTPError():
+            # The hub's library raises 500 when the hub does not answer, or refuses the service's own token.
+            hub = status >= 500
+            return of_status(503 if hub else status, "" if hub else error.log_message or responses.get(status, ""))
+    return of_status(500)
+
+
+def _of_kube(error: KubeError) -> Refusal:
+    """Return the refusal for an answer of the API server. What it says of a limit is written for people."""
+    if error.status == 403:
+        return Refusal(403, f"This service may not do that in the cluster: {error.message}")
+    status = error.status if error.status in (404, 409, 422, 429) else 503
+    return Refusal(status, error.message, retry_after=2.0 if status in (429, 503) else 0.0)
+
+
+def _text(token: Any) -> str:
+    return token.decode(errors="replace") if isinstance(token, bytes) else str(token)

@@ -1,0 +1,61 @@
+"""The page without a script, and the end of a login."""
+
+from __future__ import annotations
+
+from jupyterhub.services.auth import HubOAuthCallbackHandler
+
+from jupyter_gpu_hub.rules import page, people
+from jupyter_gpu_hub.rules.paging import page as page_of
+from jupyter_gpu_hub.rules.paging import read_query
+from jupyter_gpu_hub.rules.refusals import Refusal
+
+from .base import HUB_AUTH, Handler, refusal_of, set_headers
+
+
+class PageHandler(Handler):
+    """The page. A visitor who is not logged in is sent to the hub, and comes back."""
+
+    async def get(self) -> None:
+        """Answer with the visitor's own limit and, for those who may see it, the table of users."""
+        query = read_query(self.query(), people.SORTS)
+        table = None
+        if self.visitor.may_read:
+            await self.site.refresh_users()
+            table = page_of(self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+        row = self.site.user(self.visitor.name) if self.visitor.is_user else None
+        self.xsrf_token  # noqa: B018 - sets the cookie that code of the page sends back
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page.render(self.hub_auth.hub_prefix, row, table, self.site.problem()))
+
+    def refuse_stranger(self) -> None:
+        """Send the browser to the hub's login, unless the hub knows the visitor, who may not come in."""
+        if self.current_user is not None or self.request.method != "GET":
+            raise Refusal(403, "You may not use this page. An administrator of the hub can let you.")
+        self.redirect(self.get_login_url())
+
+    def write_refusal(self, refusal: Refusal) -> None:
+        """Answer with a page that says what is wrong."""
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page.render_error(self.hub_auth.hub_prefix, refusal.message))
+
+
+class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub's library has no types
+    """The end of a login: the browser comes from the hub with a code."""
+
+    def initialize(self) -> None:
+        """Use the one instance of the hub's login."""
+        self.hub_auth = self.settings[HUB_AUTH]
+
+    def set_default_headers(self) -> None:
+        """Set the same headers as everywhere."""
+        set_headers(self)
+
+    def write_error(self, status_code: int, **kwargs: object) -> None:
+        """Answer with a page; a login that was begun before the service was restarted has to begin again."""
+        raised = kwargs.get("exc_info")
+        error = raised[1] if isinstance(raised, tuple) else None
+        refusal = refusal_of(status_code, error)
+        again = " Go back to the page of GPU limits to log in again."
+        self.set_status(refusal.status)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page.render_error(self.hub_auth.hub_prefix, refusal.message + again))

@@ -1,0 +1,112 @@
+"""REST about users and the cluster: the table, one user, the visitor, the cluster's bar, the list of changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.limits.limit import MAX_SUBJECT
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_hub.rules import audit, people, words
+from jupyter_gpu_hub.rules.paging import page, read_query
+from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.usage import PodUse
+
+from .api import ApiHandler
+
+
+class UsersHandler(ApiHandler):
+    """The table of users."""
+
+    async def get(self) -> None:
+        """Answer with one page of the table."""
+        self.need_reader()
+        query = read_query(self.query(), people.SORTS)
+        await self.site.refresh_users()
+        found = page(self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+        problem = self.site.problem()
+        self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
+
+
+class ExplainHandler(ApiHandler):
+    """One user: the limit in words, and the limits that it comes from."""
+
+    async def get(self, name: str) -> None:
+        """Answer for any name; a limit of a user who does not exist yet is explained as well."""
+        self.need_reader()
+        strict.no_unknown(self.query(), ())
+        await self.site.refresh_users()
+        self.answer(self._explained(strict.text(MAX_SUBJECT)(name, "user")))
+
+    def _explained(self, name: str) -> dict[str, Any]:
+        row, owner = self.site.user(name), Owner("User", name, self.site.hub)
+        index = self.site.index
+        return {
+            **row.to_json(),
+            "sentence": f"{words.may_have(row.limit, name=name)} {words.use(row, name=name)}",
+            "limits": people.explanation(index.effective(owner), index.limits(owner)),
+            "pods": [pod_json(pod) for pod in row.pods],
+        }
+
+
+class MeHandler(ApiHandler):
+    """The visitor's own limit, use and place in line."""
+
+    async def get(self) -> None:
+        """Answer for the user whose cookie or token it is."""
+        strict.no_unknown(self.query(), ())
+        row = self.site.user(self.user())
+        self.answer(
+            {
+                **own_json(row),
+                "sentence": f"{words.may_have(row.limit)} {words.use(row)}",
+                "mayRead": self.visitor.may_read,
+                "mayEdit": self.visitor.may_edit,
+                "problem": self.site.problem() or None,
+            }
+        )
+
+
+class ClusterHandler(ApiHandler):
+    """The GPUs of the cluster."""
+
+    async def get(self) -> None:
+        """Answer with the amounts by state, in milli."""
+        self.need_reader()
+        strict.no_unknown(self.query(), ())
+        self.answer({**self.site.cluster().to_json(), "problem": self.site.problem() or None})
+
+
+class AuditHandler(ApiHandler):
+    """The changes of limits."""
+
+    async def get(self) -> None:
+        """Answer with one page of the list, newest first unless another order is asked for."""
+        self.need_reader()
+        query = read_query({"sort": "-at", **self.query()}, audit.SORTS)
+        rows = audit.rows(self.site.known.values())
+        found = page(rows, query, audit.SORTS[query.sort], lambda row: row.text)
+        self.answer(found.to_json([row.to_json() for row in found.rows]))
+
+
+def own_json(row: UserRow) -> dict[str, Any]:
+    """Return the JSON of a user for that user: with the pods, and in words for the reader."""
+    body = row.to_json()
+    for key, value in (("limit", row.limit), ("guaranteed", row.guaranteed)):
+        body[key]["sentence"] = value.source.sentence()
+    del body["known"]
+    return {**body, "pods": [pod_json(pod) for pod in row.pods]}
+
+
+def pod_json(pod: PodUse) -> dict[str, Any]:
+    """Return the JSON of one pod's use."""
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "server": pod.server,
+        "used": pod.milli,
+        "draining": pod.draining,
+        "idle": pod.idle,
+        "waiting": pod.waiting,
+        "position": pod.position,
+    }

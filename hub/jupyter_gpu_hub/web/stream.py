@@ -1,0 +1,48 @@
+"""The live connection of a page: server-sent events that say which tables changed.
+
+The browser's ``EventSource`` cannot send the header that the hub's check wants, so pages read the stream by
+``fetch``; the format is the same (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+"""
+
+from __future__ import annotations
+
+import json
+
+from tornado.iostream import StreamClosedError
+
+from jupyter_gpu.model import strict
+from jupyter_gpu_hub.rules.refusals import Refusal
+from jupyter_gpu_hub.state.feed import TooManyPages
+
+from .api import ApiHandler
+
+BEAT = 20.0
+"""Seconds of silence after which a comment is sent: proxies close what is silent for a minute."""
+
+
+class EventsHandler(ApiHandler):
+    """The stream of one page. It ends when the visitor's right does."""
+
+    async def get(self) -> None:
+        """Send the counts of changes at once and after each change, until the page is closed."""
+        self.need_reader()
+        strict.no_unknown(self.query(), ())
+        try:
+            with self.site.feed.listen(self.visitor.label) as event:
+                self.set_header("Content-Type", "text/event-stream")
+                self.set_header("Cache-Control", "no-store")
+                self.set_header("X-Accel-Buffering", "no")  # nginx would keep it back
+                async for counts in self.site.feed.news(event, BEAT):
+                    if counts is None and not await self._still_allowed():
+                        return
+                    text = ": still here\n\n" if counts is None else f"event: changed\ndata: {json.dumps(counts)}\n\n"
+                    self.write(text)
+                    await self.flush()
+        except TooManyPages:
+            raise Refusal(429, "Too many pages follow the changes now; close some.", retry_after=30) from None
+        except StreamClosedError:
+            return
+
+    async def _still_allowed(self) -> bool:
+        visitor = await self.ask_hub()
+        return visitor is not None and visitor.may_read

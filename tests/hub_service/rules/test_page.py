@@ -1,0 +1,111 @@
+"""The page without a script."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_hub.rules import page, people
+from jupyter_gpu_hub.rules.index import LimitIndex
+from jupyter_gpu_hub.rules.paging import Page, PageQuery
+from jupyter_gpu_hub.rules.paging import page as page_of
+from jupyter_gpu_hub.rules.people import UserRow
+
+from .builders import HUB, limit
+
+
+class Seen(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the tag."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        """Note the text."""
+        self.text += data
+
+
+def row(name: str, *, known: bool = True) -> UserRow:
+    """Return a user with a limit of two."""
+    index = LimitIndex([limit({"kind": "User", "name": name}, max=2, changes=[])])
+    return people.row(Owner("User", name, HUB), index, [], known=known, over={})
+
+
+def table(*names: str, **query: object) -> Page:
+    """Return one page of these users."""
+    return page_of([row(name) for name in names], PageQuery(**query), lambda item: item.name, lambda item: item.name)  # type: ignore[arg-type]
+
+
+def test_user_sees_the_own_limit() -> None:
+    """In plain words, with the address for programs, and nothing of others."""
+    seen = Seen(page.render("/hub/", row("ann"), None, ""))
+    assert "You may have 2 GPUs, set for you. You have 0 GPUs now." in seen.text
+    assert ("a", {"href": "api/v1/me"}) in seen.tags
+    assert "table" not in [tag for tag, _ in seen.tags]
+
+
+def test_table_can_be_sorted_searched_and_paged() -> None:
+    """Links keep the search; the sorted column says so to a screen reader."""
+    seen = Seen(page.render("/hub/", None, table("a1", "a2", "a3", page=2, size=1, search="a"), ""))
+    links = [attributes["href"] for tag, attributes in seen.tags if tag == "a"]
+    assert "?search=a&sort=name&page=1&size=1" in links
+    assert "?search=a&sort=name&page=3&size=1" in links
+    assert "?search=a&sort=-name&page=1&size=1" in links
+    assert "?search=a&sort=used&page=1&size=1" in links
+    headers = [attributes for tag, attributes in seen.tags if tag == "th" and attributes["scope"] == "col"]
+    assert [attributes.get("aria-sort") for attributes in headers] == ["ascending", *[None] * 5]
+    assert "2 to 2 of 3" in seen.text
+    turned = Seen(page.render("/hub/", None, table("a1", sort="used", descending=True), ""))
+    assert [a["aria-sort"] for _, a in turned.tags if "aria-sort" in a] == ["descending"]
+    assert "?sort=used&page=1&size=50" in [a.get("href") for _, a in turned.tags]
+
+
+def test_empty_table_says_so() -> None:
+    """It has no pages."""
+    seen = Seen(page.render("/hub/", None, table(), ""))
+    assert "No user is found." in seen.text
+    assert ("nav", {"aria-label": "Pages"}) not in seen.tags
+
+
+def test_user_whom_the_hub_does_not_know_is_told() -> None:
+    """The limit of a removed user stays until somebody removes it."""
+    found = Page((row("old", known=False),), 1, PageQuery())
+    assert "old (the hub knows no such user)" in Seen(page.render("/hub/", None, found, "")).text
+
+
+def test_problem_is_a_status() -> None:
+    """A screen reader hears it."""
+    seen = Seen(page.render("/hub/", row("ann"), None, "The cluster is away."))
+    assert ("p", {"role": "status", "class": "problem"}) in seen.tags
+    assert ("p", {"role": "alert"}) in Seen(page.render_error("/hub/", "No.")).tags
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>", '"><script>', "</td>", "&lt;", "ünï", "a/b", "-" * 255]
+)
+def test_names_are_text(name: str) -> None:
+    """Whatever they look like."""
+    seen = Seen(page.render("/hub/", row(name), table(name, search=name), name))
+    assert not {"img", "script"} & {tag for tag, _ in seen.tags}
+    assert seen.text.count(name) >= 2
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_any_name_leaves_the_page_as_it_is(name: str) -> None:
+    """The tags are the same as those of a plain name."""
+    tags = [
+        [tag for tag, _ in Seen(page.render("/hub/", row(text), table(text, search=text), text)).tags]
+        for text in (name, "ann")
+    ]
+    assert tags[0] == tags[1]

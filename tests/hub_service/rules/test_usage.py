@@ -1,0 +1,125 @@
+"""The use of GPUs, from Pods and Nodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.limits.owner import HUB as OF_HUB
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_hub.rules.usage import SERVER, ClusterUse, PodUse, cluster, read_node, read_pod, trim_node, trim_pod
+
+from .builders import HUB, node, pod
+
+ANN = Owner("User", "ann", HUB)
+
+
+def read(**more: Any) -> PodUse | None:
+    """Return the use of a pod, trimmed as a watch does it."""
+    return read_pod(trim_pod(pod(**more)))
+
+
+def test_use_is_what_is_held_and_wanted() -> None:
+    """One GPU open, half a GPU idle, one more wanted, a quarter not closed yet."""
+    found = read(
+        wish=2500,
+        shares={"a": 1000, "b": 500},
+        attached={"a": 1000, "b": 500},
+        draining={"c": 250},
+        opened=("a",),
+        position=3,
+        annotations={SERVER: "two"},
+    )
+    assert found is not None
+    assert (found.owner, found.namespace, found.name, found.server) == (ANN, HUB, "p", "two")
+    assert (found.milli, found.draining, found.idle, found.waiting, found.position) == (1750, 250, 500, 1000, 3)
+
+
+def test_owner_is_the_annotations_user_or_the_namespace() -> None:
+    """With the hub that the pod names."""
+    other = read(annotations={OF_HUB: "two"})
+    alone = read(user="")
+    assert other is not None
+    assert alone is not None
+    assert (other.owner, alone.owner) == (Owner("User", "ann", "two"), Owner("Namespace", HUB))
+    assert alone.server is None
+
+
+def test_pod_that_ends_keeps_what_it_has_and_wants_nothing() -> None:
+    """All of it is on its way out."""
+    found = read(wish=3000, shares={"a": 1000}, attached={"a": 1000}, deleting=True, position=1)
+    assert found is not None
+    assert (found.milli, found.draining, found.idle, found.waiting, found.position) == (1000, 1000, 0, 0, None)
+
+
+def test_finished_pod_counts_while_its_gpus_are_open() -> None:
+    """What was decided for it is void."""
+    assert read(shares={"a": 1000}, phase="Succeeded") is None
+    found = read(shares={"a": 1000}, attached={"b": 500}, phase="Failed")
+    assert found is not None
+    assert (found.held, found.draining) == ({"b": 500}, 500)
+
+
+def test_pod_without_a_slot_has_none() -> None:
+    """Next to nothing is kept of it."""
+    plain = pod(slot=False, shares={"a": 1000})
+    assert read_pod(trim_pod(plain)) is None
+    assert set(trim_pod(plain)["metadata"]) == {"name", "namespace", "uid", "resourceVersion"}
+
+
+def test_trimmed_pod_keeps_what_is_read() -> None:
+    """No other annotation, label or field."""
+    kept = trim_pod(pod(shares={"a": 1000}))
+    assert "other" not in json.dumps(kept)
+    assert "labels" not in kept["metadata"]
+
+
+def test_inventory_is_read() -> None:
+    """A node whose inventory cannot be read has no GPUs."""
+    trimmed = trim_node(node("a", "b", sick=("b",)))
+    assert [(gpu.uuid, gpu.healthy) for gpu in read_node(trimmed)] == [("a", True), ("b", False)]
+    assert read_node(trim_node({"metadata": {"name": "n"}})) == ()
+    assert read_node({"metadata": {"annotations": {"jupyter-gpu.io/inventory": "nonsense"}}}) == ()
+
+
+def test_cluster_is_added_up() -> None:
+    """A whole GPU, a share, one that drains, one that is broken, and a free one."""
+    pods = [
+        read(name="one", wish=3000, shares={"a": 1000, "b": 400}),
+        read(name="two", user="bob", attached={"c": 1000}, shares={}, deleting=True),
+        read(name="gone", shares={"z": 1000}),
+    ]
+    gpus = read_node(node("a", "b", "c", "d", "e", sick=("d",)))
+    assert cluster([gpus], [use for use in pods if use]) == ClusterUse(
+        total=5000, owned=1000, shares=400, draining=1000, free=1600, unhealthy=1000, waiting=1600
+    )
+    assert cluster([gpus], []).to_json()["free"] == 4000
+
+
+MILLI = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([250, 500, 1000]))
+
+
+@given(st.lists(st.tuples(MILLI, MILLI, st.booleans()), max_size=5), st.frozensets(st.sampled_from("abc")))
+def test_parts_of_the_cluster_are_the_whole(pods: list[tuple[dict[str, int], dict[str, int], bool]], sick: Any) -> None:
+    """Also where pods claim more than there is."""
+    uses = [
+        read(name=str(i), shares=shares, attached=attached, deleting=deleting)
+        for i, (shares, attached, deleting) in enumerate(pods)
+    ]
+    found = cluster([read_node(node("a", "b", "c", sick=tuple(sick)))], [use for use in uses if use])
+    assert found.total == 3000
+    assert found.owned + found.shares + found.draining + found.free + found.unhealthy == found.total
+    assert min(found.to_json().values()) >= 0
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"metadata": []}, {"metadata": {"annotations": {"jupyter-gpu.io/allocated": "["}}}]
+)
+def test_odd_objects_are_read(odd: dict[str, Any]) -> None:
+    """They have nothing."""
+    assert read_pod(trim_pod(odd)) is None
+    assert read_node(trim_node(odd)) == ()
