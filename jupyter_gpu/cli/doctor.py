@@ -34,15 +34,15 @@ def add(commands: options.Commands) -> None:
         parents=[options.server(), options.output()],
         epilog="Ends with 0 if nothing stands in the way, else with 1. It works without a server, too.",
     )
-    doctor.set_defaults(run=_doctor, looks=True)
+    doctor.set_defaults(run=_doctor, reads_only=True)
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    from jupyter_gpu.doctor.probe import look
+    from jupyter_gpu.doctor.probe import collect_facts
     from jupyter_gpu.doctor.rules.findings import Level, judge
 
     there, view, lost = _ask(given)
-    findings = judge(look(), there, view, lost)
+    findings = judge(collect_facts(), there, view, lost)
     wrong = sum(finding.level is Level.PROBLEM for finding in findings)
     if given.json:
         say({"problems": wrong, "findings": [finding.to_json() for finding in findings]})

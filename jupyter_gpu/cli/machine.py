@@ -16,7 +16,7 @@ def add(commands: options.Commands) -> None:
         "say who has which GPU of this machine, and who waits",
         parents=[options.server(), options.output()],
     )
-    machine.set_defaults(run=_machine, looks=True)
+    machine.set_defaults(run=_machine, reads_only=True)
 
 
 def _machine(given: argparse.Namespace) -> int:

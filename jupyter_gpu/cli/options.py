@@ -83,7 +83,7 @@ def offer(action: argparse.Action, words: Callable[..., list[str]]) -> None:
 def client(options: argparse.Namespace) -> Client:
     """Ask the server that the user says, or the one that this process belongs to.
 
-    A command that only looks (``looks=True`` among its defaults) may look at the one that runs here.
+    A command that only reads (``reads_only=True`` among its defaults) may read from the one that runs here.
     """
     from jupyter_gpu.kernel import discovery
     from jupyter_gpu.kernel.client import Client
@@ -98,7 +98,7 @@ def client(options: argparse.Namespace) -> Client:
     try:
         return Client(discovery.find())
     except OutsideServer as error:
-        if not getattr(options, "looks", False):
+        if not getattr(options, "reads_only", False):
             raise
         from jupyter_gpu.kernel.rules.outside import note
 

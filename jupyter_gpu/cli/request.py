@@ -20,7 +20,7 @@ def add(commands: options.Commands) -> None:
     common = [options.server(), options.output()]
     waiting = [options.patience(), options.no_wait()]
     status = options.command(commands, "status", "show the current state", parents=common)
-    status.set_defaults(run=_status, looks=True)
+    status.set_defaults(run=_status, reads_only=True)
     resize = options.command(
         commands,
         "resize",

@@ -18,7 +18,7 @@ def add(commands: options.Commands) -> None:
         epilog="Held time is exact. How busy a whole GPU was is known only of the time in which somebody looked, in a "
         "panel or with 'watch', and is told with that time; of a time share it is always known.",
     )
-    usage.set_defaults(run=_usage, looks=True)
+    usage.set_defaults(run=_usage, reads_only=True)
 
 
 def _usage(given: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ def add(commands: options.Commands) -> None:
         "has asked for is attached, or what was given back is closed. With --timeout it may end with 3 or 4, and the "
         "request stands.",
     )
-    wait.set_defaults(run=_wait, looks=True)
+    wait.set_defaults(run=_wait, reads_only=True)
 
 
 def _wait(given: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ def add(commands: options.Commands) -> None:
         epilog="On a terminal it fills the window. Into a pipe or a file it writes a line for each change. NO_COLOR "
         "switches colours off.",
     )
-    watch.set_defaults(run=_watch, looks=True)
+    watch.set_defaults(run=_watch, reads_only=True)
 
 
 def _watch(given: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """A small file by which kernels know which GPUs are attached, so that none has to ask the server before each cell.
 
-The server writes it when that changes; a kernel looks at its modification time, which costs two microseconds and never
+The server writes it when that changes; a kernel checks its modification time, which costs two microseconds and never
 waits for a busy server. The gate reads it, too, when a program looks for GPUs. It is a hint for `CUDA_VISIBLE_DEVICES`
 (see `visible`) and grants nothing. Every kernel loads this module at its start, so it imports as little as possible.
 """
@@ -151,7 +151,7 @@ class AttachedWriter:
 
 
 class AttachedReader:
-    """The reader of the file, which looks whether it changed."""
+    """The reader of the file, which checks whether it changed."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path

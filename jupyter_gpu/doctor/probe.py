@@ -1,4 +1,4 @@
-"""A look around in this process's environment. It only reads, and never fails: what cannot be read is said."""
+"""Facts about this process's environment. Collecting them only reads, and never fails: what cannot be read is said."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _EVERYBODY = stat.S_IWOTH | stat.S_IXOTH
 _DEADLINE = 2.0
 
 
-def look(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: bool = True) -> Facts:
-    """Look; ``driver``: whether NVML may be loaded into this process."""
+def collect_facts(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: bool = True) -> Facts:
+    """Return the facts; ``driver``: whether NVML may be loaded into this process."""
     env = os.environ
     state = Path(state_dir) if state_dir else default_path()
     version, trouble = _driver() if driver else ("", "")

@@ -1,6 +1,6 @@
 """Our identity to the API server: a pod's service account, or a kubeconfig.
 
-A pod's token is short-lived; the kubelet replaces its file long before the end. The file is looked at before each
+A pod's token is short-lived; the kubelet replaces its file long before the end. The file is checked before each
 call and read again when it has changed.
 """
 

@@ -23,4 +23,4 @@ class FactsHandler(ApiHandler):
 
         kernels = probe.kernels_of(self.settings["kernel_manager"])
         state: str = self.settings[STATE_DIR]
-        self.answer((await asyncio.to_thread(probe.look, state, kernels, driver=False)).to_json())
+        self.answer((await asyncio.to_thread(probe.collect_facts, state, kernels, driver=False)).to_json())

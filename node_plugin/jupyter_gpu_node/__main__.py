@@ -14,7 +14,7 @@ Its needs of the machine, with reasons:
   - ``SYS_ADMIN`` only where no bpffs is mounted: programs are then found again by name.
 
 - ``/sys/fs/cgroup`` of the host at the same path. Writable, a pod can be held still for the milliseconds of the last
-  look at it (``cgroup.freeze``); read-only works too, and the look is then not as sharp.
+  scan of it (``cgroup.freeze``); read-only works too, and the scan is then not as exact.
 - ``/sys/fs/bpf``, ``/var/lib/jupyter-gpu``, ``/run/jupyter-gpu`` and the kubelet's two socket directories, writable.
 - No host network, no other privilege; the root file system can be read-only. AppArmor's profile for containers
   forbids to read other processes, so it must be unconfined.

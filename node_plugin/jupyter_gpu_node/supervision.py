@@ -111,7 +111,7 @@ def _ended(task: asyncio.Task[None]) -> None:
 def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Handle what no task handled. Messages without an error are complaints of libraries, which change nothing."""
     error = context.get("exception")
-    # two threads of gRPC that look at one pipe: the second finds it empty, which is no error
+    # two threads of gRPC that read one pipe: the second finds it empty, which is no error
     if error is None or (isinstance(error, BlockingIOError) and "PollerCompletionQueue" in str(context.get("handle"))):
         loop.default_exception_handler(context)
         return

@@ -129,7 +129,7 @@ def test_pods_of_the_gpu_operator_are_trusted_by_namespace(node: Node) -> None:
         child.run(f"global held; held = open_device({str(node.nodes[3])!r})")
     until(lambda: dead(pretender), what="the other to be ended")
     count = audits(node)
-    until(lambda: audits(node) > count + 5, what="some looks")
+    until(lambda: audits(node) > count + 5, what="some audits")
     assert not dead(keeper)
 
 
@@ -146,7 +146,7 @@ def test_pods_of_the_gpu_operator_are_trusted_by_a_label_and_privilege(node: Nod
     mine.allocate(generation=2)
     mine.until_has()
     count = audits(node)
-    until(lambda: audits(node) > count + 5, what="some looks")
+    until(lambda: audits(node) > count + 5, what="some audits")
     assert not dead(keeper)
 
 

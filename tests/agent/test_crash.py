@@ -34,7 +34,7 @@ def test_resize_survives_a_kill_at_every_point(node: Node, point: str) -> None:
     other = node.pod()  # while the plugin is away
     node.start()
     pod.until_has(node.uuids[1], node.uuids[2])
-    # where that was recorded before, the first look may still go on, and the rules be about to be replaced
+    # where that was recorded before, the first scan may still go on, and the rules be about to be replaced
     until(lambda: not frozen(pod), what="the pod to run")
     until(lambda: child.probe(*node.nodes) == "-++-", what="what was given to be open")
     until(lambda: len([name for name in node.pins() if name.startswith(pod.uid)]) == 1, what="one pin to be left")

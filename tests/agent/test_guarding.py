@@ -194,7 +194,7 @@ def test_slow_start_ends_no_process(plane: ControlPlane, api: Api) -> None:
         assert (ended(child), ended(exporter)) == (False, False)
         assert "not known" in made.get("/readyz")
         proxy.flow()
-        until(lambda: figure(made, "jupyter_gpu_audits_total") >= 5, what="some looks")
+        until(lambda: figure(made, "jupyter_gpu_audits_total") >= 5, what="some audits")
         assert (ended(child), ended(exporter)) == (False, False)
         assert child.probe(*made.nodes) == "+---"
         assert pod.has == [made.uuids[0]]
@@ -288,7 +288,7 @@ def test_runtime_of_v1_alone_offers_no_slots(quiet: Node, legacy: Path) -> None:
     group.mkdir(parents=True)
     child = pod.spawn(inside=False)
     cgroup.enter(group, child.pid)
-    pod.make_group()  # last: the plugin looks at both when it first sees it
+    pod.make_group()  # last: the plugin reads both when it first sees it
     pod.annotate("jupyter-gpu.io/test", "go")
     until(lambda: cannot(quiet), PATIENCE, "the figure to tell")
     assert f"keeps the processes of pod {pod.uid} out of the cgroup v2 tree" in quiet.get("/readyz")

@@ -23,12 +23,12 @@ def test_open_gpus_are_published_on_change(node: Node) -> None:
 
     until(lambda: told() == (node.uuids[1],), PATIENCE, "the open one to be told")
     version = pod.json()["metadata"]["resourceVersion"]
-    looks = float(audits(node))
-    until(lambda: float(audits(node)) > looks + 5, PATIENCE, "some seconds to pass")
+    before = float(audits(node))
+    until(lambda: float(audits(node)) > before + 5, PATIENCE, "some seconds to pass")
     assert pod.json()["metadata"]["resourceVersion"] == version
     node.kill()
     node.start()
-    assert told() == (node.uuids[1],), "the next plugin believes it until it has looked"
+    assert told() == (node.uuids[1],), "the next plugin believes it until it has scanned"
     child.run("os.close(held)")
     until(lambda: told() == (), PATIENCE, "that nothing is open")
 

@@ -30,7 +30,7 @@ async def given(plugin: Plugin, node: Node, number: int) -> tuple[Pod, Child]:
 
 
 async def hoarder(node: Node, processes: int = 2) -> tuple[Pod, list[Child]]:
-    """A pod with more open files than a look reads."""
+    """A pod with more open files than a scan reads."""
     assert processes * MANY > EACH
     pod, first = await asyncio.to_thread(node.running)
     children = [first, *(pod.spawn() for _ in range(processes - 1))]
@@ -167,18 +167,18 @@ async def test_gpu_that_is_kept_open_is_scanned_rarely(quiet: Node, monkeypatch:
         pod, child = await given(plugin, quiet, 0)
         second = pod.spawn()
         second.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        looks, look = [], scanner.scan_holders
-        monkeypatch.setattr(scanner, "scan_holders", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
+        scans, scan = [], scanner.scan_holders
+        monkeypatch.setattr(scanner, "scan_holders", lambda *some: scans.append(1) or scan(*some))  # type: ignore[func-returns-value]
         pod.allocate(generation=2)
         await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
         await asyncio.sleep(4)
-        assert 1 <= len(looks) <= 2
+        assert 1 <= len(scans) <= 2
         child.run("os.close(held)")
         await asyncio.sleep(3)
-        assert len(looks) <= 3
+        assert len(scans) <= 3
         assert pod.draining == [quiet.uuids[0]]
         second.end()
         begin = time.monotonic()
         await asyncio.to_thread(pod.until_has)
         assert time.monotonic() - begin < 10
-        assert len(looks) <= 5
+        assert len(scans) <= 5

@@ -247,7 +247,7 @@ class Actor:
         await self.backend.stop()
 
     async def notify(self) -> None:
-        """Have the backend look at everything, as a notification from another server does."""
+        """Have the backend read everything again, as a notification from another server does."""
         from jupyter_gpu.backends.local.records.store import StateStore
 
         folder = StateStore(self.state_dir).pods

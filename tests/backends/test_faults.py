@@ -48,7 +48,7 @@ def claim(stage: Stage, uid: str, pid: int, owner: int, change: tuple[bytes, byt
     shares = tuple(GpuShare(uuid, 1000) for uuid in stage.uuids)
     record = Record(uid, server, boot(), namespace(), allocated=Allocated(1, shares), attached=Attached(1, shares))
     path = stage.state / "pods" / f"{uid}.json"
-    aside = stage.state.with_name(path.name)  # servers look at whatever appears in their folder
+    aside = stage.state.with_name(path.name)  # servers read whatever appears in their folder
     aside.write_bytes(record.encode().replace(*change))
     os.chown(aside, owner, owner)
     return aside.rename(path)
@@ -353,7 +353,7 @@ def test_server_that_ends_removes_remains_of_dead_ones(stage: Stage) -> None:
     kernel = stage.kernel(dead)
     dead.kill()
     other = stage.server()
-    other.ask("request", milli=0)  # after its first look
+    other.ask("request", milli=0)  # after its first scan
     assert len(stage.groups()) == 2
     kernel.kill()
     other.ask("stop")

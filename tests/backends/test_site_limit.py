@@ -96,12 +96,12 @@ def test_any_text_shows_at_most_all_gpus(value: str, count: int) -> None:
 
 
 @given(st.lists(ENTRIES, max_size=4), st.lists(st.sets(st.sampled_from(FOUR)), max_size=4))
-def test_visible_gpu_stays_visible(entries: list[str], looks: list[set[Gpu]]) -> None:
+def test_visible_gpu_stays_visible(entries: list[str], inventories: list[set[Gpu]]) -> None:
     """GPUs vanish and come back; that hides none of the others, as it would if the list were read anew."""
     limit = SiteLimit(",".join(entries))
     shown: set[str] = set()
-    for look in looks:
-        there = sorted(look, key=lambda one: one.index)
+    for inventory in inventories:
+        there = sorted(inventory, key=lambda one: one.index)
         chosen = {one.uuid for one in limit.choose(there)}
         assert shown & {one.uuid for one in there} <= chosen
         shown |= chosen

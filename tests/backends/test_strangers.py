@@ -104,7 +104,7 @@ def test_simulated_gpus_are_surveyed_after_the_grant(stage: Stage) -> None:
     other = stranger(stage, 2)
     mine = stage.server()
     mine.ask("request", milli=1000)
-    wait_for(lambda: used(mine.ask("view")) == {2: [other.pid]}, "the look after the grant")
+    wait_for(lambda: used(mine.ask("view")) == {2: [other.pid]}, "the scan after the grant")
     mine.ask("request", milli=0)
     view = mine.ask("request", milli=1000)
     assert states(view) == [(0, "attached"), (2, "draining")]

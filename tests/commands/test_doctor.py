@@ -162,29 +162,29 @@ def test_other_json_is_refused(bad: dict[str, Any]) -> None:
 
 def test_state_directory_is_classified(tmp_path: Path) -> None:
     """A usable, a private and a blocked directory are told apart; nothing is created."""
-    assert probe.look(str(tmp_path / "state"), driver=False).state_trouble == ""
-    assert probe.look(str(tmp_path / "state"), driver=False).state_private
+    assert probe.collect_facts(str(tmp_path / "state"), driver=False).state_trouble == ""
+    assert probe.collect_facts(str(tmp_path / "state"), driver=False).state_private
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path)
-    assert probe.look(str(tmp_path / "file"), driver=False).state_trouble == "it is not a directory"
-    assert probe.look(str(tmp_path / "link"), driver=False).state_trouble == "it is not a directory"
-    assert "cannot be written to" in probe.look("/proc/nowhere/state", driver=False).state_trouble
+    assert probe.collect_facts(str(tmp_path / "file"), driver=False).state_trouble == "it is not a directory"
+    assert probe.collect_facts(str(tmp_path / "link"), driver=False).state_trouble == "it is not a directory"
+    assert "cannot be written to" in probe.collect_facts("/proc/nowhere/state", driver=False).state_trouble
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o1777)
-    assert not probe.look(str(tmp_path / "all"), driver=False).state_private
+    assert not probe.collect_facts(str(tmp_path / "all"), driver=False).state_private
 
 
 def test_node_socket_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor tries whether the node plugin's socket answers."""
     path = tmp_path / "node.sock"
     monkeypatch.setenv("JUPYTER_GPU_NODE_SOCKET", str(path))
-    assert probe.look(driver=False).socket_trouble == os.strerror(2)
+    assert probe.collect_facts(driver=False).socket_trouble == os.strerror(2)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        assert probe.look(driver=False).socket_trouble == ""
-    assert probe.look(driver=False).socket_trouble == os.strerror(111)
+        assert probe.collect_facts(driver=False).socket_trouble == ""
+    assert probe.collect_facts(driver=False).socket_trouble == os.strerror(111)
 
 
 def test_extensions_are_read_as_by_jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,11 @@ def test_extensions_are_read_as_by_jupyter(tmp_path: Path, monkeypatch: pytest.M
     for chosen, said in ((True, "enabled"), (False, "disabled")):
         text = json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpu": chosen}}})
         (server / "jupyter_gpu.json").write_text(text)
-        assert probe.look(driver=False).extension == said
+        assert probe.collect_facts(driver=False).extension == said
     (lab / "page_config.json").write_text('{"disabledExtensions": {"jupyter-gpu": true}}')
-    assert probe.look(driver=False).labextension_disabled
+    assert probe.collect_facts(driver=False).labextension_disabled
     (lab / "page_config.json").write_text("{")
-    assert not probe.look(driver=False).labextension_disabled
+    assert not probe.collect_facts(driver=False).labextension_disabled
 
 
 def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:

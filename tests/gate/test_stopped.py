@@ -109,6 +109,29 @@ def test_each_thread_stopped_before_the_driver_launches_once_more(built: Built, 
         assert place.launches() == threads
 
 
+def test_lease_read_after_the_end_of_its_server_lets_nothing_pass(place: Place) -> None:
+    """A program that was stopped meanwhile waits for the next server, which may have given the GPU to another share."""
+    stub = place.stub()
+    with place.run("dlsym", "threads:64:10") as program:
+        for _ in range(20):
+            connection = stub.accept()
+            connection.expect(Ask)
+            os.kill(program.process.pid, signal.SIGSTOP)
+            wait_until(lambda: state(program.process.pid) == "T")
+            connection.grant(60_000_000)
+            stub.close()
+            stub = place.stub()
+            os.kill(program.process.pid, signal.SIGCONT)
+        with stub:
+            connection = stub.accept()
+            connection.expect(Ask)
+            assert place.launches() == 0
+            connection.grant(60_000_000)
+            connection.serve()
+            assert program.lines()[-1] == "done"
+    assert place.launches() == 64 * 20
+
+
 def test_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path) -> None:
     """With an endless kernel the GPU is not free although the program is stopped, and its user can resume it."""
 

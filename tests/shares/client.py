@@ -33,7 +33,7 @@ from jupyter_gpu_node.shares.rules.protocol import (
 PATIENCE = 60.0
 """Seconds after which a test has failed."""
 _STEP = 200
-"""Microseconds between two looks at the socket: a kernel of that time."""
+"""Microseconds between two polls of the socket: a kernel of that time."""
 
 
 class Ended(Exception):

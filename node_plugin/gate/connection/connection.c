@@ -197,15 +197,15 @@ void connection_send(struct share *share, struct message message) {
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: handle all messages; return false at the first invalid one. */
-static bool handle_messages(struct share *share, struct reader *reader, const unsigned char *bytes, size_t size) {
+/* Under the lock: handle all messages; return false at the first invalid one. `gone`: their server has ended. */
+static bool handle_messages(struct share *share, struct reader *reader, const unsigned char *bytes, size_t size, bool gone) {
     struct message message;
     int found;
     while ((found = reader_next(reader, &bytes, &size, &message)) > 0) {
         if (message.kind == MEMORY)
             memory_on_message(share, message);
         else
-            lease_on_message(share, message, now_ns());
+            lease_on_message(share, message, now_ns(), gone);
     }
     return found == 0;
 }
@@ -227,13 +227,13 @@ static bool run_connection(struct share *share) {
         if (ns > SECOND) ns = SECOND;
         struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
         struct pollfd poll = {.fd = share->socket, .events = POLLIN};
-        if (!ppoll(&poll, 1, &most, NULL)) continue;
+        if (ppoll(&poll, 1, &most, NULL) <= 0) continue;
         if (!is_own_socket(share)) return heard;
         ssize_t got = recv(share->socket, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) return heard;
         gate_lock();
-        bool sound = handle_messages(share, &reader, bytes, (size_t)got);
+        bool sound = handle_messages(share, &reader, bytes, (size_t)got, poll.revents & POLLHUP);
         gate_unlock();
         if (!sound) return false;
         heard = true;

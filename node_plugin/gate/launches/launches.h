@@ -4,8 +4,8 @@
 
 #include "connection/share.h"
 
-/* Under the lock: handle a GRANT or a REVOKE. */
-void lease_on_message(struct share *share, struct message message, uint64_t now);
+/* Under the lock: handle a GRANT or a REVOKE. `gone`: the server that sent it has ended. */
+void lease_on_message(struct share *share, struct message message, uint64_t now, bool gone);
 /* Under the lock: handle a new connection (`again`: to the same server as before), and its end. */
 void lease_on_connect(struct share *share, bool again);
 void lease_on_disconnect(struct share *share);

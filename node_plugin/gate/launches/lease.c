@@ -150,9 +150,13 @@ bool lease_is_stalled(const struct share *share, uint64_t since, uint64_t now) {
     return now > since + most && now > since + most + 2 * window_queued(share, &beside);
 }
 
-void lease_on_message(struct share *share, struct message message, uint64_t now) {
+/* A program that was stopped, or waited for a processor, may read a lease when its server has ended and the next one has given
+ * the GPU to another share. So such a message can only take away. */
+void lease_on_message(struct share *share, struct message message, uint64_t now, bool gone) {
     share->whole = false;
-    if (message.kind == GRANT) {
+    if (gone) {
+        if (message.kind != GRANT || message.a != FOREVER) stop_launches(share);
+    } else if (message.kind == GRANT) {
         on_grant(share, message, now);
     } else if (message.a == share->number && message.a > share->given && (share->stage == HELD || share->stage == CLOSING)) {
         if (share->stage == HELD) begin_closing(share, now);

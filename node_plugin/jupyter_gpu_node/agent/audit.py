@@ -26,7 +26,7 @@ MAPPINGS_EVERY = 4
 """Memory mappings are read in one of so many scans: it takes most of the time, and few programs close what they map."""
 INTRUDED = "Process {command} had GPU {uuid} open, which was not given to it. It was told to end."
 TOO_MUCH = (
-    "Process {command} belongs to a pod with more processes and open files than can be looked through. "
+    "Process {command} belongs to a pod with more processes and open files than can be searched. "
     "So it may have GPU {uuid} open, which was not given to it. It was told to end."
 )
 HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."

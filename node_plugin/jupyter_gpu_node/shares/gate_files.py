@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_LIBRARIES = Path(__file__).parents[1] / "lib"
+LIBRARIES = Path(__file__).parents[1] / "lib"
+"""The folder with both forms."""
 
 
 def local() -> Path | None:
     """Return the form for LD_LIBRARY_PATH, on one machine; None: there is none here."""
-    return _found(_LIBRARIES / "local" / "libcuda.so.1")
+    return _found(LIBRARIES / "local" / "libcuda.so.1")
 
 
 def shim() -> Path | None:
     """Return the form that stands at the path of ``libcuda.so.1`` in a pod; None: there is none here."""
-    return _found(_LIBRARIES / "shim" / "libcuda.so.1")
+    return _found(LIBRARIES / "shim" / "libcuda.so.1")
 
 
 def _found(path: Path) -> Path | None:

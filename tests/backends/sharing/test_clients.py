@@ -87,11 +87,11 @@ def test_process_older_than_enforcement_is_no_offender(clients: Clients, program
     assert clients.offender(2**22 + 1, since=0) is None
 
 
-# --- looks that last --------------------------------------------------------------------------------------------------
+# --- checks that last -------------------------------------------------------------------------------------------------
 
 
 class Slow:
-    """A look that ends when it is told to."""
+    """A check that ends when it is told to."""
 
     def __init__(self) -> None:
         self.end = threading.Event()
@@ -114,7 +114,7 @@ def slow() -> Iterator[Slow]:
 
 
 def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
-    """The loop goes on; a later call gets the answer when it is there, of one look."""
+    """The loop goes on; a later call gets the answer when it is there, of one check."""
     one = ProcessChecks()
     for _ in range(3):
         assert one.ask("a", slow) == NOT_YET
@@ -139,7 +139,7 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
     thread.submit(lambda: None).result()
     assert one.ask("b", lambda: "other") == "b"
     now = process_checks.REST
-    wait_for(lambda: one.ask("c", lambda: "c") == "c", "a look that is waited for")
+    wait_for(lambda: one.ask("c", lambda: "c") == "c", "a check that is waited for")
     one.close()
 
 
@@ -150,7 +150,7 @@ def test_unfetched_answers_are_forgotten(slow: Slow) -> None:
         assert one.ask(number, slow) == NOT_YET
     assert one.unfetched == process_checks.MOST
     slow.end.set()
-    wait_for(lambda: slow.ended == process_checks.MOST, "the looks")
+    wait_for(lambda: slow.ended == process_checks.MOST, "the checks")
     assert slow.calls == process_checks.MOST
     wait_for(lambda: one.ask("new", lambda: "") == "", "the answer of another one")
     assert one.unfetched < process_checks.MOST

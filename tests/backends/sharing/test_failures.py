@@ -441,14 +441,14 @@ def test_damaged_record_costs_no_turn(machine: Machine) -> None:
     machine.more(50)
     record = machine.state / "pods" / f"{server.uid}.json"
     socket_file = machine.socket(server).stat().st_ino
-    os.kill(server.pid, signal.SIGSTOP)  # it would write the record at its next look
+    os.kill(server.pid, signal.SIGSTOP)  # it would write the record when it reads it next
     machine.until(lambda: state(server.pid) == "T", "it to stand still")
     record.write_text("nonsense")
     sign = files.home(machine.state) / files.OWN / files.NOTIFY_SOCKET
     for _ in range(2):
         seen = {sign.stat().st_mtime_ns}
         assert trust.arbiter_user(machine.state) == os.geteuid()  # which notifies it
-        machine.until(partial(_changes, sign, seen), "a look")
+        machine.until(partial(_changes, sign, seen), "a read of the records")
     goes_on(machine)
     assert machine.socket(server).stat().st_ino == socket_file
     assert record.read_text() == "nonsense"
@@ -548,7 +548,7 @@ def test_share_that_the_server_itself_holds_open_is_reported(machine: Machine) -
     assert "start the server again" in said
     program.send(signal.SIGKILL)
     assert good.ask("request", milli=1000)["amounts"]["attached"] == 500
-    time.sleep(1.5)  # longer than between two looks
+    time.sleep(1.5)  # longer than between two reads of the records
     assert good.ask("view")["amounts"]["attached"] == 500
     bad.ask("close", path=path)
     machine.until(lambda: good.ask("view")["amounts"]["attached"] == 1000, "the GPU")

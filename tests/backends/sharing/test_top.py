@@ -9,7 +9,7 @@ from .machine import Machine
 from .test_shares import HOG, share
 
 
-def look(machine: Machine) -> dict[int, dict[str, Any]]:
+def shown(machine: Machine) -> dict[int, dict[str, Any]]:
     """By what was allocated, the shares that it shows, once."""
     command = [sys.executable, "-m", "jupyter_gpu_node.command", "top", "--once", "--json", "--state"]
     said = subprocess.run([*command, str(machine.state)], capture_output=True, text=True, check=True).stdout
@@ -21,8 +21,8 @@ def test_it_shows_the_shares_of_the_machine(machine: Machine) -> None:
     busy, idle = share(machine, 600), share(machine, 300)
     machine.run(busy, *HOG)
     machine.more(300)
-    machine.until(lambda: (look(machine)[600]["rates"] or {}).get("idle", 0) > 0, "the share to be seen at work")
-    found = look(machine)
+    machine.until(lambda: (shown(machine)[600]["rates"] or {}).get("idle", 0) > 0, "the share to be seen at work")
+    found = shown(machine)
     assert found[300]["rates"]["idle"] == 0
     assert {one["sharing"] for one in found.values()} == {1}
     assert {one["uuid"] for one in found.values()} == {machine.uuids[0]}

@@ -139,7 +139,7 @@ def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
 
 
 def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
-    """It is ours at the next look after that process ended."""
+    """It is ours at the next check after that process ended."""
     serving = trust.ServingLock(state)
     with locking(state, ME):
         assert trust.serving(state) == {ME}
@@ -263,7 +263,7 @@ def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, 
     path = written(state, name, text)
     assert reads(state)
     if what == "recalled" and path.parents[above] == files.home(state):
-        return  # an arbiter has its own folder open, and looked at it before
+        return  # an arbiter has its own folder open, and checked it before
     forge(path.parents[above])
     assert not reads(state)
 

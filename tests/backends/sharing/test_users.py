@@ -155,7 +155,7 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)
     file = files.sockets(roots.state, ONE, server.uid) / revocation.NAME
-    draft = roots.state.parent / "draft"  # whoever looks meanwhile finds none of root's
+    draft = roots.state.parent / "draft"  # a server that reads meanwhile finds none of root's
     draft.write_bytes(revocation.encode([Revocation("key", roots.uuids[0], "It kept the GPU.")]))
     os.chown(draft, ONE, -1)
     draft.rename(file)

@@ -122,12 +122,12 @@ def test_reported_instances_are_remembered() -> None:
 
 
 @given(st.lists(st.frozensets(st.integers(0, 30).map(str), max_size=7), max_size=20), st.integers(0, 12))
-def test_memory_is_bounded(looks: list[frozenset[str]], most: int) -> None:
+def test_memory_is_bounded(answers: list[frozenset[str]], most: int) -> None:
     """The driver's last answer is always known; of the rest the newest is kept."""
     known = Instances()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instances_module, "MOST", most)
-        for names in looks:
+        for names in answers:
             before = known
             known = before.learn({"GPU-0": names})
             assert names <= known.gpus.keys() <= names | before.gpus.keys()

@@ -80,10 +80,10 @@ def test_moving_pod_is_believed_after_several_scans_over_some_seconds() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
-def test_moving_pod_is_never_believed_sooner(looks: list[tuple[bool, float]]) -> None:
+def test_moving_pod_is_never_believed_sooner(scans: list[tuple[bool, float]]) -> None:
     """Since the last scan that was believed there were enough others, over enough time."""
     pod, now, begun, count = ManagedPod("u"), 0.0, 0.0, 0
-    for moving, pause in looks:
+    for moving, pause in scans:
         now += pause
         begun, count = (now if not count else begun), count + 1
         if proves(pod, moving, now):

@@ -18,7 +18,7 @@ def suspect(pod: str | None = None, command: str = "python", **more: bool) -> Su
     [
         (suspect("has"), Verdict.FINE),
         (suspect("none"), Verdict.INTRUDER),
-        (suspect("new"), Verdict.FINE),  # an earlier process guarded it, and it was not looked at yet
+        (suspect("new"), Verdict.FINE),  # an earlier process guarded it, and it was not scanned yet
         (suspect("without-a-slot"), Verdict.INTRUDER),
         (suspect("exporter"), Verdict.FINE),
         (suspect(command="Xorg"), Verdict.FINE),

@@ -368,7 +368,7 @@ def test_scan_is_fast(spawn: Spawn) -> None:
     assert min(spent) < 0.0005 * max(50, len(proc.all_pids()))
 
 
-# --- what a look may cost ---------------------------------------------------------------------------------------------
+# --- what a scan may cost ---------------------------------------------------------------------------------------------
 
 MANY = 15_000
 HOARD = f"""
@@ -380,7 +380,7 @@ hoard = [os.dup(null) for _ in range({MANY})]
 
 
 def budgeted(left: float) -> tuple[Budget, Callable[[int], Budget]]:
-    """One budget for all, and how a look asks for it."""
+    """One budget for all, and how a scan asks for it."""
     budget = Budget(left)
     return budget, lambda _: budget
 

@@ -63,10 +63,10 @@ def test_pod_is_searched_for_half_of_the_time_at_most(lengths: list[int]) -> Non
 
 @given(moments, moments, uuids, uuids, moments)
 def test_only_a_search_that_began_later_proves_anything(
-    began: float, length: float, looked: frozenset[str], wanted: frozenset[str], since: float
+    began: float, length: float, searched: frozenset[str], wanted: frozenset[str], since: float
 ) -> None:
     """And only about the GPUs that it searched for."""
-    assert Search(began, began + length, looked).proves(wanted, since) == (began >= since and wanted <= looked)
+    assert Search(began, began + length, searched).proves(wanted, since) == (began >= since and wanted <= searched)
 
 
 @given(st.lists(uuids, max_size=8))

@@ -304,7 +304,7 @@ def test_no_colours_without_support(state: Path) -> None:
 
 
 def test_a_small_terminal(state: Path) -> None:
-    """No more lines than it has: it must not scroll. Another size counts from the next look on."""
+    """No more lines than it has: it must not scroll. Another size counts from the next refresh on."""
     with terminal(state, 6, 30) as seen:
         seen.until("more lines")
         frame = seen.shown.split("\x1b[H")[1]

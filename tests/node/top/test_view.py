@@ -101,10 +101,10 @@ def test_no_line_is_longer_than_the_terminal(width: int, height: int | None, col
     assert max(map(view.length, shown)) <= width
     assert height is None or len(shown) <= height
     plain = view.lines("Time shares", SEEN, NAMES, replace(style, colour=False), 100_000)
-    bare = [view._ESCAPE.sub("", line).rstrip() for line in shown]
+    bare = [view.COLOUR.sub("", line).rstrip() for line in shown]
     assert bare == [line.rstrip() for line in plain]
     for line in shown:
-        last = [*view._ESCAPE.findall(line), "\x1b[0m"][:-1]
+        last = [*view.COLOUR.findall(line), "\x1b[0m"][:-1]
         assert not last or last[-1] == "\x1b[0m" or line.endswith(">")
     if not unicode:
         assert "\n".join(shown).isascii()
@@ -154,7 +154,7 @@ def test_durations(amount: int, text: str) -> None:
     assert view.duration(amount) == text
 
 
-# --- between two looks ------------------------------------------------------------------------------------------------
+# --- between two readings ---------------------------------------------------------------------------------------------
 
 KEY = ("GPU-1", "a")
 
@@ -170,7 +170,7 @@ def rates_of(history: History, file: ShareFile, now: int) -> ShareRates | None:
 
 
 def test_rates_are_of_the_time_between_two_writings() -> None:
-    """The first look knows none; a share that did nothing has none."""
+    """The first reading knows none; a share that did nothing has none."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 1_050) is None
     file = later(file, 2_000, guaranteed=300_000, waited=100_000)
@@ -182,7 +182,7 @@ def test_after_a_rest_only_time_since_the_last_reading_counts() -> None:
     """A file that was not written for an hour was still valid at the last reading."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 3_600_000) is None
-    file = later(file, 3_600_800, guaranteed=600_000)  # it began 1.2 seconds before the look at the earliest
+    file = later(file, 3_600_800, guaranteed=600_000)  # it began 1.2 seconds before the reading at the earliest
     assert rates_of(history, file, 3_601_000) == ShareRates(guaranteed=0.3)
 
 

@@ -149,7 +149,7 @@ def test_saved_violations_are_loaded(short: Path) -> None:
     "text", ["", "{", "[]", '{"version":2,"gpus":{}}', '{"version":1,"gpus":{"g":{"a":{"stopped":[[0,1]]}}}}']
 )
 def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
-    """It is there to be looked at."""
+    """It is there to be inspected."""
     path = short / "offences.json"
     path.write_text(text)
     assert stopped_processes.load(path) == {}
@@ -338,16 +338,16 @@ def test_spared_process_is_not_stopped(short: Path, running: Running) -> None:
 
 @pytest.mark.parametrize("opens", ["yes", "not known"])
 def test_spared_process_with_a_gpu_open_is_stopped(short: Path, running: Running, opens: str) -> None:
-    """So is a Jupyter server, and one that cannot be inspected; only a look at the process itself spares it."""
+    """So is a Jupyter server, and one that cannot be inspected; only an inspection of the process itself spares it."""
     spared: list[ProcessId] = []
 
-    def look(pid: int) -> bool:
+    def inspect(pid: int) -> bool:
         if opens == "not known":
-            raise PermissionError(13, "no look")
+            raise PermissionError(13, "not readable")
         return pid == spared[0].pid
 
     async def check() -> None:
-        async with EnforcingServer(short, spare=lambda: spared, opens=look) as world:
+        async with EnforcingServer(short, spare=lambda: spared, opens=inspect) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             spared.append(process(one.pid))

@@ -180,7 +180,7 @@ def test_memory_is_not_compared_without_need(place: Place) -> None:
                 await world.set(TERMS)
                 await until(lambda: world.boards.asked)
             await until(lambda: not world.server.connected())
-            await asyncio.sleep(0.6)  # two looks more, as something was there at the last one
+            await asyncio.sleep(0.6)  # two comparisons more, as something was there at the last one
             asked = world.boards.asked
             await asyncio.sleep(1)
             assert world.boards.asked == asked

@@ -37,7 +37,7 @@ sys.stdin.read()
 """
 
 
-def test_processes_are_looked_at(tmp_path: Path) -> None:
+def test_processes_are_read(tmp_path: Path) -> None:
     """One process without an excuse is enough for its share to have none; so is one that is gone."""
     library = tmp_path / "libnvidia-opencl.so.580"
     library.write_bytes(bytes(mmap.PAGESIZE))

@@ -101,7 +101,7 @@ def test_shares_come_and_go(both: Serving, tmp_path: Path) -> None:
 def test_a_program_is_known_before_it_asks(both: Serving) -> None:
     """Two programs connect to both GPUs while the server stands still, and ask for different ones: one has turns.
 
-    The server finds all of that at the same moment, and what it looks at first is a request.
+    The server finds all of that at the same moment, and what it handles first is a request.
     """
     for gpu in GPUS:  # which rest at first
         with connect(both, "a", gpu) as client:

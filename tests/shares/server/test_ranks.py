@@ -161,7 +161,7 @@ def test_a_process_that_loses_its_parent(both: Serving, tmp_path: Path) -> None:
     with jobs(both, tmp_path) as (a, b):
         grows(a.log(GPUS[0]), 5)
         grows(b.log(GPUS[0]), 5)
-        with connect(both, "a", GPUS[0]):  # something changes, and all is looked at again
+        with connect(both, "a", GPUS[0]):  # something changes, and all is decided again
             a.processes[0].kill()
             a.processes[0].wait()
         until(lambda: all(member["pod"] == "b" for member in both.members()))

@@ -153,7 +153,7 @@ def test_a_gpu_at_rest_writes_nothing(tmp_path: Path) -> None:
         with programs(server, tmp_path, "a", "b"):
             until(works.exists)
             before, texts = rests.read_text(), [works.read_text()]
-            while len(texts) < 15:  # 1.5 seconds: the other was looked at often
+            while len(texts) < 15:  # 1.5 seconds: the other was served often
                 until(lambda: works.read_text() != texts[-1])
                 texts.append(works.read_text())
         assert rests.read_text() == before

@@ -191,7 +191,7 @@ class Machine:
                 self.act(out)
         if len(gates) > 1:
             self.several.add(pod)
-        self.look()
+        self.update_rules()
         self.programs[name or pod] = Program(kind, gates)
         return self.programs[name or pod]
 
@@ -201,12 +201,12 @@ class Machine:
         self.several.discard(pod)
         for gpu, gate in program.gates.items():
             self.act(self.managers[gpu].leave(gate.client, self.now))
-            self.look()
+            self.update_rules()
 
     def set(self, gpu: str, shares: Mapping[str, int]) -> None:
         """The shares of that GPU from now on."""
         self.act(self.managers[gpu].set({pod: Terms(milli) for pod, milli in shares.items()}, self.now))
-        self.look()
+        self.update_rules()
 
     def run(self, time: int) -> None:
         end = self.now + time
@@ -217,7 +217,7 @@ class Machine:
                 for gpu, gate in program.gates.items():
                     while gate.to:
                         self.act(self.managers[gpu].receive(gate.client, gate.to.popleft(), self.now))
-                        self.look()
+                        self.update_rules()
             for program in self.programs.values():
                 program.run()
                 for gate in program.gates.values():
@@ -225,12 +225,12 @@ class Machine:
             for manager in self.managers.values():
                 if (wake := manager.wake) is not None and wake <= self.now:
                     self.act(manager.tick(self.now))
-                    self.look()
+                    self.update_rules()
             if self.gangs and self.gangs.wake is not None and self.gangs.wake <= self.now:
-                self.look()
+                self.update_rules()
 
-    def look(self) -> None:
-        """Twice: what follows from the first look is seen at once."""
+    def update_rules(self) -> None:
+        """Apply the rules twice: what follows from the first time is seen at once."""
         if self.gangs is None or not (self.several or any(rule != Rule() for rule in self.rules.values())):
             return
         for _ in range(2):

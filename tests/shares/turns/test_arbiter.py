@@ -90,7 +90,7 @@ def test_resting_gpu_is_not_granted() -> None:
     assert arbiter.ask("a", 30 * MS) == ()
     assert arbiter.wake == 200 * MS
     assert arbiter.tick(199 * MS) == ()
-    arbiter.account("a", 201 * MS)  # a look at the books gives nothing to anybody, and is not in the way
+    arbiter.account("a", 201 * MS)  # a reading of the books gives nothing to anybody, and is not in the way
     assert arbiter.wake == 200 * MS
     assert arbiter.tick(201 * MS) == (granted("a", 221 * MS),)
 

@@ -29,7 +29,7 @@ def hog(manager: LeaseManager, name: str) -> ShareClient:
 
 
 def passes(manager: LeaseManager, books: GpuBooks, first: int, last: int) -> None:
-    """So many periods, with a look at the end of each; what should be lent is lent."""
+    """So many periods, with a reading at the end of each; what should be lent is lent."""
     for number in range(first, last):
         while (wake := manager.wake) is not None and wake <= number * PERIOD:
             manager.tick(wake)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from jupyter_gpu_node.shares.rules.turns.demand import Demand
-from jupyter_gpu_node.shares.rules.turns.gangs import LOOK, PATIENCE, PAUSE, SAVED, Gangs
+from jupyter_gpu_node.shares.rules.turns.gangs import PATIENCE, PAUSE, RETRY, SAVED, Gangs
 from jupyter_gpu_node.shares.rules.turns.rule import Rule
 
 MS = 1_000
@@ -72,7 +72,7 @@ def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:
     """The others have none, and it comes first."""
     node = two()
     assert node.after() == dict.fromkeys("xy", Rule("a", barred=frozenset("b"), contesting=frozenset("b")))
-    assert node.gangs.wake == LATER + LOOK
+    assert node.gangs.wake == LATER + RETRY
 
 
 def test_single_pod_bars_no_other() -> None:

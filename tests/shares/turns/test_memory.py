@@ -144,7 +144,7 @@ CONTEXT = 4
 NAMES = "abc"
 SIZES = st.integers(0, 12)
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(("need", "keep", "look", "leave")), st.sampled_from(NAMES), SIZES), max_size=60
+    st.tuples(st.sampled_from(("need", "keep", "scan", "leave")), st.sampled_from(NAMES), SIZES), max_size=60
 )
 
 
@@ -152,7 +152,7 @@ EVENTS = st.lists(
 def test_the_honest_are_never_offenders(events: list[tuple[str, str, int]], limit: int, contexts: list[int]) -> None:
     """They are not, whatever they allocate, free, keep in pools, and whatever their contexts take, up to the constant.
 
-    Nor do they count for more than they hold, and telling and looking in any order never makes a charge negative.
+    Nor do they count for more than they hold, and telling and scanning in any order never makes a charge negative.
     """
     pool = Pool(limit)
     extra = dict(zip(NAMES, contexts, strict=True))
@@ -183,12 +183,12 @@ def test_hidden_memory_is_charged_after_two_scans(events: list[tuple[str, str, i
     for name in NAMES:
         pool.need(name, 0)
     before = dict(told)
-    for event, name, size in [*events, ("look", "a", 0), ("restart", "a", 0), ("look", "a", 0), ("look", "a", 0)]:
+    for event, name, size in [*events, ("scan", "a", 0), ("restart", "a", 0), ("scan", "a", 0), ("scan", "a", 0)]:
         if event == "restart":
             pool = Pool(limit)
             for one in NAMES:
                 pool.need(one, told[one])
-        elif event == "look":
+        elif event == "scan":
             for asked in (before, dict(told)):
                 pool.measured(
                     {one: MeasuredMemory(told[one] + hidden * (one == "a"), asked.get(one, 0)) for one in NAMES}, 0

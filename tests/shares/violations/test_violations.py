@@ -329,7 +329,7 @@ def test_share_that_asks_and_avoids_the_gate_is_found(milli: int, uses: int, wit
 
 @pytest.mark.parametrize("more", [75, 100, 150])
 def test_a_little_more_than_its_turns_is_found_in_minutes(more: int) -> None:
-    """It is less than the doubt of a short look."""
+    """It is less than the doubt of a short scan."""
     world, draw = World(), random.Random(more)
     for second in range(2_000):
         seen = sum(draw.random() < (250 + more) / 1000 for _ in range(5))
@@ -355,16 +355,16 @@ def test_use_beyond_turns_is_forgotten_with_a_stop() -> None:
 def test_a_turn_does_not_break_the_row() -> None:
     """A share that avoids the gate has turns too, and more of them than scans."""
     world = World()
-    for look in (foreign(900_000), TurnBegan("a"), foreign(900_000), TurnBegan("a"), GaveBack("a")):
-        assert world.see(look) == ()
+    for event in (foreign(900_000), TurnBegan("a"), foreign(900_000), TurnBegan("a"), GaveBack("a")):
+        assert world.see(event) == ()
     assert [type(order) for order in world.see(foreign(900_000))] == [Stop]
 
 
 def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
     """The row is broken by it."""
     world = World()
-    for look in (foreign(900_000), foreign(900_000), UseScanned({}, 1_000_000), foreign(900_000), foreign(900_000)):
-        assert world.see(look) == ()
+    for event in (foreign(900_000), foreign(900_000), UseScanned({}, 1_000_000), foreign(900_000), foreign(900_000)):
+        assert world.see(event) == ()
 
 
 def test_queued_work_of_stopped_processes_is_no_offence() -> None:

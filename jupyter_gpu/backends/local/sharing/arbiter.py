@@ -41,10 +41,10 @@ from .revoker import RevocationRequest, Revoker
 from .rules.claims import Shares, claims, parted, served
 from .trust import ServingLock
 
-LOOK = 1.0
-"""Seconds between two looks at the records without a notification."""
+POLL = 1.0
+"""Seconds between two reads of the records without a notification."""
 LEAST = 0.02
-"""Seconds between two looks, however many notifications come."""
+"""Seconds between two reads, however many notifications come."""
 LINGER = 2.0
 """Seconds without a server that has a GPU, after which there is nothing to do any more."""
 DRIVER = Path("/dev/nvidiactl")
@@ -195,7 +195,7 @@ class ArbiterProcess:
                 return
             await asyncio.sleep(LEAST)  # constant notifications get no more than that
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
+                async with asyncio.timeout(POLL):
                     await self._awake.wait()
 
     async def _find_pods(self) -> dict[str, OtherPod] | None:

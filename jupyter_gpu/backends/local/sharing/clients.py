@@ -41,7 +41,7 @@ class Clients:
     def check(self, peer: Peer, pod: str) -> str:
         """Return the reason that process may not have the share of ``pod``; empty if it may.
 
-        The event loop calls it. What needs a look at the process is done in a thread for the pod's user, for which it
+        The event loop calls it. What reads from the process is done in a thread for the pod's user, for which it
         waits at most 5 ms, and at most once a second if that is not enough (`process_checks`).
         """
         known = self._pods.get(pod)
@@ -84,7 +84,7 @@ def _check(peer: Peer, pod: OtherPod) -> str:
     try:
         refusal = _in_its_group(peer, pod) if pod.processes.group else _with_its_mark(peer, pod)
     except OSError as error:
-        return f"cannot be looked at ({error})"
+        return f"cannot be checked ({error})"
     return refusal or ("" if peer.alive else "has ended")
 
 

@@ -1,4 +1,4 @@
-"""The rules of sharing of this machine, as its administrator has set them: one file, read at each look at the records.
+"""The rules of sharing of this machine, as its administrator has set them: one file, read again with the records.
 
     /etc/jupyter/jupyter_gpu_shares.json    root's; where it is, it alone counts
     <state>/shares.json                     without that one: of root, or of the owner of the state directory

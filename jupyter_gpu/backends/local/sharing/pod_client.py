@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 class PodClient:
     """One pod's side of time sharing. ``leave`` moves a process out of the pod.
 
-    ``changed`` is called in another thread when the pod should look again.
+    ``changed`` is called in another thread when the pod should call `follow` again.
     """
 
     def __init__(self, state: Path, pod: str, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class PodClient:
 
     @property
     def waits(self) -> bool:
-        """Whether it should be looked at again soon."""
+        """Whether `follow` should be called again soon."""
         return self._missing is not None
 
     def follow(self, held: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
 """Checks of processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
 
 To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
-program there is nothing to read. One that could not be looked at in time is refused, and finds the answer when it
+program there is nothing to read. One that could not be checked in time is refused, and finds the answer when it
 connects again: a gate does so after some milliseconds.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 PATIENCE = 0.005
-"""Seconds that the event loop waits for a look …"""
+"""Seconds that the event loop waits for a check …"""
 REST = 1.0
 """… but not at all for so long after one that took longer."""
 MOST = 256
 """Checks that are under way, or whose answer was not fetched."""
-NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
+NOT_YET = "it could not be checked in time, and is checked again when it connects again"
 
 
 class ProcessChecks:
@@ -25,22 +25,22 @@ class ProcessChecks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, thread: ThreadPoolExecutor | None = None) -> None:
         self._clock = clock
-        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="check")
         self._asked: dict[Hashable, Future[str]] = {}
         self._slow = float("-inf")
 
     @property
     def unfetched(self) -> int:
-        """Number of looks that are under way, or whose answer was not fetched."""
+        """Number of checks that are under way, or whose answer was not fetched."""
         return len(self._asked)
 
-    def ask(self, key: Hashable, look: Callable[[], str]) -> str:
-        """Return the answer of ``look``, or that there is none yet: then a later call with that key goes on with it."""
+    def ask(self, key: Hashable, check: Callable[[], str]) -> str:
+        """Return the answer of ``check``, or `NOT_YET`: then a later call with that key goes on with it."""
         future = self._asked.pop(key, None)
         if future is None:
             if len(self._asked) >= MOST and not self._forget():
                 return NOT_YET
-            future = self._thread.submit(look)
+            future = self._thread.submit(check)
         try:
             return future.result(PATIENCE if self._clock() >= self._slow + REST else 0)
         except TimeoutError:

@@ -14,7 +14,7 @@ from . import files
 
 
 class Removal:
-    """A watch on the lock file and the directory (inotify(7)). Where the system cannot, looks now and then must do."""
+    """A watch on the lock file and the directory (inotify(7)). Where the system cannot, polling must do."""
 
     def __init__(self, state: Path) -> None:
         queue = inotify.open_queue()
@@ -39,6 +39,6 @@ class Removal:
         return self._descriptor
 
     def heard(self, awake: asyncio.Event) -> None:
-        """Look: something happened to them."""
+        """Take note that something happened to them."""
         inotify.drain(self._descriptor)
         awake.set()

@@ -6,8 +6,8 @@ be in order:
 
 - A driver that tells what a GPU needs (its *recovery action*) is believed: once it asks for nothing in
   `CALM` inventories in a row, in which no other error came, the GPU is fit again.
-- Of a driver that does not tell, the GPU is fit again after as many such looks once it was *away*: gone or lost, as it
-  is while it is reset. Silence alone is no proof: a hung GPU is silent too.
+- Of a driver that does not tell, the GPU is fit again after as many such inventories once it was *away*: gone or
+  lost, as it is while it is reset. Silence alone is no proof: a hung GPU is silent too.
 
 What the driver asks for counts also where no error was seen: it happened before this process began.
 """
@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 CALM = 3
-"""Looks in a row without another error."""
+"""Inventories in a row without another error."""
 
 HARMLESS: Mapping[int, str] = {
     13: "graphics engine exception of a program",

@@ -19,7 +19,7 @@ from .share_processes import attributed, connected_for, connected_processes, giv
 from .usage_by_process import UsageReader
 from .watched import WatchedGpu, WatchedNode
 
-IDLE_LOOKS = 2
+IDLE_SCANS = 2
 """Scans that must see nothing run on a GPU that a share says it still needs."""
 
 _log = logging.getLogger(__name__)
@@ -121,8 +121,8 @@ class UseScanner:
         if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
             watched.idle = ("", 0, 0)
             return
-        looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
-        watched.idle = (*holder, looks)
-        if looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
+        scans = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
+        watched.idle = (*holder, scans)
+        if scans >= IDLE_SCANS and holder[0] not in watched.stopped:
             having = connected_for(self._node.server, gpu, holder[0])
             give_back(self._node.server, gpu, holder[0], having, shut=True)  # not in the time of one launch more

@@ -22,9 +22,9 @@ from jupyter_gpu_node.shares.rules.protocol import SIZE, FromClient, FromServer,
 from .peer import Check, Peer, peer_of, user_of
 
 READ = 1024
-"""Bytes that are read of one connection before others are looked at."""
+"""Bytes that are read of one connection before others are served."""
 ACCEPTS = 8
-"""Connections that are taken of one socket before others are looked at."""
+"""Connections that are taken of one socket before others are served."""
 PAUSE = 0.1
 """Seconds without new connections when the process can open no more files."""
 MESSAGES, SLICE = 64, 0.01
@@ -242,7 +242,7 @@ class ShareSocket:
     def _accept(self) -> None:
         for connection in self.take():
             if not (self.deaf or connection.closed):
-                connection.read()  # a new client asks at once: the loop may have much else to do before its next look
+                connection.read()  # a new client asks at once: the loop may have much else to do before its next poll
 
     def _admit(self, sock: socket.socket) -> Connection | str:
         """Admit a connection, or return why it is refused."""

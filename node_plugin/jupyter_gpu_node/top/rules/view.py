@@ -26,7 +26,8 @@ _STYLES = {"head": "\x1b[7m", "gpu": "\x1b[1m", "dim": "\x1b[2m", "alarm": "\x1b
 _PARTS = (("guaranteed", "\x1b[32m", "█", "#"), ("borrowed", "\x1b[33m", "▓", "+"), ("idle", "\x1b[36m", "▒", "-"))
 _WAITING = ("\x1b[31m", "░", "w")
 _LEGEND = "of its slice, from its bank, idle time, waiting; | what it earns"
-_ESCAPE = re.compile("\x1b\\[[0-9]*m")
+COLOUR = re.compile("\x1b\\[[0-9]*m")
+"""A switch of the colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def lines(title: str, seen: Sequence[ObservedShare], names: Mapping[str, str], s
 
 def length(text: str) -> int:
     """Return the visible length of a text."""
-    return len(_ESCAPE.sub("", text))
+    return len(COLOUR.sub("", text))
 
 
 def clipped(text: str, width: int) -> str:

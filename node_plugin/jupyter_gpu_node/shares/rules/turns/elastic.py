@@ -147,15 +147,15 @@ def adjust(states: Mapping[str, ElasticState], seen: Mapping[str, PeriodUse], ru
     """
     if (total := sum(one.allocated for one in seen.values())) > MILLI_PER_GPU:
         raise ValueError(f"The shares of one GPU are together at most {MILLI_PER_GPU} milli, not {total}.")
-    looked = {name: _look(states.get(name), one, rules) for name, one in sorted(seen.items())}
-    this = _Pass(looked, rules)
-    this.give_back([name for name, one in seen.items() if _wants_its_own(looked[name], one, rules)])
+    assessed = {name: _assess(states.get(name), one, rules) for name, one in sorted(seen.items())}
+    this = _Pass(assessed, rules)
+    this.give_back([name for name, one in seen.items() if _wants_its_own(assessed[name], one, rules)])
     this.grow()
     this.shrink()
     return this.outcome(states)
 
 
-def _look(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
+def _assess(before: ElasticState | None, now: PeriodUse, rules: Elastic) -> ElasticState:
     """Return the state of a share after the last period; its effective milli is as it was."""
     if before is None:
         return ElasticState.first(now.allocated)

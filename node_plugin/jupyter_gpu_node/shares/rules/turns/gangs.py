@@ -28,7 +28,7 @@ PAUSE = 2_000
 """Microseconds in which what was asked back is given back if it waits for nothing."""
 SAVED = 200_000
 """Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
-LOOK = 1_000
+RETRY = 1_000
 """Microseconds between two updates where time alone changes which pod may begin."""
 
 Demands = Mapping[str, Mapping[str, Demand]]
@@ -100,7 +100,7 @@ class Gangs:
             self._open[first] = now
             fit.remove(first)
         if any(wants(group[pod]) for pod in group_pods - self._open.keys()):
-            self.wake = now + LOOK
+            self.wake = now + RETRY
         for pod in group_pods & self._open.keys():
             return Rule(pod, barred=group_pods - {pod}, contesting=frozenset(fit))
         entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, by_gpu, now, strictly=False)]

@@ -221,7 +221,7 @@ class Ledger:
     def sleep(self, moment: int, periods: int) -> None:
         """Pass ``periods`` without demand, the last of them ending at ``moment``.
 
-        Only as many are looked at as leave something behind: what was saved before them would be above the cap or
+        Only as many are counted as leave something behind: what was saved before them would be above the cap or
         expired by now. So a GPU that no share wanted for a month costs nothing.
         """
         quantum = self._earns

@@ -26,7 +26,7 @@ class Penalties:
     """Time from being asked for the GPU to being stopped. Longer than the arbiter's, after which it reports it: a
     kernel cannot be interrupted, and a share late by one long kernel pays with its own time, and is no violator."""
     tolerance: int = 50
-    """GPU time of processes that never ask that may be a measurement error, in thousandths of the time looked at."""
+    """GPU time of processes that never ask that may be a measurement error, in thousandths of the time scanned."""
     looks: int = 3
     """Number of scans in a row that must show more than that."""
     longest: int = 10_000_000

@@ -30,9 +30,9 @@ class ViolationRecord:
     slowly: int = 0
     """The same with `SLOW_DOUBT`."""
     untold: int = 0
-    """Bytes above its limit that were never granted, at the last look at its memory."""
+    """Bytes above its limit that were never granted, at the last comparison of its memory."""
     hoards: int = 0
-    """Number of such looks in a row that saw more than may be an error."""
+    """Number of such comparisons in a row that saw more than may be an error."""
     stopped: ProcessIds = frozenset()
     since: int = 0
     """Time when they were stopped."""
