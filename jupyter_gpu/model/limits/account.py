@@ -29,6 +29,7 @@ from .amount import UNLIMITED, Amount, Unlimited, format_amount, parse_amount, r
 from .changes import format_time, parse_time
 from .effective import NO_LIMITS, Effective
 from .effective_json import effective_json, read_effective
+from .limit import read_name
 from .owner import Owner, object_name
 from .read_limit import parse_guaranteed
 from .source import Source, Sourced
@@ -171,17 +172,10 @@ def _hours_reader(problems: list[str]) -> Callable[[Any, str], Mapping[date, int
 def _read_owner(value: Any, key: str) -> Owner:
     body = strict.an_object(value, key)
     kind = strict.required(body, "kind", strict.one_of("User", "Namespace"))
-    name = strict.required(body, "name", _raw_text)
-    hub = strict.optional(body, "hub", _raw_text) or ""
+    name = strict.required(body, "name", read_name)
+    hub = strict.optional(body, "hub", read_name) or ""
     if kind == "User" and hub:
         return Owner("User", name, hub)
     if kind == "Namespace" and not hub:
         return Owner("Namespace", name)
     raise strict.FieldError("A user has a 'hub', and a namespace has none.", "hub")
-
-
-def _raw_text(value: Any, key: str) -> str:
-    """Read a name as it is: it is compared, not shown."""
-    if not isinstance(value, str) or not value:
-        raise strict.FieldError(f"{key!r} must be text.", key)
-    return value

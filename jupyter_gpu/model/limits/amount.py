@@ -26,6 +26,7 @@ Amount: TypeAlias = int | Unlimited
 
 MAX_SECONDS = 366 * 24 * 3600
 _UNITS = {"h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+_SIZES = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|[hms]))+", re.ASCII)
 _PART = re.compile(r"([\d.]+)(ms|[hms])", re.ASCII)
 
@@ -81,8 +82,10 @@ def format_memory(amount: Amount) -> str:
     """Write bytes as ``40Gi``, or all of them where that is not exact; `parse_memory` reads it."""
     if isinstance(amount, Unlimited):
         return UNLIMITED.value
-    power = next((i for i in (4, 3, 2, 1) if amount and amount % 1024**i == 0), 0)
-    return f"{amount // 1024**power}{('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}"
+    for unit, size in _SIZES:  # of more than six digits, all bytes are easier to read
+        if amount and amount % size == 0 and amount // size < 10**6:
+            return f"{amount // size}{unit}"
+    return str(amount)
 
 
 def parse_duration(value: object, shortest: int) -> int:

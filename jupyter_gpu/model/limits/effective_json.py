@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from .. import strict
 from .amount import format_amount, format_duration, format_memory, parse_amount, parse_duration, parse_memory, reader
 from .effective import NO_LIMITS, Combined, Effective
-from .limit import MAX_ITEMS, format_timeout
+from .limit import format_timeout
 from .read_limit import parse_guaranteed, parse_timeout
 from .source import Source, Sourced, SourceKind
 from .times import Budget, Hours
 
 T = TypeVar("T")
-MAX_GROUPS = 1000
-"""Most groups of one user."""
+MAX_PARTS = 1000
+"""Most groups of one user, and most budgets or hours of one group."""
 
 
 def _grace(value: Any) -> int:
@@ -98,11 +98,11 @@ def _sourced_reader(read: Callable[[Any, str], T]) -> Callable[[Any, str], Sourc
 
 
 def _combined_reader(read: Callable[[Any, str], T]) -> Callable[[Any, str], Combined[T]]:
-    read_items = strict.list_of(_sourced_reader(read), MAX_ITEMS * MAX_ITEMS)
+    read_items = strict.list_of(_sourced_reader(read), MAX_PARTS)
 
     def read_combined(value: Any, key: str) -> Combined[T]:
         body = strict.an_object(value, key)
-        alternatives = strict.optional(body, "alternatives", strict.list_of(read_items, MAX_GROUPS))
+        alternatives = strict.optional(body, "alternatives", strict.list_of(read_items, MAX_PARTS))
         return Combined(alternatives or (), strict.optional(body, "cap", read_items) or ())
 
     return read_combined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .effective import Effective, effective
+from .effective import Effective, applies, effective
 from .limit import Limit, SubjectKind
 from .owner import Owner
 
@@ -14,6 +14,7 @@ class LimitIndex:
 
     def __init__(self, limits: Iterable[Limit]) -> None:
         self._everyone: list[Limit] = []
+        self._known: dict[tuple[int, ...], Effective] = {}
         self._named: dict[tuple[str, str], list[Limit]] = {}
         for limit in limits:
             for key in _keys(limit):
@@ -22,12 +23,17 @@ class LimitIndex:
                 self._everyone.append(limit)
 
     def of(self, owner: Owner) -> list[Limit]:
-        """Return the limits that may count for ``owner``: those of its name in any hub, and those of everyone."""
-        return [*self._everyone, *self._named.get((owner.kind, owner.name), ())]
+        """Return the limits that count for ``owner``."""
+        found = [*self._named.get((owner.kind, owner.name), ()), *self._everyone]
+        return [limit for limit in found if applies(limit, owner)]
 
     def effective(self, owner: Owner) -> Effective:
-        """Return the effective limits of ``owner``."""
-        return effective(owner, self.of(owner))
+        """Return the effective limits of ``owner``; owners for whom the same limits count share one result."""
+        mine = self.of(owner)
+        key = tuple(id(limit) for limit in mine)  # they live as long as this index
+        if key not in self._known:
+            self._known[key] = effective(owner, mine)
+        return self._known[key]
 
 
 def _keys(limit: Limit) -> list[tuple[str, str]]:

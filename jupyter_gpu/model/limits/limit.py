@@ -37,8 +37,15 @@ HUB_PROPERTIES = "jupyter-gpu-hub-properties"
 """Value of `MANAGED_BY` of limits that mirror the properties of a hub's group; a limit written for the group wins."""
 MAX_SUBJECT = 255
 """Most letters of a subject's name."""
-MAX_ITEMS = 32
+MAX_ITEMS = 10
 """Most models, and most hours, of one limit."""
+
+
+def read_name(value: Any, key: str) -> str:
+    """Read the name of a subject or an owner as it is, whatever letters it has: it is compared, and shown otherwise."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
+        raise strict.FieldError(f"{key!r} must be text of 1 to {MAX_SUBJECT} characters.", key)
+    return value
 
 
 class SubjectKind(StrEnum):
@@ -74,8 +81,8 @@ class Subject:
         strict.no_unknown(body, ("kind", "name", "hub"))
         kind = SubjectKind(strict.required(body, "kind", strict.one_of(*SubjectKind)))
         named = kind not in (SubjectKind.DEFAULT, SubjectKind.CAP)
-        name = strict.optional(body, "name", strict.text(MAX_SUBJECT)) or ""
-        hub = strict.optional(body, "hub", strict.text(MAX_SUBJECT)) or ""
+        name = strict.optional(body, "name", read_name) or ""
+        hub = strict.optional(body, "hub", read_name) or ""
         if named and not name:
             raise strict.FieldError(f"A subject of kind {kind} needs a 'name'.", "name")
         if name and not named:

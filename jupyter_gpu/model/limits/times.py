@@ -61,7 +61,7 @@ class Hours:
     start: int = 0
     """Minutes after midnight."""
     end: int = MINUTES
-    """Minutes after midnight; at most ``start``: on the day after."""
+    """Minutes after midnight; less than ``start``: on the day after."""
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"days": ["Mon", "Tue"], "from": "08:00", "to": "18:00", "max": "1"}``."""
@@ -80,11 +80,14 @@ class Hours:
         days = strict.optional(body, "days", strict.list_of(strict.one_of(*DAYS), 7))
         if days is not None and (not days or len(set(days)) < len(days)):
             raise strict.FieldError("'days' must name one day or more, each once.", "days")
+        start, end = strict.required(body, "from", _read_start), strict.required(body, "to", parse_clock)
+        if start == end:
+            raise strict.FieldError("'from' and 'to' must differ; the whole day is from 00:00 to 24:00.", "to")
         return cls(
             max=strict.required(body, "max", reader(parse_amount)),
             days=frozenset(map(DAYS.index, days or DAYS)),
-            start=strict.required(body, "from", _read_start),
-            end=strict.required(body, "to", parse_clock),
+            start=start,
+            end=end,
         )
 
 

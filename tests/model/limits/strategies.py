@@ -49,7 +49,7 @@ hours = st.builds(
     days=st.frozensets(st.integers(0, 6), min_size=1),
     start=st.integers(0, MINUTES - 1),
     end=st.integers(0, MINUTES),
-)
+).filter(lambda hours: hours.start != hours.end)
 sources = st.builds(
     Source,
     kind=st.sampled_from(SourceKind),

@@ -111,6 +111,7 @@ def test_short_forms_are_used() -> None:
     """Values are written as people would."""
     assert format_memory(40 * 2**30) == "40Gi"
     assert format_memory(0) == "0"
+    assert format_memory(10**6 * 2**10) == "1024000000"  # not 1000000Ki
     assert format_duration(5400) == "1h30m"
     assert format_duration(0) == "0s"
     assert format_gpu_hours(360_000_000) == 100

@@ -127,6 +127,7 @@ def test_any_object_is_read(value: Any) -> None:
         ("hours", [{"from": "24:00", "to": "09:00", "max": 1}], "hours", NOTHING, "'from' must be from 00:00 to 23:59"),
         ("hours", [{"from": "08:00", "to": "24:01", "max": 1}], "hours", NOTHING, "'to' must be a time of day"),
         ("hours", [{"from": "08:00", "to": "09:00"}], "hours", NOTHING, "'max' is missing"),
+        ("hours", [{"from": "08:00", "to": "08:00", "max": 1}], "hours", NOTHING, "'from' and 'to' must differ"),
         ("hours", [{"from": "08:00", "to": "09:00", "max": 1, "days": []}], "hours", NOTHING, "one day or more"),
         ("hours", [{"from": "08:00", "to": "09:00", "max": 1, "days": ["Mon", "Mon"]}], "hours", NOTHING, "each once"),
         ("remote", "yes", "remote", False, "'remote' must be true or false"),
@@ -189,6 +190,14 @@ def test_unreadable_subject_is_no_one(subject: Any, says: str) -> None:
     assert limit.source == Source(object="user-ann-0123")
     assert says in limit.problem
     assert "So this limit is about no one." in limit.problem
+
+
+def test_subject_has_any_name() -> None:
+    """A name is read as it is, with letters that are not shown: another reading would be of someone else."""
+    name = "a\u202en\x00n"
+    limit = read_limit(obj({"subject": {"kind": "User", "name": name, "hub": name}, "max": 1}))
+    assert limit.subject == Subject(SubjectKind.USER, name, name)
+    assert not limit.problem
 
 
 def test_guaranteed_is_at_most_the_maximum() -> None:

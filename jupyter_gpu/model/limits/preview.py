@@ -1,0 +1,194 @@
+"""A preview of changed limits: which owners would have more than they may, and how much more others could get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from types import MappingProxyType
+from typing import Any
+
+from ..feasible import named
+from ..quantity import count_gpus, format_milli
+from .account import Account
+from .amount import Amount, Unlimited, format_amount, format_duration, model_key
+from .calendar import InForce, in_force
+from .effective import Effective
+from .effective_json import sourced_json
+from .index import LimitIndex
+from .limit import Limit
+from .owner import Owner
+from .source import Sourced
+
+NO_MODELS: Mapping[Owner, Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEffect:
+    """The effect of a change on one owner; amounts in milli."""
+
+    owner: Owner
+    used: int
+    before: Sourced[Amount]
+    """The maximum that is in force now."""
+    after: Sourced[Amount]
+    """The maximum that would be in force."""
+    over: int
+    """More than the owner would be allowed, by all limits together."""
+    lost: int
+    """The part of ``over`` that the change causes."""
+    gained: int
+    """More that the owner, who waits for it, could get if it is free."""
+    grace: int
+    """Seconds until what is above would be taken back."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, with amounts as quantities."""
+        return {
+            "owner": {"kind": self.owner.kind, "name": self.owner.name, "hub": self.owner.hub},
+            "used": format_milli(self.used),
+            "before": sourced_json(self.before, format_amount),
+            "after": sourced_json(self.after, format_amount),
+            "over": format_milli(self.over),
+            "lost": format_milli(self.lost),
+            "gained": format_milli(self.gained),
+            "grace": format_duration(self.grace),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The effects of a change, those who lose most first."""
+
+    losers: tuple[OwnerEffect, ...]
+    """Owners who would have more than they may, where the change causes that."""
+    winners: tuple[OwnerEffect, ...]
+    """Owners who wait and could get more."""
+    guaranteed: int
+    """Milli that would be guaranteed to all known owners together."""
+
+    def sentence(self, capacity: int | None = None) -> str:
+        """Return ``3 users will lose 5 GPUs in 10 minutes.``, and more where there is more to say.
+
+        ``capacity``: milli of all GPUs; a guarantee of more than these is worth a warning, and no error.
+        """
+        parts = [self._losses()]
+        if self.winners:
+            gained = count_gpus(sum(effect.gained for effect in self.winners))
+            one = len(self.winners) == 1
+            who, waits = _counted(self.winners), "waits" if one else "wait"
+            parts.append(f"{who} who {waits} can get {gained} more when they are free.")
+        if capacity is not None and self.guaranteed > capacity:
+            parts.append(
+                f"All guarantees together are {count_gpus(self.guaranteed)}, more than the {count_gpus(capacity)} "
+                "that there are: they cannot all be kept."
+            )
+        return " ".join(parts)
+
+    def _losses(self) -> str:
+        if not self.losers:
+            return "No one loses GPUs."
+        lost = count_gpus(sum(effect.lost for effect in self.losers))
+        first, last = (choose(effect.grace for effect in self.losers) for choose in (min, max))
+        when = _later(first) if first == last else f"the first {_later(first)}, the last {_later(last)}"
+        return f"{_counted(self.losers)} will lose {lost}{' ' if first == last else ', '}{when}."
+
+    def to_json(self, capacity: int | None = None) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "sentence": self.sentence(capacity),
+            "losers": [effect.to_json() for effect in self.losers],
+            "winners": [effect.to_json() for effect in self.winners],
+            "guaranteed": format_milli(self.guaranteed),
+        }
+
+
+def preview(
+    before: Iterable[Limit],
+    after: Iterable[Limit],
+    accounts: Iterable[Account],
+    now: float,
+    zone: tzinfo,
+    *,
+    models: Mapping[Owner, Mapping[str, int]] = NO_MODELS,
+) -> Preview:
+    """Return what would follow at ``now``, in seconds since 1970, if the limits ``before`` became those ``after``.
+
+    ``accounts``: the owners, with what they hold, wait for and have used. ``models``: the milli that each holds of
+    each model of GPU, by its full name; without it, limits of models are not foreseen. Limits of memory are not.
+    """
+    old, new = LimitIndex(before), LimitIndex(after)
+    losers, winners, guaranteed = [], [], 0
+    for account in accounts:
+        effect, kept = _effect(account, old, new, now, zone, models.get(account.owner, {}))
+        guaranteed += kept
+        if effect.lost:
+            losers.append(effect)
+        if effect.gained:
+            winners.append(effect)
+    return Preview(
+        tuple(sorted(losers, key=lambda effect: (-effect.lost, effect.owner))),
+        tuple(sorted(winners, key=lambda effect: (-effect.gained, effect.owner))),
+        guaranteed,
+    )
+
+
+def _effect(
+    account: Account, old: LimitIndex, new: LimitIndex, now: float, zone: tzinfo, models: Mapping[str, int]
+) -> tuple[OwnerEffect, int]:
+    """Return the effect on one owner, and the milli that would be guaranteed to it."""
+    was, will = old.effective(account.owner), new.effective(account.owner)
+    then = in_force(was, now, zone, account.hours)
+    soon = in_force(will, now, zone, account.hours)
+    over = _over(account.used, models, will, soon)
+    effect = OwnerEffect(
+        owner=account.owner,
+        used=account.used,
+        before=then.max,
+        after=soon.max,
+        over=over,
+        lost=max(0, over - _over(account.used, models, was, then)),
+        gained=max(0, _room(account, soon) - _room(account, then)),
+        grace=will.grace.value,
+    )
+    return effect, will.guaranteed.value
+
+
+def _over(used: int, models: Mapping[str, int], effective: Effective, now: InForce) -> int:
+    """Return how much is to be given back, first of the models whose limits are named most exactly."""
+    held, back = dict(models), 0
+    for words in sorted(effective.models, key=lambda words: -len(model_key(words).split())):
+        most = effective.models[words].value
+        of_these = [model for model in held if named(model, words)]
+        if isinstance(most, Unlimited):
+            continue
+        excess = max(0, sum(held[model] for model in of_these) - most)
+        back += excess
+        for model in of_these:
+            taken = min(excess, held[model])
+            held[model] -= taken
+            excess -= taken
+    most = now.max.value
+    return back if isinstance(most, Unlimited) else max(back, used - most)
+
+
+def _room(account: Account, now: InForce) -> int:
+    """Return how much of what the owner waits for the maximum allows."""
+    most = now.max.value
+    return account.waiting if isinstance(most, Unlimited) else max(0, min(account.waiting, most - account.used))
+
+
+def _counted(effects: Iterable[OwnerEffect]) -> str:
+    kinds = Counter(effect.owner.kind.lower() for effect in effects)
+    return " and ".join(
+        f"{kinds[kind]} {kind}{'' if kinds[kind] == 1 else 's'}" for kind in sorted(kinds, reverse=True)
+    )
+
+
+def _later(seconds: int) -> str:
+    """Return ``in 10 minutes``, ``in 1 hour 30 minutes``, ``at once``."""
+    minutes, rest = divmod(seconds, 60)
+    units = ((minutes // 60, "hour"), (minutes % 60, "minute"), (rest if minutes < 60 else 0, "second"))
+    words = [f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in units if number]
+    return f"in {' '.join(words)}" if words else "at once"
