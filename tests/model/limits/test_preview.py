@@ -107,8 +107,8 @@ def test_preview_warns_of_too_many_guarantees() -> None:
     found = seen([], [everyone(4000, guaranteed=2000)], ann(), ann(name="bob"))
     assert found.sentence(4000) == found.sentence() == "No one loses GPUs."
     assert found.sentence(3000) == (
-        "No one loses GPUs. All guarantees together are 4 GPUs, more than the 3 GPUs that there are: they cannot all be "
-        "kept."
+        "No one loses GPUs. All guarantees together are 4 GPUs, more than the 3 GPUs that there are: they cannot all "
+        "be kept."
     )
 
 
