@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from jupyter_gpu.model.annotations import Allocated
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
+from jupyter_gpu_scheduler.rules.queue.decide import over_limit
 from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
 
@@ -34,4 +37,5 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
         return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=place + 1)
     extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
     shares = tuple(GpuShare(gpus[index].uuid, milli) for index, milli in found.grants)
-    return Allocated(pod.requested.generation if pod.requested else 0, shares, extra=extra)
+    made = Allocated(pod.requested.generation if pod.requested else 0, shares, limit=pod.pod_limit, extra=extra)
+    return replace(made, reason=Reason.LIMIT_EXCEEDED, message=over_limit(pod, total(shares))) if pod.cut else made

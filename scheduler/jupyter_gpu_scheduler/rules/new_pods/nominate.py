@@ -21,7 +21,7 @@ from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import GpuError, Infeasible
 from jupyter_gpu.model.quantity import count_gpus
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
-from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook, over_limit
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, wanted
 from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -139,10 +139,11 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         shares=(),
         reason=Reason.DEFERRED,
         ticket=before.ticket if before.ticket is not None else snapshot.last_ticket + 1,
+        limit=pod.pod_limit,
         extra={**_without_node(before), **({NOMINATED: node} if node else {})},
     )
     if not node:
-        wants = count_gpus(pod.requested.milli)
+        wants = count_gpus(pod.wish.milli if pod.wish else 0)
         return replace(
             after, message=f"Waiting for {wants}; no node that could serve it takes the pod now.", position=None
         )
@@ -165,6 +166,7 @@ def _refused(pod: PodState, error: GpuError) -> Allocated:
         message=error.message,
         ticket=None,
         position=None,
+        limit=pod.pod_limit,
         extra=_without_node(before),
     )
 
@@ -186,6 +188,7 @@ def _step(pod: PodState, after: Allocated | None) -> Decision | None:
     if after is None:
         if pod.allocated is None or pod.ticket is None:
             return None
-        cleared = replace(pod.allocated, reason=None, message="", ticket=None, position=None)
-        after = replace(cleared, shares=(), extra=_without_node(cleared))
+        reason, message = (Reason.LIMIT_EXCEEDED, over_limit(pod, 0)) if pod.cut else (None, "")
+        cleared = replace(pod.allocated, reason=reason, message=message, ticket=None, position=None)
+        after = replace(cleared, shares=(), limit=pod.pod_limit, extra=_without_node(cleared))
     return None if after == pod.allocated else Decision.between(pod, after)

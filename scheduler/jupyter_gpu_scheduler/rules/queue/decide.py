@@ -102,8 +102,9 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             message=message,
             ticket=ticket,
             position=position,
+            limit=pod.pod_limit,
         )
-        if after != pod.allocated and (pod.allocated or pod.requested):
+        if after != pod.allocated and (pod.allocated or pod.requested or pod.pod_limit):
             decisions.append(Decision.between(pod, after))
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
@@ -121,6 +122,7 @@ def _is_up_to_date(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
         and bool(queue_pass.owed.get(pod.uid))
         and pod.requested is not None
         and now.observed_generation == pod.requested.generation
+        and now.limit == pod.pod_limit
         and now.message == outlook(pod, room=False)
     )
 
@@ -133,22 +135,41 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> 
     if error is not None:
         return Reason(error.reason), error.message
     owed = queue_pass.owed.get(pod.uid, 0)
-    if not owed:
-        return None, ""
     has = total(queue_pass.shares[pod.uid])
+    if not owed:
+        return (Reason.LIMIT_EXCEEDED, over_limit(pod, has)) if pod.cut else (None, "")
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
-        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_capped(pod)}"
+        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_bounds(pod)}"
     text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed."
-    return Reason.PARTIAL, text + _capped(pod)
+    return Reason.PARTIAL, text + _bounds(pod)
+
+
+def over_limit(pod: PodState, has: int) -> str:
+    """Say that a pod, which has ``has`` milli, gets no more of its wish because of its limit."""
+    wished = pod.requested.milli if pod.requested else 0
+    return f"{format_gpus(has)} of {format_gpus(wished)} GPUs.{_limited(pod)}"
 
 
 def outlook(pod: PodState, *, room: bool) -> str:
     """Say what a pending pod waits for. The text changes once there is room; that write makes kube-scheduler retry."""
-    wanted = count_gpus(pod.requested.milli if pod.requested else 0)
+    wanted = count_gpus(pod.wish.milli if pod.wish else 0)
     if room:
         return f"There is room for {wanted} on {pod.nominated} now; the pod is about to start."
-    return f"Waiting for {wanted} on {pod.nominated}; not enough is free now.{_capped(pod)}"
+    return f"Waiting for {wanted} on {pod.nominated}; not enough is free now.{_bounds(pod)}"
+
+
+def _bounds(pod: PodState) -> str:
+    """Explain all that bounds the wish beside room; empty where nothing does."""
+    return _capped(pod) + (_limited(pod) if pod.cut else "")
+
+
+def _limited(pod: PodState) -> str:
+    """Explain the limit of a pod that wishes more than its allowance."""
+    limit = pod.pod_limit
+    if limit is None or limit.max is None:
+        return " The limit permits no more."
+    return f" Your limit is {count_gpus(limit.max)} for all your servers together, {limit.source.sentence()}."
 
 
 def _capped(pod: PodState) -> str:

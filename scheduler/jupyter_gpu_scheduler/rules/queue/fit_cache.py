@@ -73,7 +73,8 @@ Known = dict[str, Fit | QueuedFits]
 
 def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> Known:
     """Return the fits that are known for a wish like that of ``pod``, for `fit_on`."""
-    found: Known = snapshot.memo(("fit", wanted(pod), pod.slots))
+    wish = wanted(pod)
+    found: Known = snapshot.memo(("fit", wish, pod.slots, _needs_gpus(pod, wish)))
     return found
 
 
@@ -99,9 +100,7 @@ def _fits_on(
         found = known.get(node)
         if found is None:
             there = _state(snapshot, node)
-            found = known[node] = (
-                QueuedFits(there.ranks, {}) if there.ranks else _without_queue(there, wish, pod.slots, seen)
-            )
+            found = known[node] = QueuedFits(there.ranks, {}) if there.ranks else _without_queue(there, wish, pod, seen)
         if found.__class__ is Fit:  # faster than isinstance, and there are thousands
             yield node, found, 0
         else:
@@ -161,20 +160,28 @@ def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
     return tuple(sorted(pod.rank for pod in pods if may_wait(pod)))
 
 
-def _without_queue(there: _NodeState, wish: Wish | None, slots: int, seen: dict[Pattern, Fit]) -> Fit:
+def _needs_gpus(pod: PodState, wish: Wish | None) -> bool:
+    """Tell whether a node without any GPU would never do: a pod with a slot there could never have one.
+
+    Where only its allowance permits none, any node will do: it may start, and those with GPUs are rated better.
+    """
+    return bool(pod.slots) and (wish is not None or not pod.cut)
+
+
+def _without_queue(there: _NodeState, wish: Wish | None, pod: PodState, seen: dict[Pattern, Fit]) -> Fit:
     """Return the fit on a node where no pod waits; ``seen`` are the fits on other nodes, by pattern."""
     if there.pattern is None:
         return Fit(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
     found = seen.get(there.pattern)
     if found is None:
-        found = seen[there.pattern] = _fit_of_pattern(wish, there.pattern, bool(slots))
-    return found if found.never or there.left >= slots else _without_slot(found, there.why)
+        found = seen[there.pattern] = _fit_of_pattern(wish, there.pattern, _needs_gpus(pod, wish))
+    return found if found.never or there.left >= pod.slots else _without_slot(found, there.why)
 
 
 def _behind_queue(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Fit]) -> Fit:
     """Return the fit on a node where other pods wait: they leave less room, never more."""
     wish, there = wanted(pod), _state(snapshot, node)
-    found = _without_queue(there, wish, pod.slots, seen)
+    found = _without_queue(there, wish, pod, seen)
     if wish is None or not found.fits:
         return found
     shape = shape_of(snapshot, node) or ()
@@ -189,16 +196,16 @@ def _without_slot(found: Fit, why: str) -> Fit:
 
 
 def wanted(pod: PodState) -> Wish | None:
-    """Return the GPUs that a new pod starts with, as a wish; ``None``: none."""
-    wish = pod.requested.wish if pod.requested else None
+    """Return the GPUs that a new pod starts with, as a wish; ``None``: none, as its user or its allowance says."""
+    wish = pod.wish
     return wish if wish and wish.milli else None
 
 
 @lru_cache(maxsize=32768)
-def _fit_of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Fit:
+def _fit_of_pattern(wish: Wish | None, known: Pattern, needs_gpus: bool) -> Fit:
     if wish is not None:
         return _fit_of_shape(wish, known.shape)
-    if slot and not known.shape:  # a pod with a slot there could never have anything
+    if needs_gpus and not known.shape:
         return Fit(why=shortage.NO_GPU, never=True, fits=False)
     return Fit(known.shape)
 

@@ -6,6 +6,9 @@ others can use (another model, more memory, another island) are not held back.
 
 A pending pod is served like the others, with two differences. What it gets is only kept for it until it is bound. And
 it can be bound only with what is free in the records, not with what another pod is about to give back.
+
+Where limits are in force, only the part of a wish that the pod's allowance permits is served (`PodState.wish`). The
+rest stands in no line: room would not help it. A pod whose wish can't be read or served keeps at most its allowance.
 """
 
 from __future__ import annotations
@@ -62,9 +65,9 @@ class QueuePass:
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
         if pod.fault:
-            self.refused[pod.uid] = Infeasible(pod.fault, have=total(self.shares[pod.uid]))
+            self._refuse(pod, Infeasible(pod.fault, have=total(self.shares[pod.uid])))
             return True
-        wish = pod.requested.wish if pod.requested else None
+        wish = pod.wish
         if wish is None:
             self._give(pod, ())
             return True
@@ -72,7 +75,7 @@ class QueuePass:
             return True
         error = self._refusal(pod, wish)
         if error is not None:
-            self.refused[pod.uid] = error
+            self._refuse(pod, error)
             return True
         if pod.pending:
             return False
@@ -81,6 +84,11 @@ class QueuePass:
             return False
         self._give(pod, found.shares)
         return True
+
+    def _refuse(self, pod: PodState, error: GpuError) -> None:
+        """Give a pod nothing more, for this reason; it keeps what it has, within its allowance."""
+        self.refused[pod.uid] = error
+        self._give(pod, _within(pod.allowance, self.shares[pod.uid], pod.busy))
 
     def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
         """Return why this can never be had here; computed once for all pods with the same wish, limit and devices."""
@@ -108,8 +116,8 @@ class QueuePass:
         for number, pod in enumerate(waiting, start=1):
             if not number % STEP:
                 yield
-            assert pod.requested is not None
-            wish = pod.requested.wish
+            wish = pod.wish
+            assert wish is not None
             if pod.blocked or (pod.pending and wish in in_vain):
                 self.owed[pod.uid] = wish.milli
                 continue
@@ -157,6 +165,16 @@ def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
 def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
     """Return the GPUs whose devices the pod's containers have."""
     return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
+
+
+def _within(allowance: int | None, shares: Sequence[GpuShare], busy: frozenset[str]) -> tuple[GpuShare, ...]:
+    """Return as many of ``shares`` as the allowance permits: idle ones go first, then the newest."""
+    kept = list(shares)
+    for share in sorted(shares[::-1], key=lambda share: share.uuid in busy):
+        if allowance is None or total(kept) <= allowance:
+            break
+        kept.remove(share)
+    return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)

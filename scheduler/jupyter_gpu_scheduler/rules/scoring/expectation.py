@@ -89,9 +89,9 @@ def _keeps(pod: PodState) -> dict[str, int]:
 
 def _owed(pod: PodState, able: list[Gpu]) -> int:
     """Return the milli a pod in line gets before any later pod, if it could use one of these GPUs; else 0."""
-    if pod.requested is None or pod.gone or pod.blocked or pod.fault or not pod.waits:
+    wish = pod.wish
+    if wish is None or pod.gone or pod.blocked or pod.fault or not pod.waits:
         return 0
-    wish = pod.requested.wish
     usable = wish.milli and any(fits(gpu, wish, wish.pieces[0]) for gpu in able)
     return max(0, wish.milli - sum(_keeps(pod).values())) if usable else 0
 
@@ -99,6 +99,8 @@ def _owed(pod: PodState, able: list[Gpu]) -> int:
 def _may_want(pod: PodState, typical: float) -> float:
     """Return the milli a pod may want beyond what it has or is owed; a pod at its limit wants no more."""
     may = typical if pod.limit is None else min(typical, pod.limit)
+    if pod.cut:
+        return 0.0
     wished = pod.requested.milli if pod.requested and not pod.fault else 0
     return max(0.0, may - max(wished, sum(_keeps(pod).values())))
 

@@ -90,9 +90,8 @@ def _rated(
     fitting: bool,
 ) -> Iterator[tuple[str, float]]:
     """Yield names and scores; ``fitting``: only where the pod fits."""
-    wish = pod.requested.wish if pod.requested else None
     sought = _sought(pod)
-    question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
+    question = (pod.wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
     answers: dict[str, tuple[Fit, float]] = snapshot.memo(("score", policy, question))
     rater = _Rater(policy, pod)
     for name, found, _ in fits_on(snapshot, pod, names):
@@ -109,7 +108,7 @@ def _rated(
 
 def _sought(pod: PodState) -> Wish | None:
     """Return which GPUs a pod that wants none yet may want, as a wish; ``None``: unknown, or chosen already."""
-    return pod.requested.wish if pod.requested and wanted(pod) is None else None
+    return pod.wish if wanted(pod) is None else None
 
 
 class _Rater:

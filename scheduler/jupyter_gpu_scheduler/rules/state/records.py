@@ -29,12 +29,14 @@ from jupyter_gpu.model.annotations import (
     decode_requested,
 )
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.owner import HUB, USERNAME, owner_of
 from jupyter_gpu.model.network import network_of
 
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts, PodState
 
 OURS = (REQUESTED, ALLOCATED, ATTACHED)
+_OWNERS = (USERNAME, HUB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         asks={name: amount for name, amount in requests.items() if name != objects.SLOT},
         selector=_selector(pod),
         fault=fault,
+        owner=owner_of(_annotations(pod, _OWNERS), objects.namespace(pod)),
     )
     return PodRecord(
         state,
@@ -179,7 +182,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     if objects.finished(pod) and not read_pod(pod).matters:
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
-    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, OURS)}
+    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, (*OURS, *_OWNERS))}
     if isinstance(spec, Mapping):
         kept["spec"] = {key: spec[key] for key in ("nodeName", "nodeSelector", "overhead") if key in spec}
         for key in ("containers", "initContainers"):
@@ -207,8 +210,11 @@ _METADATA = ("uid", "name", "namespace", "resourceVersion", "creationTimestamp",
 def _trim_metadata(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     metadata = item.get("metadata")
     found = metadata if isinstance(metadata, Mapping) else {}
-    annotations = {key: text for key in keys if (text := objects.annotation(item, key)) is not None}
-    return {**{key: found[key] for key in _METADATA if key in found}, "annotations": annotations}
+    return {**{key: found[key] for key in _METADATA if key in found}, "annotations": _annotations(item, keys)}
+
+
+def _annotations(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str]:
+    return {key: text for key in keys if (text := objects.annotation(item, key)) is not None}
 
 
 def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested, held
-from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Reason, Requested, Wish, held
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .line import Line, Rank
 from .offers import OfferedNodes
+from .permitted import permitted
 from .tickets import Tickets
+
+if TYPE_CHECKING:
+    from jupyter_gpu.model.limits.pod_limit import PodLimit
 
 CPU = "cpu"
 """Resource names of ``NodeFacts`` and ``PodState.asks``, as in Kubernetes: thousandths of a core, ..."""
@@ -35,6 +40,9 @@ NOMINATED = "nominated"
 
 HIGHEST = 9
 """The highest priority."""
+
+NO_OWNER = Owner("Namespace", "")
+"""The owner of pods of which none is told."""
 
 PodKind = Hashable
 """A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
@@ -104,7 +112,14 @@ class PodState:
     cap: int = HIGHEST
     """The highest priority that its namespace may use."""
     fault: str = ""
-    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has."""
+    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has, as far as
+    its allowance permits."""
+    owner: Owner = NO_OWNER
+    """The user or namespace whose pods a limit counts together."""
+    allowance: int | None = None
+    """Milli that it may be allocated now, its part of the owner's maximum (`limits.allowances`); ``None``: no limit."""
+    pod_limit: PodLimit | None = None
+    """The limit in force, which its panel shows: each decision writes it; ``None``: limits are not in use."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age."""
 
@@ -143,20 +158,39 @@ class PodState:
         return self.allocated.ticket if self.allocated else None
 
     @property
+    def wish(self) -> Wish | None:
+        """The wish that is served: the user's, as far as the allowance permits; ``None`` where there is none."""
+        if self.requested is None or self.allowance is None:
+            return self.requested.wish if self.requested else None
+        return permitted(self.requested.wish, self.allowance)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the allowance permits less than its user wishes."""
+        wish = self.wish
+        return wish is not None and self.requested is not None and wish.milli < self.requested.milli
+
+    @property
     def kind(self) -> PodKind:
         """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
-        wish = self.requested.wish if self.requested else None
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
-        return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
+        return (self.wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
 
     @property
     def waits(self) -> bool:
-        """Whether it is in line, or may be once its newest wish is decided."""
+        """Whether it is in line, or may be once its newest wish, or an allowance that was raised, is decided."""
         if self.gone or self.requested is None:
             return False
         if self.allocated is None or self.allocated.ticket is not None:
             return True
+        if self.allocated.reason is Reason.LIMIT_EXCEEDED and self.wish and self.wish.milli > self.has:
+            return True
         return self.allocated.observed_generation != self.requested.generation
+
+    @property
+    def has(self) -> int:
+        """Milli allocated to it that it can use or keep; none while it is pending, nor once it has finished."""
+        return total(self.allocated.shares) if self.allocated and self.node and not self.finished else 0
 
     @property
     def held(self) -> dict[str, int]:
@@ -190,6 +224,8 @@ class ClusterSnapshot:
         self._kinds: dict[PodKind, Line] = {}  # of those in line
         self._kinds_at: dict[str, dict[PodKind, Line]] = {}  # the same by the node that they are nominated to
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
+        self._owned: dict[Owner, dict[str, PodState]] = {}
+        self._owner_holds: dict[Owner, int] = {}
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._claimed_twice: set[str] = set()
         self._tickets = Tickets()
@@ -240,8 +276,11 @@ class ClusterSnapshot:
             self._pending.add(pod.rank)
         if pod.ticket is not None:
             self._tickets.take(pod.ticket)
-        for uuid, milli in pod.held.items():
+        held = pod.held
+        for uuid, milli in held.items():
             self._holders.setdefault(uuid, {})[pod.uid] = milli
+        self._owned.setdefault(pod.owner, {})[pod.uid] = pod
+        self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + sum(held.values())
         self._touched(pod)
 
     def remove_pod(self, uid: str) -> None:
@@ -249,9 +288,14 @@ class ClusterSnapshot:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        for uuid in pod.held:
+        held = pod.held
+        for uuid in held:
             _discard(self._holders, uuid, uid)
         _discard(self._by_node, pod.node, uid)
+        _discard(self._owned, pod.owner, uid)
+        self._owner_holds[pod.owner] -= sum(held.values())
+        if pod.owner not in self._owned:
+            del self._owner_holds[pod.owner]
         if pod.pending:
             self._pending.remove(pod.rank)
             for index, key in self._lines(pod):
@@ -316,6 +360,21 @@ class ClusterSnapshot:
     def last_ticket(self) -> int:
         """The highest ticket of any pod in the cluster, 0 where there is none."""
         return self._tickets.last
+
+    # --- owners ---------------------------------------------------------------------------------------------------
+
+    def owners(self) -> Iterator[Owner]:
+        """Yield the owners of the known pods."""
+        return iter(self._owned)
+
+    def owned(self, owner: Owner) -> tuple[PodState, ...]:
+        """Return the pods of an owner on all nodes and on none, by uid."""
+        found = self._owned.get(owner, {})
+        return tuple(found[uid] for uid in sorted(found))
+
+    def holds(self, owner: Owner) -> int:
+        """Return the milli that all pods of an owner hold: allocated, attached or draining."""
+        return self._owner_holds.get(owner, 0)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -388,7 +447,7 @@ class ClusterSnapshot:
         return answers
 
 
-def _discard(index: dict[str, dict[str, PodState]] | dict[str, dict[str, int]], key: str, uid: str) -> None:
+def _discard(index: dict[Any, dict[str, PodState]] | dict[str, dict[str, int]], key: Any, uid: str) -> None:
     index[key].pop(uid)
     if not index[key]:
         del index[key]
