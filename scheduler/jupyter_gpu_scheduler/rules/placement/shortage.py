@@ -16,6 +16,8 @@ from jupyter_gpu_scheduler.rules.state.shape import Shape, gpus_of
 
 NO_GPU = "the node has no GPU"
 """Reason for a node whose inventory is empty; its driver may come up later."""
+LIMITED = "a limit permits fewer GPUs of a model there"
+"""Reason for a node that would have to give more GPUs of a model than the pod's owner may have."""
 _JOINED = {"island": "joined by NVLink", "switch": "on one PCIe switch"}
 
 

@@ -137,7 +137,7 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> 
     owed = queue_pass.owed.get(pod.uid, 0)
     has = total(queue_pass.shares[pod.uid])
     if not owed:
-        return (Reason.LIMIT_EXCEEDED, over_limit(pod, has)) if pod.cut else (None, "")
+        return (Reason.LIMIT_EXCEEDED, over_limit(pod, has)) if pod.cut or pod.uid in queue_pass.cut else (None, "")
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
         return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_bounds(pod)}"

@@ -15,6 +15,7 @@ from functools import lru_cache
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu_scheduler.rules.placement import shortage
+from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
@@ -74,7 +75,7 @@ Known = dict[str, Fit | QueuedFits]
 def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> Known:
     """Return the fits that are known for a wish like that of ``pod``, for `fit_on`."""
     wish = wanted(pod)
-    found: Known = snapshot.memo(("fit", wish, pod.slots, _needs_gpus(pod, wish)))
+    found: Known = snapshot.memo(("fit", wish, pod.slots, _needs_gpus(pod, wish), pod.model_allowances))
     return found
 
 
@@ -117,7 +118,9 @@ def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit,
     found, position = fit_on(snapshot, pod, node, known)
     shape = shape_of(snapshot, node)
     no_queue = isinstance(known[node], Fit)
-    return (_fit_of_shape(wish, shape) if no_queue and found.fits and wish and shape else found), position
+    return (
+        _fit_of_shape(wish, shape, pod.model_allowances) if no_queue and found.fits and wish and shape else found
+    ), position
 
 
 def _state(snapshot: ClusterSnapshot, node: str) -> _NodeState:
@@ -174,7 +177,7 @@ def _without_queue(there: _NodeState, wish: Wish | None, pod: PodState, seen: di
         return Fit(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
     found = seen.get(there.pattern)
     if found is None:
-        found = seen[there.pattern] = _fit_of_pattern(wish, there.pattern, _needs_gpus(pod, wish))
+        found = seen[there.pattern] = _fit_of_pattern(wish, there.pattern, _needs_gpus(pod, wish), pod.model_allowances)
     return found if found.never or there.left >= pod.slots else _without_slot(found, there.why)
 
 
@@ -202,18 +205,23 @@ def wanted(pod: PodState) -> Wish | None:
 
 
 @lru_cache(maxsize=32768)
-def _fit_of_pattern(wish: Wish | None, known: Pattern, needs_gpus: bool) -> Fit:
+def _fit_of_pattern(wish: Wish | None, known: Pattern, needs_gpus: bool, models: ModelAllowances) -> Fit:
     if wish is not None:
-        return _fit_of_shape(wish, known.shape)
+        return _fit_of_shape(wish, known.shape, models)
     if needs_gpus and not known.shape:
         return Fit(why=shortage.NO_GPU, never=True, fits=False)
     return Fit(known.shape)
 
 
-def _fit_of_shape(wish: Wish, shape: Shape) -> Fit:
+def _fit_of_shape(wish: Wish, shape: Shape, models: ModelAllowances) -> Fit:
     gpus = gpus_of(shape)
     if refuse(wish, limit=None, gpus=gpus):
         return Fit(shape, owed=wish.milli, why=shortage.never(wish, gpus), never=True, fits=False)
-    found = arrange(wish, [Spot(gpu, shape[gpu.index].free) for gpu in gpus])
+    spots = [Spot(gpu, shape[gpu.index].free) for gpu in gpus]
+    if models:
+        part, spots = within_models(wish, spots, models)
+        if part != wish:
+            return Fit(shape, owed=wish.milli, why=shortage.LIMITED, never=True, fits=False)
+    found = arrange(wish, spots)
     grants = tuple((int(share.uuid), share.milli) for share in found.shares)
     return Fit(shape, grants, found.owed, shortage.now(wish, shape) if found.owed else "", fits=not found.owed)

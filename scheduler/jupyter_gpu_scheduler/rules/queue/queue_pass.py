@@ -19,17 +19,19 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from jupyter_gpu.model.annotations import Allocated, Wish
-from jupyter_gpu.model.errors import GpuError, Infeasible
-from jupyter_gpu.model.feasible import refuse
+from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
+from jupyter_gpu.model.feasible import named, refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, settled
+from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
+from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, settled
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 CAME_LATER = (
     "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
     "Start the server anew, or ask for less."
 )
+OF_MODEL = "The limit of this GPU's model permits fewer here than you ask for."
 STEP = 256
 """Pods that are served in one step."""
 
@@ -43,7 +45,9 @@ class QueuePass:
         self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
         self.owed: dict[str, int] = {}
         self.refused: dict[str, GpuError] = {}
-        self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
+        self.cut: set[str] = set()
+        """The pods that get less than their wish because of their allowances for GPUs of some models."""
+        self._refusals: dict[tuple[Wish, int | None, frozenset[str], ModelAllowances], GpuError | None] = {}
         self._outside = snapshot.facts(node).outside
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
@@ -71,7 +75,8 @@ class QueuePass:
         if wish is None:
             self._give(pod, ())
             return True
-        if settled(wish, self.shares[pod.uid], self.gpus) and (pod.limit is None or wish.milli <= pod.limit):
+        settles = not pod.model_allowances and settled(wish, self.shares[pod.uid], self.gpus)
+        if settles and (pod.limit is None or wish.milli <= pod.limit):
             return True
         error = self._refusal(pod, wish)
         if error is not None:
@@ -79,24 +84,31 @@ class QueuePass:
             return True
         if pod.pending:
             return False
-        found = arrange(wish, self._spots(pod, self.gpus.keys()))
+        found = self._arrange(pod, wish, self.gpus.keys())
         if found.owed or not self._stays(self.shares[pod.uid], found.shares):
             return False
         self._give(pod, found.shares)
         return True
 
     def _refuse(self, pod: PodState, error: GpuError) -> None:
-        """Give a pod nothing more, for this reason; it keeps what it has, within its allowance."""
+        """Give a pod nothing more, for this reason; it keeps what it has, within its allowances."""
         self.refused[pod.uid] = error
-        self._give(pod, _within(pod.allowance, self.shares[pod.uid], pod.busy))
+        shares = self.shares[pod.uid]
+        for words, allowance in pod.model_allowances:
+            such = tuple(share for share in shares if named(self.gpus[share.uuid].model, words))
+            lost = set(such) - set(_within(allowance, such, pod.busy))
+            shares = tuple(share for share in shares if share not in lost)
+        self._give(pod, _within(pod.allowance, shares, pod.busy))
 
     def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
         """Return why this can never be had here; computed once for all pods with the same wish, limit and devices."""
-        key = (wish, pod.limit, pod.lacks)
+        key = (wish, pod.limit, pod.lacks, pod.model_allowances if pod.pending else ())
         if key not in self._refusals:
             error = refuse(wish, limit=pod.limit, gpus=tuple(_usable(pod, self.gpus).values()))
             if error and pod.lacks and refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values())) is None:
                 error = Infeasible(CAME_LATER, have=error.details.get("have", 0))
+            if error is None and key[-1] and within_models(wish, self._spots(pod, ()), key[-1])[0] != wish:
+                error = LimitExceeded(OF_MODEL, limit=0)
             self._refusals[key] = error
         return self._refusals[key]
 
@@ -121,12 +133,22 @@ class QueuePass:
             if pod.blocked or (pod.pending and wish in in_vain):
                 self.owed[pod.uid] = wish.milli
                 continue
-            found = arrange(wish, self._spots(pod, kept_back))
+            found = self._arrange(pod, wish, kept_back)
             if pod.pending and not found.shares:
                 in_vain.add(wish)
             self._give(pod, found.shares)
             self.owed[pod.uid] = found.owed
             kept_back |= found.wanted
+
+    def _arrange(self, pod: PodState, wish: Wish, kept_back: Iterable[str]) -> Arrangement:
+        """Return the least change that serves ``wish`` as far as there is room, and the pod's allowances permit."""
+        spots = self._spots(pod, kept_back)
+        if not pod.model_allowances:
+            return arrange(wish, spots)
+        part, spots = within_models(wish, spots, pod.model_allowances)
+        if part != wish:
+            self.cut.add(pod.uid)
+        return arrange(part, spots)
 
     def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
         """Return the node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
@@ -169,8 +191,8 @@ def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
 
 def _within(allowance: int | None, shares: Sequence[GpuShare], busy: frozenset[str]) -> tuple[GpuShare, ...]:
     """Return as many of ``shares`` as the allowance permits: idle ones go first, then the newest."""
-    kept = list(shares)
-    for share in sorted(shares[::-1], key=lambda share: share.uuid in busy):
+    kept, newest_first = list(shares), tuple(reversed(shares))
+    for share in sorted(newest_first, key=lambda share: share.uuid in busy):
         if allowance is None or total(kept) <= allowance:
             break
         kept.remove(share)

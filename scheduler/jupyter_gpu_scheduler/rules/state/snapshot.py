@@ -9,10 +9,11 @@ that node's line; ticket and nomination are in its own ``allocated``, so they ou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Reason, Requested, Wish, held
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
@@ -118,6 +119,8 @@ class PodState:
     """The user or namespace whose pods a limit counts together."""
     allowance: int | None = None
     """Milli that it may be allocated now, its part of the owner's maximum (`limits.allowances`); ``None``: no limit."""
+    model_allowances: tuple[tuple[str, int], ...] = ()
+    """The same for GPUs of some models, by words of their names, where its node or the cluster has others, too."""
     pod_limit: PodLimit | None = None
     """The limit in force, which its panel shows: each decision writes it; ``None``: limits are not in use."""
     rank: Rank = field(init=False, repr=False, compare=False)
@@ -174,7 +177,8 @@ class PodState:
     def kind(self) -> PodKind:
         """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
-        return (self.wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
+        wish = (self.wish, self.model_allowances) if self.model_allowances else self.wish
+        return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
 
     @property
     def waits(self) -> bool:
@@ -203,6 +207,14 @@ class PodState:
         return replace(self, allocated=decided).held
 
 
+class GpuKind(NamedTuple):
+    """The properties of GPUs that limits count by."""
+
+    model: str
+    memory: int
+    """Bytes."""
+
+
 @dataclass(slots=True)
 class _Node:
     gpus: tuple[Gpu, ...]
@@ -227,6 +239,7 @@ class ClusterSnapshot:
         self._owned: dict[Owner, dict[str, PodState]] = {}
         self._owner_holds: dict[Owner, int] = {}
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
+        self._gpu_kinds: Counter[GpuKind] = Counter()
         self._claimed_twice: set[str] = set()
         self._tickets = Tickets()
         self._versions: dict[str, int] = {}
@@ -244,6 +257,7 @@ class ClusterSnapshot:
         self._leave_homes(name, before)
         self._nodes[name] = node
         for gpu in gpus:
+            self._gpu_kinds[GpuKind(gpu.model, gpu.memory)] += 1
             self._homes.setdefault(gpu.uuid, set()).add(name)
             if len(self._homes[gpu.uuid]) > 1:
                 self._claimed_twice.add(gpu.uuid)
@@ -251,6 +265,10 @@ class ClusterSnapshot:
 
     def _leave_homes(self, name: str, node: _Node | None) -> None:
         for gpu in node.gpus if node else ():
+            kind = GpuKind(gpu.model, gpu.memory)
+            self._gpu_kinds[kind] -= 1
+            if not self._gpu_kinds[kind]:
+                del self._gpu_kinds[kind]
             self._homes[gpu.uuid].discard(name)
             if len(self._homes[gpu.uuid]) < 2:
                 self._claimed_twice.discard(gpu.uuid)
@@ -386,6 +404,12 @@ class ClusterSnapshot:
         """Return a node's inventory, by index; ``None`` where it is not known, which is not the same as no GPU."""
         found = self._nodes.get(node)
         return None if found is None else found.gpus
+
+    def gpu_kinds(self, node: str = "") -> Collection[GpuKind]:
+        """Return the kinds of GPUs of a node; without ``node`` those of all nodes."""
+        if not node:
+            return self._gpu_kinds.keys()
+        return {GpuKind(gpu.model, gpu.memory) for gpu in self.gpus(node) or ()}
 
     def facts(self, node: str) -> NodeFacts:
         """Return the other facts known of a node."""

@@ -1,0 +1,73 @@
+"""What each pod of one owner has, holds and wishes of one limited quantity: GPUs, GPUs of a model, or GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from jupyter_gpu.model.annotations import Reason
+from jupyter_gpu_scheduler.rules.state.line import Rank
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+
+Measure = Callable[[PodState, str, int], int]
+"""Returns the amount of the quantity in a share: of this pod, on this GPU, of so many milli."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One pod's part of a quantity; amounts in the quantity's own unit."""
+
+    uid: str
+    shares: tuple[tuple[str, int], ...]
+    """What is allocated: uuid and amount, oldest share first."""
+    holds: int
+    """What is allocated, attached or draining."""
+    wished: int
+    """What its user wishes in all."""
+    turn: tuple[bool, Rank]
+    """Sorts pods by who may have more first."""
+    created: float = 0.0
+    busy: frozenset[str] = frozenset()
+    ends: bool = False
+    """Whether the pod is being deleted: it gets nothing more, and its end frees what it has."""
+
+    @property
+    def has(self) -> int:
+        """What is allocated to it in all."""
+        return sum(amount for _, amount in self.shares)
+
+
+def claims(
+    pods: Collection[PodState],
+    measure: Measure = lambda _, __, milli: milli,
+    wished: Callable[[PodState], int] = lambda pod: pod.requested.milli if pod.requested else 0,
+) -> tuple[Claim, ...]:
+    """Return the claims of one owner's pods on a quantity: as it stands, on milli of GPUs."""
+    return tuple(
+        Claim(
+            uid=pod.uid,
+            shares=tuple(_allocated(pod, measure)),
+            holds=sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items()),
+            wished=0 if pod.fault or pod.gone else wished(pod),
+            turn=(pod.blocked or _is_refused(pod), pod.rank),
+            created=pod.created,
+            busy=pod.busy,
+            ends=pod.gone,
+        )
+        for pod in pods
+    )
+
+
+def _allocated(pod: PodState, measure: Measure) -> Iterator[tuple[str, int]]:
+    for share in pod.allocated.shares if pod.allocated and pod.has else ():
+        amount = measure(pod, share.uuid, share.milli)
+        if amount:
+            yield share.uuid, amount
+
+
+def _is_refused(pod: PodState) -> bool:
+    """Tell whether no node can serve the pod's newest wish."""
+    answer, asked = pod.allocated, pod.requested
+    if answer is None or asked is None or answer.reason is not Reason.INFEASIBLE:
+        return False
+    return answer.observed_generation == asked.generation

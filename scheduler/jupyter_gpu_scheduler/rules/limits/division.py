@@ -1,0 +1,158 @@
+"""Division of an owner's maxima among the owner's pods: of GPUs, of GPUs of a model, and of GPU memory.
+
+Each is divided by itself (`allowances`), and the least part counts. The maximum of a model counts for a pod as a whole
+where it can get no other GPUs, else GPU by GPU (`PodState.model_allowances`). Memory counts as milli of the largest GPU
+that the pod can get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from jupyter_gpu.model.feasible import fits, named
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.state.permitted import permitted
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, GpuKind, PodState
+
+from .allowances import allowances, ends_of_sliders
+from .claims import Claim, Measure, claims
+from .giving_back import excess
+from .owner_limits import Maximum, OwnerLimits
+
+
+@dataclass(slots=True)
+class Bound:
+    """The least of the parts that one pod has in the maxima."""
+
+    allowance: int | None = None
+    """Milli."""
+    slider: int | None = None
+    """Milli at which its slider ends."""
+    maximum: Maximum | None = None
+    """The maximum at which it ends, in milli."""
+    models: list[tuple[str, int]] = field(default_factory=list)
+
+    def at_most(self, allowance: int, slider: int, maximum: Maximum) -> None:
+        """Take another part into account."""
+        self.allowance = allowance if self.allowance is None else min(self.allowance, allowance)
+        if self.slider is None or slider <= self.slider:
+            self.slider, self.maximum = slider, maximum
+
+
+class Division:
+    """The maxima of one owner, with the claims of the pods on each."""
+
+    def __init__(self, snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits) -> None:
+        self._snapshot = snapshot
+        self._pods = {pod.uid: pod for pod in pods}
+        self._limits = limits
+        self._kinds = {pod.uid: self._obtainable(pod) for pod in pods} if limits.models or limits.memory else {}
+        self._models = {word: claims(pods, self._of_model(word), self._wished_of(word)) for word in limits.models}
+        self._memory = claims(pods, self._bytes, self._wished_bytes) if limits.memory else ()
+        self._gpus = claims(pods) if limits.gpus else ()
+
+    def above(self) -> bool:
+        """Tell whether the owner has more than any maximum."""
+        parts = [(self._models[word], maximum) for word, maximum in self._limits.models.items()]
+        parts += [(self._memory, maximum) for maximum in (self._limits.memory,) if maximum]
+        parts += [(self._gpus, maximum) for maximum in (self._limits.gpus,) if maximum]
+        return any(excess(found, maximum.amount) for found, maximum in parts)
+
+    def bounds(self, *, tolerated: bool) -> dict[str, Bound]:
+        """Return what the maxima leave for each pod, by uid."""
+        found = {uid: Bound() for uid in self._pods}
+        for word, maximum in self._limits.models.items():
+            self._divide_model(found, word, maximum, tolerated)
+        if self._limits.memory:
+            self._divide_memory(found, self._limits.memory, tolerated)
+        if self._limits.gpus:
+            self._divide_gpus(found, self._limits.gpus, tolerated)
+        return found
+
+    # --- GPUs ---------------------------------------------------------------------------------------------------------
+
+    def _divide_gpus(self, found: dict[str, Bound], maximum: Maximum, tolerated: bool) -> None:
+        def usable(uid: str, amount: int) -> int:
+            pod, bound = self._pods[uid], found[uid].allowance
+            amount = amount if bound is None else min(amount, bound)
+            return permitted(pod.requested.wish, amount).milli if pod.requested else amount
+
+        parts = allowances(self._gpus, maximum.amount, tolerated=tolerated, usable=usable)
+        sliders = ends_of_sliders(self._gpus, maximum.amount)
+        for uid, bound in found.items():
+            bound.at_most(parts[uid], sliders[uid], maximum)
+
+    # --- GPUs of a model ----------------------------------------------------------------------------------------------
+
+    def _divide_model(self, found: dict[str, Bound], word: str, maximum: Maximum, tolerated: bool) -> None:
+        parts = allowances(self._models[word], maximum.amount, tolerated=tolerated)
+        sliders = ends_of_sliders(self._models[word], maximum.amount)
+        for uid, bound in found.items():
+            such = [named(kind.model, word) for kind in self._kinds[uid]]
+            if such and all(such):
+                bound.at_most(parts[uid], sliders[uid], maximum)
+            elif any(such):
+                bound.models.append((word, parts[uid]))
+
+    def _of_model(self, word: str) -> Measure:
+        def measure(pod: PodState, uuid: str, milli: int) -> int:
+            kind = self._kind(pod, uuid)
+            return milli if kind is None or named(kind.model, word) else 0  # an unknown one may be such a GPU
+
+        return measure
+
+    def _wished_of(self, word: str) -> Callable[[PodState], int]:
+        def wished(pod: PodState) -> int:
+            such = any(named(kind.model, word) for kind in self._kinds[pod.uid])
+            return pod.requested.milli if pod.requested and such else 0
+
+        return wished
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def _divide_memory(self, found: dict[str, Bound], maximum: Maximum, tolerated: bool) -> None:
+        parts = allowances(self._memory, maximum.amount, tolerated=tolerated)
+        sliders = ends_of_sliders(self._memory, maximum.amount)
+        for claim in self._memory:
+            largest = self._largest(claim.uid)
+            if largest:
+                whole = Maximum(maximum.amount * MILLI_PER_GPU // largest, maximum.source)
+                milli = [self._milli(claim, amount, largest) for amount in (parts[claim.uid], sliders[claim.uid])]
+                found[claim.uid].at_most(milli[0], milli[1], whole)
+
+    def _milli(self, claim: Claim, amount: int, largest: int) -> int:
+        """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has."""
+        has = self._pods[claim.uid].has
+        if amount >= claim.has:
+            return has + (amount - claim.has) * MILLI_PER_GPU // largest
+        least = min(self._kind_memory(claim.uid, uuid) for uuid, _ in claim.shares)
+        return max(0, has - -(-(claim.has - amount) * MILLI_PER_GPU // least))
+
+    def _bytes(self, pod: PodState, uuid: str, milli: int) -> int:
+        return -(-milli * self._kind_memory(pod.uid, uuid) // MILLI_PER_GPU)
+
+    def _wished_bytes(self, pod: PodState) -> int:
+        return -(-pod.requested.milli * self._largest(pod.uid) // MILLI_PER_GPU) if pod.requested else 0
+
+    def _kind_memory(self, uid: str, uuid: str) -> int:
+        kind = self._kind(self._pods[uid], uuid)
+        return kind.memory if kind else self._largest(uid)
+
+    def _largest(self, uid: str) -> int:
+        """Return the bytes of the largest GPU that a pod can get; 0: it can get none."""
+        return max((kind.memory for kind in self._kinds[uid]), default=0)
+
+    # --- kinds of GPUs ------------------------------------------------------------------------------------------------
+
+    def _obtainable(self, pod: PodState) -> tuple[GpuKind, ...]:
+        """Return the kinds of GPUs that a pod can get where it is; while it has no node, anywhere."""
+        wish = pod.requested.wish if pod.requested else None
+        kinds = self._snapshot.gpu_kinds(pod.node)
+        return tuple(kind for kind in kinds if wish is None or fits(kind, wish, MILLI_PER_GPU))
+
+    def _kind(self, pod: PodState, uuid: str) -> GpuKind | None:
+        """Return the kind of a GPU that a pod holds; ``None`` where the node does not tell it any more."""
+        return next(
+            (GpuKind(gpu.model, gpu.memory) for gpu in self._snapshot.gpus(pod.node) or () if gpu.uuid == uuid), None
+        )

@@ -1,0 +1,33 @@
+"""Which pods of an owner give back when they have more than the owner's maximum: idle shares first, then the newest.
+
+A share that shrinks is a share that is given back and taken smaller, so it is chosen in the same order. What a pod that
+is being deleted has counts as given back already, and so does what drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .claims import Claim
+
+
+def excess(claims: Collection[Claim], maximum: int) -> int:
+    """Return how much more than ``maximum`` the pods of one owner have; 0: they are within it."""
+    return max(0, sum(claim.has for claim in claims if not claim.ends) - maximum)
+
+
+def losses(claims: Collection[Claim], amount: int) -> dict[str, int]:
+    """Return how much each pod gives back, by uid, so that it is ``amount`` in all; the others are left out."""
+    granted = [
+        (uuid in claim.busy, -claim.created, -age, claim.uid, part)
+        for claim in claims
+        if not claim.ends
+        for age, (uuid, part) in enumerate(claim.shares)
+    ]
+    found: dict[str, int] = {}
+    for *_, uid, part in sorted(granted):
+        lost = min(amount, part)
+        if lost:
+            found[uid] = found.get(uid, 0) + lost
+            amount -= lost
+    return found

@@ -1,0 +1,33 @@
+"""The maxima of one owner that are in force, as plain amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jupyter_gpu.model.limits.source import UNSET, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Maximum:
+    """One maximum in force, and the limit that sets it."""
+
+    amount: int
+    """Milli, or bytes of memory."""
+    source: Source = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLimits:
+    """The maxima of one owner that are in force now. The defaults limit nothing."""
+
+    gpus: Maximum | None = None
+    """Milli."""
+    models: Mapping[str, Maximum] = field(default_factory=dict, hash=False)
+    """Milli by words of a GPU's model."""
+    memory: Maximum | None = None
+    """Bytes of GPU memory."""
+    grace: float = 0.0
+    """Seconds for which more is tolerated."""
+    source: Source = UNSET
+    """The limit that says that GPUs are unlimited, where one does."""

@@ -1,0 +1,63 @@
+"""The terms of an owner's pods: how much each may be allocated now, and which limit its panel shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+
+from .division import Bound, Division
+from .grace import Grace, grace
+from .owner_limits import OwnerLimits
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerms:
+    """The terms of one pod; each field is the field of `PodState` with that name."""
+
+    allowance: int | None
+    model_allowances: tuple[tuple[str, int], ...]
+    pod_limit: PodLimit
+
+    def applied(self, pod: PodState) -> PodState:
+        """Return the pod under these terms."""
+        return replace(pod, allowance=self.allowance, model_allowances=self.model_allowances, pod_limit=self.pod_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTerms:
+    """The terms of all pods of one owner."""
+
+    pods: Mapping[str, PodTerms]
+    """By uid."""
+    grace: Grace
+
+
+def terms(
+    snapshot: ClusterSnapshot,
+    pods: Collection[PodState],
+    limits: OwnerLimits,
+    *,
+    stored: float | None,
+    now: float,
+) -> OwnerTerms:
+    """Return the terms of all ``pods`` of one owner at ``now``, in seconds since 1970.
+
+    ``stored`` is the beginning of the owner's grace that is stored. The snapshot is asked for GPUs only. To be asked
+    again when a pod of the owner, a limit or a node's GPUs change, and when the grace ends.
+    """
+    division = Division(snapshot, pods, limits)
+    found = grace(stored, above=division.above(), seconds=limits.grace, now=now)
+    bounds = division.bounds(tolerated=found.tolerated)
+    return OwnerTerms({uid: _terms(bound, limits, found) for uid, bound in bounds.items()}, found)
+
+
+def _terms(bound: Bound, limits: OwnerLimits, found: Grace) -> PodTerms:
+    most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
+    return PodTerms(
+        allowance=bound.allowance,
+        model_allowances=tuple(sorted(bound.models)),
+        pod_limit=PodLimit(bound.slider, most, source, found.give_back_at),
+    )

@@ -1,0 +1,148 @@
+"""The terms of an owner's pods, where several maxima hold: of GPUs, of a model, of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
+from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
+from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from tests.builders import GIB, cluster, inventory, new, pod
+
+USER, GROUP = Source(SourceKind.USER, "ann"), Source(SourceKind.GROUP, "ml")
+
+
+def _terms(
+    snapshot: ClusterSnapshot, pods: Iterable[PodState], limits: OwnerLimits, now: float = 0
+) -> Mapping[str, PodTerms]:
+    return terms(snapshot, tuple(pods), limits, stored=None, now=now).pods
+
+
+def _cluster() -> ClusterSnapshot:
+    """One node with A100s, one with H100s of other memory, one with both."""
+    return cluster(
+        {
+            "a": inventory(4, models=["NVIDIA A100-SXM4"], memory=[40]),
+            "h": inventory(4, models=["H100 PCIe"], memory=[80]),
+            "ah": inventory(4, models=["A100", "H100"], memory=[40, 80]),
+        }
+    )
+
+
+def test_terms_without_limits() -> None:
+    """Nothing bounds the pods; their panels say whose limit sets that."""
+    found = _terms(_cluster(), [pod("x", wants=3, node="a")], OwnerLimits(source=USER))
+    assert found == {"x": PodTerms(None, (), PodLimit(None, None, USER))}
+
+
+def test_terms_of_a_maximum_of_gpus() -> None:
+    """Each pod has its part, and its slider ends where the others' GPUs leave off."""
+    pods = [pod("x", wants=3, has=[0], node="a"), pod("y", wants=1, has=[10], node="h")]
+    found = _terms(_cluster(), pods, OwnerLimits(Maximum(3000, USER)))
+    assert found["x"] == PodTerms(2000, (), PodLimit(2000, 3000, USER))
+    assert found["y"] == PodTerms(1000, (), PodLimit(2000, 3000, USER))
+    state = found["x"].applied(pods[0])
+    assert (state.allowance, state.model_allowances, state.pod_limit) == (2000, (), found["x"].pod_limit)
+
+
+MODELS = {
+    "the pod can get no other GPUs": (pod("x", wants=3, node="a"), 1000, ()),
+    "the pod can't get such GPUs": (pod("x", wants=3, node="h"), 3000, ()),
+    "the node has others, too": (pod("x", wants=3, node="ah"), 3000, (("a100", 1000),)),
+    "the wish is for such GPUs only": (pod("x", wants=3, node="ah", model=("A100",)), 1000, ()),
+    "a new pod may go to any node": (new("x", wants=3), 3000, (("a100", 1000),)),
+    "a new pod wishes for such GPUs": (new("x", wants=3, model=("A100 SXM4",)), 1000, ()),
+    "the node is not known": (pod("x", wants=3, node="?"), 3000, ()),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_terms_of_a_maximum_of_a_model(name: str) -> None:
+    """It bounds the pod as a whole where the pod can get no other GPUs, else only GPU by GPU."""
+    state, allowance, models = MODELS[name]
+    found = _terms(_cluster(), [state], OwnerLimits(Maximum(3000, USER), {"a100": Maximum(1000, GROUP)}))
+    assert (found["x"].allowance, found["x"].model_allowances) == (allowance, models)
+    assert found["x"].pod_limit == (PodLimit(1000, 1000, GROUP) if allowance < 3000 else PodLimit(3000, 3000, USER))
+
+
+def test_maximum_of_a_model_counts_all_pods() -> None:
+    """An A100 of one pod leaves less to the other, and what is not known any more counts as one."""
+    pods = [pod("x", wants=1, has=[0], node="a"), pod("y", wants=2, node="a")]
+    limits = OwnerLimits(models={"a100": Maximum(2000, GROUP)})
+    assert _terms(_cluster(), pods, limits)["y"].allowance == 1000
+    other = replace(pods[0], node="h")
+    assert _terms(_cluster(), [other, pods[1]], limits)["y"].allowance == 1000, "GPU-0 is not there"
+    known = pod("x", wants=1, has=[10], node="h")
+    assert _terms(_cluster(), [known, pods[1]], limits)["y"].allowance == 2000
+
+
+MEMORY = {
+    "on small GPUs": (pod("x", wants=3, node="a"), 2000),
+    "on large GPUs": (pod("x", wants=3, node="h"), 1000),
+    "the largest that it can get counts": (pod("x", wants=3, node="ah"), 1000),
+    "what it has counts as it is": (pod("x", wants=3, has=[20], node="ah"), 1500),
+    "more than the maximum: it shrinks": (pod("x", wants=3, has=[10, 11], node="h"), 1000),
+    "by what its smallest GPU has": (pod("x", wants=3, has=[21, 20], node="ah"), 1000),
+    "a vanished GPU counts as the largest": (pod("x", wants=3, has=[19], node="h"), 1000),
+    "the wish excludes large ones": (new("x", wants=3, model=("A100",)), 2000),
+    "a new pod may get a large one": (new("x", wants=3), 1000),
+    "no node is known": (pod("x", wants=3, node="?"), None),
+    "no wish": (pod("x", node="a"), 0),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_terms_of_a_maximum_of_memory(name: str) -> None:
+    """80 GiB are as many milli as the largest GPU leaves that the pod can get."""
+    state, allowance = MEMORY[name]
+    found = _terms(_cluster(), [state], OwnerLimits(memory=Maximum(80 * GIB, GROUP)))
+    assert found["x"].allowance == allowance
+
+
+def test_slider_of_a_maximum_of_memory() -> None:
+    """The slider ends at as many milli, and so does the maximum that it shows."""
+    pods = [pod("x", wants=1, node="a"), pod("y", wants=1, has=[11], node="h")]
+    found = _terms(_cluster(), pods, OwnerLimits(memory=Maximum(160 * GIB, GROUP)))
+    assert found["x"].pod_limit == PodLimit(2000, 4000, GROUP)
+    assert found["y"].pod_limit == PodLimit(2000, 2000, GROUP)
+
+
+def test_smallest_maximum_bounds_the_others() -> None:
+    """What one pod can't use for want of memory goes to the next one."""
+    pods = [pod("x", wants=3, has=[], ticket=1, node="h"), pod("y", wants=3, node="a")]
+    limits = OwnerLimits(Maximum(3000, USER), {"h100": Maximum(1000, GROUP)})
+    found = _terms(_cluster(), pods, limits)
+    assert [found[uid].allowance for uid in "xy"] == [1000, 2000]
+    assert [found[uid].pod_limit for uid in "xy"] == [PodLimit(1000, 1000, GROUP), PodLimit(3000, 3000, USER)]
+
+
+def test_shares_of_a_fixed_size_leave_the_rest() -> None:
+    """A pod that wishes for whole GPUs only leaves the half to the next one."""
+    pods = [pod("x", wants=2, each=1000, has=[], ticket=1, node="h"), pod("y", wants=1, node="a")]
+    found = _terms(_cluster(), pods, OwnerLimits(Maximum(1500, USER)))
+    assert [found[uid].allowance for uid in "xy"] == [1000, 500]
+
+
+def test_grace_of_terms() -> None:
+    """More than any of the maxima is tolerated for the grace; the pods hear when it is taken back."""
+    pods = [pod("x", wants=2, has=[0, 1], node="a")]
+    limits = [
+        OwnerLimits(Maximum(1000, USER), grace=600),
+        OwnerLimits(models={"a100": Maximum(1000, USER)}, grace=600),
+        OwnerLimits(memory=Maximum(40 * GIB, USER), grace=600),
+    ]
+    for one in limits:
+        first = terms(_cluster(), pods, one, stored=None, now=100)
+        assert (first.grace.since, first.pods["x"].allowance) == (100, 2000)
+        assert first.pods["x"].pod_limit.give_back_at == 700
+        after = terms(_cluster(), pods, one, stored=100, now=700)
+        assert after.pods["x"].allowance == 1000
+    within = terms(_cluster(), pods, OwnerLimits(Maximum(2000, USER), grace=600), stored=100, now=700)
+    assert within.grace.since is None
+    assert within.pods["x"].pod_limit == PodLimit(2000, 2000, USER)
+    assert UNSET == OwnerLimits().source
