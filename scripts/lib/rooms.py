@@ -71,7 +71,10 @@ NODE_PLUGIN = [
 ]
 DECISIONS = [
     Room("the process", (SCHEDULER,), "Watches the cluster, has decisions made, and writes them."),
-    *(_package(f"{SCHEDULER}.rules.{name}") for name in ("new_pods", "scoring", "queue", "placement", "limits", "state")),
+    *(
+        _package(f"{SCHEDULER}.rules.{name}")
+        for name in ("new_pods", "scoring", "queue", "placement", "limits", "state")
+    ),
     Room("wire", (f"{SCHEDULER}.rules.wire",)),
 ]
 FRONT_END = [

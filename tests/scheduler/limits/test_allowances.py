@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu_scheduler.rules.limits.allowances import allowances, ends_of_sliders
 from jupyter_gpu_scheduler.rules.limits.claims import claims
 from jupyter_gpu_scheduler.rules.limits.giving_back import excess, losses
@@ -19,10 +18,6 @@ from tests.builders import allocated, new, pod
 
 def _old(state: PodState, created: float) -> PodState:
     return replace(state, created=created)
-
-
-def _infeasible(state: PodState) -> PodState:
-    return replace(state, allocated=allocated(reason=Reason.INFEASIBLE))
 
 
 DIVIDED: dict[str, tuple[list[PodState], int, dict[str, int]]] = {
@@ -60,16 +55,6 @@ DIVIDED: dict[str, tuple[list[PodState], int, dict[str, int]]] = {
         3000,
         {"a": 2000, "b": 1000},
     ),
-    "a pod whose wish no node can serve comes last": (
-        [_infeasible(pod("a", wants=9)), pod("b", wants=2)],
-        3000,
-        {"a": 1000, "b": 2000},
-    ),
-    "a pod that waits for something else comes last": (
-        [new("a", wants=3, ticket=1, blocked=True), pod("b", wants=2)],
-        3000,
-        {"a": 1000, "b": 2000},
-    ),
     "a pod whose wish can't be read keeps what it has": (
         [replace(pod("a", wants=3, has=[0]), fault="It can't be read."), pod("b", wants=2)],
         2000,
@@ -104,6 +89,12 @@ def test_division(name: str) -> None:
     """The maximum is divided as the rules say."""
     pods, maximum, expected = DIVIDED[name]
     assert allowances(claims(pods), maximum) == expected
+
+
+def test_pods_that_come_last() -> None:
+    """A pod that could use nothing more gets what the others leave, whatever its place in line."""
+    pods = [pod("a", wants=3, has=[], ticket=1), pod("b", wants=2)]
+    assert allowances(claims(pods, last=["a"]), 3000) == {"a": 1000, "b": 2000}
 
 
 def test_tolerated_excess_stays() -> None:

@@ -25,7 +25,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 from tests.builders import GIB, apply, cluster, inventory
 
 OWNERS = (Owner("User", "ann", "hub"), Owner("User", "bob", "hub"))
@@ -34,7 +34,9 @@ NODES = ("n", "m")
 POLICY = Policy()
 uids = st.sampled_from(sorted(UIDS))
 wishes = st.one_of(
-    st.builds(Wish, st.sampled_from([0, 500, 1000, 1000, 2000, 3000]), topology=st.sampled_from([None, None, "island"])),
+    st.builds(
+        Wish, st.sampled_from([0, 500, 1000, 1000, 2000, 3000]), topology=st.sampled_from([None, None, "island"])
+    ),
     st.sampled_from([Wish(1000, 500), Wish(2000, 1000), Wish(1500, model=("A100",)), Wish(2000, memory=60 * GIB)]),
 )
 
@@ -57,7 +59,9 @@ class World(RuleBasedStateMachine):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    @initialize(first=st.lists(wishes, min_size=5, max_size=5), nodes=st.lists(st.sampled_from(NODES), min_size=5, max_size=5))
+    @initialize(
+        first=st.lists(wishes, min_size=5, max_size=5), nodes=st.lists(st.sampled_from(NODES), min_size=5, max_size=5)
+    )
     def start(self, first: list[Wish], nodes: list[str]) -> None:
         """Pods on both nodes."""
         for uid, wish, node in zip(UIDS, first, nodes, strict=True):
@@ -229,13 +233,8 @@ class World(RuleBasedStateMachine):
         assert not any(self.snapshot.contested(node) for node in NODES)
 
 
-World.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+TestWorld = World.TestCase
+TestWorld.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-
-
-class TestLimitsHold(World.TestCase):  # type: ignore[misc, name-defined]
-    """Random clusters under random events."""
-
-
 pytestmark = pytest.mark.uncounted

@@ -85,7 +85,8 @@ MEMORY = {
     "on small GPUs": (pod("x", wants=3, node="a"), 2000),
     "on large GPUs": (pod("x", wants=3, node="h"), 1000),
     "the largest that it can get counts": (pod("x", wants=3, node="ah"), 1000),
-    "what it has counts as it is": (pod("x", wants=3, has=[20], node="ah"), 1500),
+    "what it has counts as it is": (pod("x", wants=3, has=[20], node="ah"), 1000),
+    "all that it lacks, though it is no whole GPU": (pod("x", wants=1.5, has=[20], node="ah"), 1500),
     "more than the maximum: it shrinks": (pod("x", wants=3, has=[10, 11], node="h"), 1000),
     "by what its smallest GPU has": (pod("x", wants=3, has=[21, 20], node="ah"), 1000),
     "a vanished GPU counts as the largest": (pod("x", wants=3, has=[19], node="h"), 1000),
@@ -128,6 +129,33 @@ def test_shares_of_a_fixed_size_leave_the_rest() -> None:
     assert [found[uid].allowance for uid in "xy"] == [1000, 500]
 
 
+LAST = {
+    "its wish is too large for its node": pod("x", wants=9, ticket=1, has=[], node="a"),
+    "no GPU there is of its kind": pod("x", wants=3, ticket=1, has=[], node="a", model=("H100",)),
+    "its containers lack the devices": replace(
+        pod("x", wants=4, ticket=1, has=[], node="a"), lacks=frozenset(["GPU-0"])
+    ),
+    "its node is not known": pod("x", wants=1, ticket=1, has=[], node="?"),
+    "no node can serve it": new("x", wants=9, ticket=1),
+    "it waits for something other than GPUs": new("x", wants=3, ticket=1, blocked=True),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_pod_that_could_use_nothing_more_comes_last(name: str) -> None:
+    """It keeps nothing from the pod behind it in line; what is left is its allowance."""
+    limits = OwnerLimits(Maximum(3000, USER))
+    other = pod("y", wants=3, ticket=2, has=[], node="h")
+    snapshot = _cluster()
+    for _ in range(2):  # answers of nodes are kept
+        found = _terms(snapshot, [LAST[name], other], limits)
+        assert [found[uid].allowance for uid in "xy"] == [0, 3000]
+    able = _terms(_cluster(), [pod("x", wants=3, ticket=1, has=[], node="a"), other], limits)
+    assert [able[uid].allowance for uid in "xy"] == [3000, 0]
+    new_one = _terms(_cluster(), [new("x", wants=3, ticket=1), other], limits)
+    assert [new_one[uid].allowance for uid in "xy"] == [3000, 0]
+
+
 def test_grace_of_terms() -> None:
     """More than any of the maxima is tolerated for the grace; the pods hear when it is taken back."""
     pods = [pod("x", wants=2, has=[0, 1], node="a")]
@@ -145,4 +173,4 @@ def test_grace_of_terms() -> None:
     within = terms(_cluster(), pods, OwnerLimits(Maximum(2000, USER), grace=600), stored=100, now=700)
     assert within.grace.since is None
     assert within.pods["x"].pod_limit == PodLimit(2000, 2000, USER)
-    assert UNSET == OwnerLimits().source
+    assert OwnerLimits().source == UNSET

@@ -4,8 +4,8 @@ Each pod keeps what it has. Then each may have more, in the order of the line, a
 stays within the maximum: a GPU that drains counts for the pod that holds it, so nothing moves before it is closed. What
 a pod is still closing it may have back at any time.
 
-A pod whose wish no node can serve, or that waits for something other than GPUs, comes last: it would only keep from the
-others what it can't use.
+A pod whose wish no node can serve, or that waits for something other than GPUs, comes last (`feasibility`): it would
+only keep from the others what it can't use.
 """
 
 from __future__ import annotations

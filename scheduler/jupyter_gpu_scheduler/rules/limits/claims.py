@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
@@ -39,17 +38,21 @@ class Claim:
 
 def claims(
     pods: Collection[PodState],
+    last: Collection[str] = (),
     measure: Measure = lambda _, __, milli: milli,
     wished: Callable[[PodState], int] = lambda pod: pod.requested.milli if pod.requested else 0,
 ) -> tuple[Claim, ...]:
-    """Return the claims of one owner's pods on a quantity: as it stands, on milli of GPUs."""
+    """Return the claims of one owner's pods on a quantity: as it stands, on milli of GPUs.
+
+    ``last``: the uids of pods that could use nothing more now.
+    """
     return tuple(
         Claim(
             uid=pod.uid,
             shares=tuple(_allocated(pod, measure)),
             holds=sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items()),
             wished=0 if pod.fault or pod.gone else wished(pod),
-            turn=(pod.blocked or _is_refused(pod), pod.rank),
+            turn=(pod.uid in last, pod.rank),
             created=pod.created,
             busy=pod.busy,
             ends=pod.gone,
@@ -63,11 +66,3 @@ def _allocated(pod: PodState, measure: Measure) -> Iterator[tuple[str, int]]:
         amount = measure(pod, share.uuid, share.milli)
         if amount:
             yield share.uuid, amount
-
-
-def _is_refused(pod: PodState) -> bool:
-    """Tell whether no node can serve the pod's newest wish."""
-    answer, asked = pod.allocated, pod.requested
-    if answer is None or asked is None or answer.reason is not Reason.INFEASIBLE:
-        return False
-    return answer.observed_generation == asked.generation

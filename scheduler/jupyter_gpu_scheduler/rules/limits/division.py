@@ -17,6 +17,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, GpuKind,
 
 from .allowances import allowances, ends_of_sliders
 from .claims import Claim, Measure, claims
+from .feasibility import can_use_more
 from .giving_back import excess
 from .owner_limits import Maximum, OwnerLimits
 
@@ -47,10 +48,11 @@ class Division:
         self._snapshot = snapshot
         self._pods = {pod.uid: pod for pod in pods}
         self._limits = limits
+        last = [pod.uid for pod in pods if _lacks(pod) and not can_use_more(snapshot, pod)]
         self._kinds = {pod.uid: self._obtainable(pod) for pod in pods} if limits.models or limits.memory else {}
-        self._models = {word: claims(pods, self._of_model(word), self._wished_of(word)) for word in limits.models}
-        self._memory = claims(pods, self._bytes, self._wished_bytes) if limits.memory else ()
-        self._gpus = claims(pods) if limits.gpus else ()
+        self._models = {word: claims(pods, last, self._of_model(word), self._wished_of(word)) for word in limits.models}
+        self._memory = claims(pods, last, self._bytes, self._wished_bytes) if limits.memory else ()
+        self._gpus = claims(pods, last) if limits.gpus else ()
 
     def above(self) -> bool:
         """Tell whether the owner has more than any maximum."""
@@ -122,10 +124,17 @@ class Division:
                 found[claim.uid].at_most(milli[0], milli[1], whole)
 
     def _milli(self, claim: Claim, amount: int, largest: int) -> int:
-        """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has."""
-        has = self._pods[claim.uid].has
+        """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has.
+
+        A pod that has some gets whole GPUs, or all that it lacks. Otherwise a share on a GPU with less memory than was
+        reckoned with would grow by ever smaller parts.
+        """
+        pod = self._pods[claim.uid]
+        has = pod.has
         if amount >= claim.has:
-            return has + (amount - claim.has) * MILLI_PER_GPU // largest
+            more = (amount - claim.has) * MILLI_PER_GPU // largest
+            lacks = max(0, pod.requested.milli - has) if pod.requested else 0
+            return has + (more if not has or more >= lacks else more - more % MILLI_PER_GPU)
         least = min(self._kind_memory(claim.uid, uuid) for uuid, _ in claim.shares)
         return max(0, has - -(-(claim.has - amount) * MILLI_PER_GPU // least))
 
@@ -156,3 +165,7 @@ class Division:
         return next(
             (GpuKind(gpu.model, gpu.memory) for gpu in self._snapshot.gpus(pod.node) or () if gpu.uuid == uuid), None
         )
+
+
+def _lacks(pod: PodState) -> bool:
+    return pod.requested is not None and pod.requested.milli > pod.has
