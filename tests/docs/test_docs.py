@@ -189,6 +189,18 @@ def check_call(call: ast.Call, function: ast.Attribute) -> None:
         inspect.signature(getattr(Gpu, function.attr)).bind(None, *call.args, **keywords)
 
 
+def test_figures_of_the_cluster_guide_are_those_of_the_readme() -> None:
+    """What the guide says of the size of a cluster is what was measured last."""
+    guide = (ROOT / "docs" / "cluster-guide.md").read_text(encoding="utf-8")
+    figures = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Figures\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", guide.partition("\n### How large\n")[2], re.MULTILINE)
+    assert table
+    measured = [part.strip() for row in table[0].splitlines()[2:] for part in re.split("[;,]", row.split("|")[2])]
+    given = [figure[0] for part in measured if (figure := re.match(r"\d[\d./ ]*(?:%|MiB|ms|s\b|×)?", part))]
+    assert len(given) >= 6
+    assert [figure for figure in given if figure not in figures] == []
+
+
 def test_changelog_has_the_version() -> None:
     """The changelog has a section for the version that is built."""
     version = json.loads((ROOT / "labextension" / "package.json").read_text(encoding="utf-8"))["version"]
