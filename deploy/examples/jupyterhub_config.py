@@ -2,7 +2,9 @@
 
 Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`). The service account `notebook` must
 be there, and the chart must let it ask:
-`notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`.
+`notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`. KubeSpawner
+writes into each pod whose it is; the hub's own service account needs the right to:
+`hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<namespace of the users' pods>]}]`.
 
 That account can read nothing: users of one namespace do not see each other's pods.
 """
@@ -89,8 +91,7 @@ c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.allow_privilege_escalation = False
 c.KubeSpawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
 
-# How many GPUs servers start with. The hub writes that wish when it makes the pod, so its own service
-# account needs the right to: `hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<of the pods>]}]`.
+# How many GPUs servers start with. The hub writes that wish when it makes the pod, which `hubs` allows as well.
 # c.KubeSpawner.extra_annotations = {"jupyter-gpu.io/requested": "1"}
 
 # Only nodes with such GPUs:

@@ -125,7 +125,7 @@ def binding_to(path: str) -> Callable[[World, Case], Answer]:
     """A waiting pod gets its node."""
 
     def route(world: World, case: Case) -> Answer:
-        body = binding(case.target, ONE, case.change)
+        body = together(binding(case.target, ONE, case.change), case.spec)
         return api(world, case)("POST", f"{path.format(pod=case.target)}?dryRun=All", body)
 
     return route

@@ -7,13 +7,22 @@ import pytest
 
 from tests.admission import cases
 from tests.admission.api import MERGE, Api
-from tests.admission.cases import CASES, DONE, NOTHING, Case, Wanted
-from tests.admission.world import NOTEBOOKS, ONE, PODS, PREFIX, World, binding, slot_pod
+from tests.admission.cases import DONE, NOTHING, Case, Wanted
+from tests.admission.owners import OWNERS
+from tests.admission.world import NOTEBOOKS, ONE, PODS, PREFIX, VALUES, World, binding, slot_pod
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.existing]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods", "jupyter-gpu-visible-devices")
+NAMES = (
+    "jupyter-gpu-accounts",
+    "jupyter-gpu-bindings",
+    "jupyter-gpu-limits",
+    "jupyter-gpu-nodes",
+    "jupyter-gpu-pods",
+    "jupyter-gpu-visible-devices",
+)
+CASES = (*cases.CASES, *OWNERS)
 
 
 @contextmanager
@@ -137,6 +146,35 @@ def test_policy_of_visible_devices_can_be_switched_off(world: World) -> None:
     world.apply_policies(policies={"visibleDevices": {"exceptNamespaces": [NOTEBOOKS]}})
     assert {case.outcome(case.attempt(world)) for case in named} == {DONE}
     world.apply_policies()
+
+
+def test_creators_ask_where_limits_are_used(world: World) -> None:
+    """Who may create a pod with a slot may write its first request then, and no later one, and none of others."""
+    asked = {case.who: case for case in CASES if case.route == "create slot pod" and case.change == cases.WISH}
+    later = [case for case in CASES if case.route != "create slot pod" and case.change == cases.WISH]
+    assert asked["editor"].wanted is cases.DENIED
+    world.apply_policies(limits={"askAtCreation": None})  # the hub's service is enabled
+    outcomes = {who: case.outcome(case.attempt(world)) for who, case in asked.items()}
+    assert outcomes == {"notebook": cases.REFUSED, "greedy notebook": DONE, "hub": DONE, "editor": DONE}
+    plain = Case("editor", "create plain pod", "", cases.DENIED, cases.WISH)
+    assert plain.outcome(plain.attempt(world)) is cases.DENIED
+    assert [str(case) for case in later if case.outcome(case.attempt(world)) is not case.wanted] == []
+    world.apply_policies()
+    assert asked["editor"].outcome(asked["editor"].attempt(world)) is cases.DENIED
+
+
+def test_attestation_can_be_switched_off(world: World) -> None:
+    """Who creates a pod may then name any user, and still nobody changes it later."""
+    forged = [case for case in OWNERS if case.wanted is cases.DENIED and case.who != "break-glass"]
+    created = [case for case in forged if case.route == "create slot pod" and "too long" not in case.note]
+    later = [case for case in forged if case not in created]
+    assert len(created) >= 6 <= len(later)
+    world.apply_policies(limits={**VALUES["limits"], "attest": False})
+    assert {case.outcome(case.attempt(world)) for case in created} == {DONE}
+    assert {case.outcome(case.attempt(world)) for case in later} == {cases.DENIED}
+    test_policies_are_well_typed(world)
+    world.apply_policies()
+    assert {case.outcome(case.attempt(world)) for case in created} == {cases.DENIED}
 
 
 def test_without_policies_forgeries_succeed(world: World) -> None:

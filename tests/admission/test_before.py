@@ -8,7 +8,7 @@ import pytest
 from tests.admission.api import MERGE
 from tests.admission.cases import FORGED
 from tests.admission.test_admission import NAMES, POLICIES, some_plane
-from tests.admission.world import FOREIGN, GRANTED, NOTEBOOKS, ONE, PODS, PREFIX, TWO, World, slot_pod
+from tests.admission.world import FOREIGN, GRANTED, NOTEBOOKS, ONE, PODS, PREFIX, TWO, USERNAME, World, slot_pod
 from tests.cluster.testbed import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.existing]
@@ -101,6 +101,21 @@ def test_installation_removes_earlier_records(world: World, missing: str) -> Non
     assert forged.status == 403, forged.message
 
 
+def test_installation_forgets_users_that_were_not_attested(world: World) -> None:
+    """A pod with a slot that named its user while no policy was there names none afterwards; other pods keep theirs."""
+    lose(world, f"{POLICIES}/jupyter-gpu-pods")
+    named = {"metadata": {"annotations": {USERNAME: "ann", PREFIX + "hub": "second"}}}
+    editor = world.identities["editor"]
+    for name in ("lab", "plain"):
+        until(lambda name=name: editor("PATCH", f"{PODS}/{name}", named, MERGE).ok, 60, "the end of the policy")  # type: ignore[misc]
+    assert "taken from" in world.apply_policies()
+    found = {name: world.admin.need("GET", f"{PODS}/{name}")["metadata"]["annotations"] for name in ("lab", "plain")}
+    assert USERNAME not in found["lab"]
+    assert found["plain"][USERNAME] == "ann"
+    assert not any(PREFIX + "hub" in annotations for annotations in found.values())
+    world.admin.need("PATCH", f"{PODS}/plain", {"metadata": {"annotations": {USERNAME: None}}}, MERGE)
+
+
 def test_next_hook_makes_up_for_a_killed_one(world: World) -> None:
     """The killed hook left its policies and did not check earlier records: the next one does."""
     lose(world, *(f"{POLICIES}/{name}" for name in NAMES))
@@ -108,7 +123,8 @@ def test_next_hook_makes_up_for_a_killed_one(world: World) -> None:
     world.write_hook()
     with world.start_hook("apply") as hook:
         assert hook.stdout is not None
-        assert hook.stdout.readline().startswith("applied")
+        while not (line := hook.stdout.readline()).startswith("applied"):
+            assert line, "the hook ended"
         hook.kill()
     assert unchecked(world)
     assert {"lab", "plain", "stranger", TWO} <= set(records(world))

@@ -21,6 +21,9 @@ NOTEBOOKS = "jupyter-gpu-test-notebooks"
 FOREIGN = "jupyter-gpu-test-foreign"
 """A namespace that the chart does not name."""
 HUB = "jupyter-gpu-test-hub"
+SECOND = "second"
+"""Name of a hub whose users are not those of the namespace of its pods."""
+USERNAME = "hub.jupyter.org/username"
 ONE, TWO = "jupyter-gpu-test-node1", "jupyter-gpu-test-node2"
 """Nodes that nothing runs on."""
 PODS = f"/api/v1/namespaces/{NOTEBOOKS}/pods"
@@ -29,10 +32,15 @@ GRANTED = {
     "allocated": '{"observedGeneration":1,"shares":[{"uuid":"GPU-1","milli":1000}]}',
     "attached": '{"observedGeneration":1,"shares":[{"uuid":"GPU-1","milli":1000}]}',
 }
-VALUES = {
+VALUES: dict[str, Any] = {
     "notebooks": {"namespaces": [{"namespace": NOTEBOOKS, "serviceAccounts": ["default", "greedy"]}]},
-    "hubs": [{"namespace": HUB, "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]}],
+    "hubs": [
+        {"namespace": HUB, "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]},
+        {"namespace": HUB, "serviceAccount": "second", "notebookNamespaces": [NOTEBOOKS], "name": SECOND},
+    ],
     "policies": {"allowedHostPaths": ["/srv/data", "/srv/shared/*"]},
+    "hub": {"enabled": True},
+    "limits": {"askAtCreation": False},
 }
 
 
@@ -73,6 +81,8 @@ class World:
     def __init__(self, plane: ControlPlane | Existing, folder: Path) -> None:
         self.plane = plane
         self.folder = folder
+        self.keeps = ""
+        """What the chart tells its last hook about limits and accounts."""
         self.admin = Api(plane.kubeconfig)
         self.glass = self._user("glass", "jupyter-gpu:break-glass", "system:masters")
         self.identities: dict[str, Api] = {"break-glass": self.glass, "masters": self._user("root", "system:masters")}
@@ -89,6 +99,7 @@ class World:
             (NOTEBOOKS, "controller"),
             (NOTEBOOKS, "operator"),
             (HUB, "hub"),
+            (HUB, "second"),
         ):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             self.admin.need("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
@@ -120,7 +131,10 @@ class World:
         hook.mkdir()
         for name, text in files.items():
             (hook / name).write_text(text)
-        rendered = [item for item in chart.render(VALUES, namespace=SYSTEM) if chart.is_hook(item)]
+        rendered = [item for item in chart.render({**VALUES, **values}, namespace=SYSTEM) if chart.is_hook(item)]
+        job = chart.find(rendered, "Job", "jupyter-gpu-hook-remove")["spec"]["template"]["spec"]
+        said = {each["name"]: each.get("value") for each in job["containers"][0]["env"]}
+        self.keeps = said["KEEP_DEFINITIONS"]
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
         self.apply([item for item in rendered if item["kind"] in kinds])
 
@@ -143,6 +157,7 @@ class World:
             "KUBERNETES_SERVICE_PORT": str(port),
             "ACCOUNT": str(account),
             "POD_NAMESPACE": SYSTEM,
+            "KEEP_DEFINITIONS": self.keeps,
         }
         return subprocess.Popen(
             [sys.executable, str(self.folder / "hook" / "hook.py"), what],
@@ -209,6 +224,7 @@ class World:
             "blank": self.place(slot_pod("blank"), ONE),
             "greedy": self.place(slot_pod("greedy", annotations=GRANTED, spec=greedy), ONE),
             "plain": self.place(plain_pod("plain"), ONE),
+            "mine": self.place(slot_pod("mine", metadata={"annotations": {USERNAME: "ann"}}), ONE),
             "stranger": self.place(slot_pod("stranger", annotations=GRANTED), ONE, FOREIGN),
         }
 
@@ -237,6 +253,8 @@ class World:
             "account of notebooks": self.token(NOTEBOOKS, "default"),
             "foreign notebook": self.token(FOREIGN, "default", self.pods["stranger"]),
             "hub": self.token(HUB, "hub"),
+            "second hub": self.token(HUB, "second"),
+            "hub's service": self.token(SYSTEM, "jupyter-gpu-hub"),
             "scheduler": self.token(SYSTEM, "jupyter-gpu-scheduler", system["scheduler"]),
             "plugin": self.token(SYSTEM, "jupyter-gpu-node", system["plugin1"]),
             "plugin of node2": self.token(SYSTEM, "jupyter-gpu-node", system["plugin2"]),
@@ -318,6 +336,7 @@ def _roles() -> list[dict[str, Any]]:
     alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
     carol = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
     hub = {"kind": "ServiceAccount", "name": "hub", "namespace": HUB}
+    second = {"kind": "ServiceAccount", "name": "second", "namespace": HUB}
     colleague = {"kind": "ServiceAccount", "name": "colleague", "namespace": NOTEBOOKS}
     controller = {"kind": "ServiceAccount", "name": "controller", "namespace": NOTEBOOKS}
     operator = {"kind": "ServiceAccount", "name": "operator", "namespace": NOTEBOOKS}
@@ -346,7 +365,7 @@ def _roles() -> list[dict[str, Any]]:
         bound("editors", edit, colleague, namespace=HUB),
         bound("operators", {**edit, "name": "cluster-admin"}, operator),
         bound("everything", everything, alice, greedy, controller),
-        bound("spawners", spawn, hub),
+        bound("spawners", spawn, hub, second),
         bound("jupyter-gpu-test-nodes", nodes, alice, greedy, cluster=True),
         bound("jupyter-gpu-test-admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),
     ]

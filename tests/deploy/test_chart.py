@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator  # type: ignore[import-untyped,unused-ignore]
 
 from jupyter_gpu.common import settings_file
+from jupyter_gpu.model.limits.owner import object_name
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
 from jupyter_gpu_scheduler.settings import SchedulerSettings
+from tests.admission import specs
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
 from tests.deploy import chart
@@ -27,13 +30,19 @@ FULL: dict[str, Any] = {
     "scheduler": {"service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
     "kubeScheduler": {"replicas": 1},
     "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
-    "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]}],
+    "hubs": [
+        {"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]},
+        {"namespace": "hub", "serviceAccount": "second", "notebookNamespaces": ["alice"], "name": "second"},
+    ],
+    "hub": {"enabled": True},
+    "limits": {"objects": [{"subject": {"kind": "Default"}, "max": 1}]},
     "image": {"pullSecrets": ["registry"]},
 }
 CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "FlowSchema",
+    "GpuLimit",
     "PriorityLevelConfiguration",
     "SecurityContextConstraints",
 }
@@ -154,6 +163,15 @@ def test_values_and_schema_name_the_same() -> None:
         ({"node": {"kubeletDirectory": "var/lib"}}, "/node/kubeletDirectory"),
         ({"notebooks": {"namespaces": ["alice"]}}, "/notebooks/namespaces/0"),
         ({"hubs": [{"namespace": "hub"}]}, "/hubs/0"),
+        ({"hubs": [{"namespace": "hub", "serviceAccount": "hub", "name": "My hub"}]}, "/hubs/0/name"),
+        ({"limits": {"timeZone": "Europe/../Berlin"}}, "/limits/timeZone"),
+        ({"limits": {"attest": "yes"}}, "/limits/attest"),
+        ({"limits": {"askAtCreation": 1}}, "/limits/askAtCreation"),
+        ({"limits": {"objects": [{"max": 2}]}}, "/limits/objects/0"),
+        ({"limits": {"objects": [{"subject": {"kind": "User"}}]}}, "/limits/objects/0/subject"),
+        ({"limits": {"objects": [{"subject": {"kind": "Cap"}, "maxi": 2}]}}, "/limits/objects/0"),
+        ({"limits": {"objects": [{"subject": {"kind": "Cap"}, "max": "two"}]}}, "/limits/objects/0/max"),
+        ({"hub": {"edit": "no"}}, "/hub/edit"),
         ({"policies": {"breakGlassGroup": "it's"}}, "/policies/breakGlassGroup"),
         ({"policies": {"allowedHostPaths": ["/"]}}, "/policies/allowedHostPaths/0"),
         ({"policies": {"allowedHostPaths": ["srv"]}}, "/policies/allowedHostPaths/0"),
@@ -303,7 +321,15 @@ def test_rights_are_listed_one_by_one(values: dict[str, Any]) -> None:
 
 def test_programs_have_exactly_the_rights_that_they_use() -> None:
     """Each verb that a program of ours or kube-scheduler's election uses is granted, and no other."""
-    names = ("jupyter-gpu-scheduler", "jupyter-gpu-node", "jupyter-gpu-kube-scheduler", "jupyter-gpu-notebook")
+    names = (
+        "jupyter-gpu-scheduler",
+        "jupyter-gpu-node",
+        "jupyter-gpu-kube-scheduler",
+        "jupyter-gpu-notebook",
+        "jupyter-gpu-hub-service",
+        "jupyter-gpu-users-hub-hub",
+        "jupyter-gpu-users-hub-second",
+    )
     found: dict[str, set[str]] = {name: set() for name in names}
     for item in chart.render(FULL):
         if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in names:
@@ -317,17 +343,134 @@ def test_programs_have_exactly_the_rights_that_they_use() -> None:
     told = {"create events", "patch events"}
     nodes = {"list nodes", "watch nodes"}
     leads = {"create leases", "get leases"}
+    limits = {"list gpulimits", "watch gpulimits", "patch gpulimits/status"}
+    accounts = {"list gpuaccounts", "watch gpuaccounts"}
     assert found == {
         "jupyter-gpu-scheduler": pods
         | nodes
         | told
         | leads
+        | limits
+        | accounts
+        | {"create gpuaccounts", "delete gpuaccounts", "patch gpuaccounts/status"}
         | {"patch leases", "create pods/binding", "get services"}
         | {"create endpointslices", "get endpointslices", "patch endpointslices"},
         "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},
         "jupyter-gpu-kube-scheduler": leads | {"update leases"},
         "jupyter-gpu-notebook": {"patch pods/status", "update-own pods/requested"},
+        "jupyter-gpu-hub-service": limits
+        | accounts
+        | {"get gpulimits", "get gpuaccounts"}
+        | {"create gpulimits", "update gpulimits", "patch gpulimits", "delete gpulimits"},
+        "jupyter-gpu-users-hub-hub": {"attribute users"},
+        "jupyter-gpu-users-hub-second": {"attribute users"},
     }
+
+
+def test_hub_speaks_for_its_own_users_only() -> None:
+    """Without a name it is that of its notebooks' namespaces, and the right ends there; a name is known everywhere."""
+    objects = chart.render(FULL)
+    found = {}
+    for name in ("hub", "second"):
+        (rule,) = chart.find(objects, "ClusterRole", f"jupyter-gpu-users-hub-{name}")["rules"]
+        bound = [
+            (item["kind"], item["metadata"].get("namespace"), item["subjects"])
+            for item in objects
+            if item.get("roleRef", {}).get("name") == f"jupyter-gpu-users-hub-{name}"
+        ]
+        found[name] = (rule["resourceNames"], [each[:2] for each in bound])
+        assert {subject["name"] for *_, subjects in bound for subject in subjects} == {name}
+    assert found == {
+        "hub": (["alice", "bob"], [("RoleBinding", "alice"), ("RoleBinding", "bob")]),
+        "second": (["second"], [("ClusterRoleBinding", None)]),
+    }
+
+
+def test_hub_s_service_has_no_rights_where_it_is_not_enabled() -> None:
+    """Neither account nor role are there; with limits in files it writes nothing but the members of groups."""
+    assert not [item for item in chart.render() if item["metadata"]["name"] == "jupyter-gpu-hub-service"]
+    assert not [
+        item
+        for item in chart.render()
+        if item["kind"] == "ServiceAccount" and item["metadata"]["name"] == "jupyter-gpu-hub"
+    ]
+    role = chart.find(chart.render({"hub": {"enabled": True, "edit": False}}), "ClusterRole", "jupyter-gpu-hub-service")
+    written = {resource for rule in role["rules"] for resource in rule["resources"] if "patch" in rule["verbs"]}
+    assert written == {"gpulimits/status"}
+    assert not {"create", "update", "delete"} & {verb for rule in role["rules"] for verb in rule["verbs"]}
+
+
+def test_time_zone_reaches_the_scheduler_where_it_is_set() -> None:
+    """Otherwise its settings say nothing of limits."""
+    for zone, expected in (("", None), ("Europe/Berlin", {"timeZone": "Europe/Berlin"})):
+        objects = chart.render({"limits": {"timeZone": zone}})
+        text = chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"]
+        assert json.loads(text).get("limits") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, False),
+        ({"hub": {"enabled": True}}, True),
+        ({"limits": {"objects": [{"subject": {"kind": "Cap"}, "max": 8}]}}, True),
+        ({"hub": {"enabled": True}, "limits": {"askAtCreation": False}}, False),
+        ({"limits": {"askAtCreation": True}}, True),
+    ],
+)
+def test_creators_ask_where_limits_are_used(values: dict[str, Any], expected: bool) -> None:
+    """Unless the value says so or the contrary."""
+    policy = json.loads(chart.hook_files(values)["validatingadmissionpolicies.jupyter-gpu-pods.yaml"])
+    said = "jupyter-gpu.io/requested is written by the pod itself"
+    (rule,) = (each for each in policy["spec"]["validations"] if each.get("message", "").startswith(said))
+    assert rule["expression"].endswith("|| request.operation == 'CREATE' && variables.asksSlot") == expected
+
+
+def test_limits_of_the_values_have_the_names_of_all_writers() -> None:
+    """One subject, one object: of the chart, the hub's service and people's tools."""
+    subjects: list[dict[str, str]] = [*specs.SUBJECTS, {"kind": "User", "name": 'a "b" \\c', "hub": "ünï"}]
+    rendered = chart.render({"limits": {"objects": [{"subject": subject} for subject in subjects]}})
+    found = [item["metadata"]["name"] for item in rendered if item["kind"] == "GpuLimit"]
+    assert found == [object_name(each["kind"], each.get("name", ""), each.get("hub", "")) for each in subjects]
+    assert len(set(found)) == len(found)
+
+
+def test_older_cluster_is_told_to_upgrade_first() -> None:
+    """An upgrade from a chart without limits would fail in helm's own words, as the kind comes with the first one."""
+    words = ("template", "jupyter-gpu", chart.CHART, "--kube-version", binaries.version(), *chart.REGISTRY)
+    wanted = ("--is-upgrade", "--set", "limits.objects[0].subject.kind=Cap")
+    with pytest.raises(CommandFailed, match=r"Upgrade once without limits\.objects, then with them"):
+        run(binaries.path("helm"), *words, *wanted)
+    said = run(binaries.path("helm"), *words, *wanted, "--api-versions", "jupyter-gpu.io/v1alpha1/GpuLimit")
+    assert "kind: GpuLimit" in said
+    assert "kind: GpuLimit" not in run(binaries.path("helm"), *words, "--is-upgrade")
+
+
+def test_helm_creates_the_same_definitions_as_the_hook() -> None:
+    """Helm makes them at the first installation, so that limits of the values can follow; later the hook does."""
+    words = ("template", "jupyter-gpu", chart.CHART, "--kube-version", binaries.version(), *chart.REGISTRY)
+    rendered = list(yaml.safe_load_all(run(binaries.path("helm"), *words, "--include-crds")))
+    made = {item["spec"]["names"]["plural"]: item for item in rendered if item["kind"] == "CustomResourceDefinition"}
+    files = {name: json.loads(text) for name, text in chart.hook_files().items() if name.startswith("definition.")}
+    assert files == {f"definition.{name}.yaml": item for name, item in made.items()}
+    assert set(made) == {"gpulimits", "gpuaccounts"}
+
+
+def test_values_take_what_the_cluster_takes() -> None:
+    """The schema of a limit accepts each good spec, and refuses what is bad by its form."""
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    check = Draft7Validator({**schema["definitions"]["limit"], "definitions": schema["definitions"]})
+    for spec in specs.good():
+        assert check.is_valid({"subject": {"kind": "Default"}, **spec}), spec
+    for subject in specs.SUBJECTS:
+        assert check.is_valid({"subject": subject}), subject
+    passed = {field for spec, field, _ in specs.bad() if check.is_valid({"subject": {"kind": "Default"}, **spec})}
+    # What only the API server calculates; and 0.5, which the chart writes as text.
+    amounts = {"spec.guaranteed", "spec.max", "spec.models[0].max", "spec.hours[0].max", "spec.budget.gpuHours"}
+    assert passed == amounts | {"spec.hours[0].to", "spec.memory", "spec.idleTimeout", "spec.grace", "spec.models[1]"}
+    for subject, field, words in specs.NO_SUBJECTS:
+        if words not in (specs.NAMESPACE, specs.HUBLESS):
+            assert not check.is_valid({"subject": subject}), (subject, field)
 
 
 def test_policies_come_before_rights_and_go_after_them() -> None:
@@ -353,7 +496,7 @@ def test_each_policy_names_its_version() -> None:
     """The mark by which the hook knows that this version is in force changes with the policy."""
     one, other = (chart.hook_files({"policies": {"breakGlassGroup": group}}) for group in ("a", "b"))
     policies = [name for name in one if name.startswith("validatingadmissionpolicies.")]
-    assert len(policies) == 4
+    assert len(policies) == 6
     for name in policies:
         marks = {text.split("jupyter-gpu policy ")[1].split()[0] for text in (one[name], other[name])}
         assert len(marks) == 2

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.admission.api import MERGE
+from tests.admission.test_definitions import ACCOUNTS, DEFINITIONS, LIMITS, account, limit
 from tests.admission.world import SYSTEM, World
-from tests.cluster.testbed import control_plane
+from tests.cluster.testbed import control_plane, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 SECONDS = 6
@@ -144,3 +145,16 @@ def test_plugin_that_does_not_end_keeps_only_its_node(world: World) -> None:
         said = world.run_hook("remove")
     assert set(seen) == {"here"}
     assert "node stuck: not cleaned, as the node plugin has not ended there" in said
+
+
+def test_limits_outlive_an_uninstallation_unless_they_shall_not(world: World) -> None:
+    """By default the next installation finds limits and accounts as before; if asked, they go with their kinds."""
+    world.glass.need("POST", LIMITS, limit({"subject": {"kind": "User", "name": "ann"}, "max": 2}, "ann"))
+    world.glass.need("POST", ACCOUNTS, account({"kind": "User", "name": "ann", "hub": "jhub"}, "ann"))
+    world.run_hook("remove")
+    before = [world.admin.need("GET", f"{path}/ann") for path in (LIMITS, ACCOUNTS)]
+    world.apply_policies(limits={"keepOnUninstall": False})
+    assert [world.admin.need("GET", f"{path}/ann") for path in (LIMITS, ACCOUNTS)] == before
+    world.run_hook("remove")
+    until(lambda: world.admin.need("GET", DEFINITIONS)["items"] == [], what="the end of the kinds")
+    until(lambda: world.admin("GET", LIMITS).status == 404, what="the end of limits")

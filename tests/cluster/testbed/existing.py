@@ -29,7 +29,10 @@ NODES = 2
 """So many nodes get simulated GPUs."""
 OURS = {"app.kubernetes.io/managed-by": "jupyter-gpu-tests"}
 """Label of the namespaces that tests made."""
-CLUSTER_WIDE = "validatingadmissionpolicybindings,validatingadmissionpolicies,clusterrolebindings,clusterroles,nodes"
+CLUSTER_WIDE = (
+    "validatingadmissionpolicybindings,validatingadmissionpolicies,clusterrolebindings,clusterroles,nodes,"
+    "customresourcedefinitions"
+)
 """Kinds of what is in no namespace, in the order in which it goes. Nodes with a label of the tests are no machines."""
 PRODUCT = "jupyter-gpu"
 """Name of the release and of its namespace."""
@@ -203,8 +206,9 @@ class Existing(Cluster):
 
     def check_clean(self) -> None:
         """Raise ClusterError if the product is in use on this cluster."""
-        kinds = "validatingadmissionpolicies,clusterroles"
-        found = [name for name in self.kubectl("get", kinds, "--output", "name").split() if "/jupyter-gpu" in name]
+        kinds = "validatingadmissionpolicies,clusterroles,customresourcedefinitions"
+        names = self.kubectl("get", kinds, "--output", "name").split()
+        found = [name for name in names if "/jupyter-gpu" in name or name.endswith(".jupyter-gpu.io")]
         if found:
             raise ClusterError(
                 f"jupyter-gpu is installed on {self.name} already ({found[0]}): tests would change what its notebooks "

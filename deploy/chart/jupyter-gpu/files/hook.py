@@ -1,9 +1,10 @@
 """The chart's hook: puts policies into force before the chart grants anything, and cleans up after the chart is gone.
 
-`apply`: the admission policies are applied in place; this ends when the API server enforces each of them in its new
-version. If they were missing, anybody could have written what they guard: all of it is removed. `remove`: nodes are
-cleaned of what the node plugin left, and the policies are deleted. Standard library only; talks to the API server with
-the token of the hook's service account.
+`apply`: the definitions of our own kinds and the admission policies are applied in place; this ends when the API server
+enforces each policy in its new version. If policies were missing, anybody could have written what they guard: all of it
+is removed. `remove`: nodes are cleaned of what the node plugin left, and the policies are deleted; the definitions, and
+with them limits and accounts, only where that is asked for. Standard library only; talks to the API server with the
+token of the hook's service account.
 """
 
 import contextlib
@@ -34,6 +35,12 @@ UNCHECKED = PREFIX + "unchecked"
 """Annotation of policies that were not in force all the time since records were taken away last."""
 SWITCHED = ("jupyter-gpu-visible-devices",)
 """Policies that a value of the chart switches off."""
+USERNAME = "hub.jupyter.org/username"
+"""Annotation with the user whose pod it is, by KubeSpawner. Our policies guard it on pods that ask for a slot."""
+SLOT = PREFIX + "slot"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KEEP_DEFINITIONS = os.environ.get("KEEP_DEFINITIONS", "true") == "true"
+"""Whether limits and accounts outlive an uninstallation."""
 PAGE = 500
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -93,8 +100,16 @@ def objects() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{ADMISSION}/{resource}/{name}", json.loads(file.read_text())
 
 
+def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return path and content of the definitions of our own kinds."""
+    for file in sorted(HERE.glob("definition.*.yaml")):
+        body = json.loads(file.read_text())
+        yield f"{DEFINITIONS}/{body['metadata']['name']}", body
+
+
 def apply() -> None:
     """Put the policies into force. If this is killed at any point, the next attempt ends in the same state."""
+    define()
     unchecked = [UNCHECKED] if unguarded() else []
     put(unchecked)
     drop()
@@ -102,6 +117,31 @@ def apply() -> None:
     if unchecked:
         forget()
         put([])
+
+
+def define() -> None:
+    """Create the definitions of our kinds or replace them by this version, and wait until they are established.
+
+    They are replaced as a whole: helm created them, and rules that it wrote would survive an apply under our name.
+    """
+    for path, body in definitions():
+
+        def defined(path: str = path, body: Any = body) -> bool:
+            try:
+                there = call("GET", path)
+            except Gone:
+                call("POST", DEFINITIONS, body)
+                return False
+            metadata = there["metadata"]
+            if "deletionTimestamp" in metadata:  # by an uninstallation whose objects are not all gone yet
+                return False
+            labels = {**metadata.get("labels", {}), **body["metadata"]["labels"]}
+            now = call("PUT", path, {**body, "metadata": {**metadata, "labels": labels}})
+            conditions = now.get("status", {}).get("conditions", [])
+            return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+        patiently(f"Establishing {path}", defined)
+        print("defined", path, flush=True)
 
 
 def unguarded() -> bool:
@@ -170,11 +210,15 @@ def marks() -> dict[str, str]:
 
 
 def forget() -> None:
-    """Remove all our records from all pods and nodes; the programs with the right to write them anew."""
+    """Remove all our records from all pods and nodes; the programs with the right to write them anew.
+
+    With them go the names of users on pods that ask for a slot, which nothing writes again: such a pod counts for its
+    namespace.
+    """
     taken = {"pods": 0, "nodes": 0}
-    for what, part in (("pods", "/status"), ("nodes", "")):
-        for metadata in list(everything(f"/api/v1/{what}")):
-            if (patch := removal(metadata)) is None:
+    for what, part, accept in (("pods", "/status", "application/json"), ("nodes", "", METADATA)):
+        for metadata, guarded in list(everything(f"/api/v1/{what}", accept)):
+            if (patch := removal(metadata, guarded=guarded)) is None:
                 continue
             inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
             strip(f"/api/v1{inside}/{what}/{metadata['name']}{part}", {**patch, "uid": metadata["uid"]})
@@ -182,26 +226,39 @@ def forget() -> None:
     print(f"records from before were taken from {taken['pods']} pods and {taken['nodes']} nodes", flush=True)
 
 
-def everything(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the metadata of all objects, page by page."""
+def everything(path: str, accept: str) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the metadata of all objects, page by page, and whether each is a pod that asks for a slot."""
     following = ""
     while True:
         page: dict[str, Any] = {}
 
         def got(page: dict[str, Any] = page, more: str = following) -> bool:
-            page.update(call("GET", f"{path}?limit={PAGE}&continue={quote(more)}", accept=METADATA))
+            page.update(call("GET", f"{path}?limit={PAGE}&continue={quote(more)}", accept=accept))
             return True
 
         patiently(f"Listing {path}", got)
-        yield from (item["metadata"] for item in page["items"] or ())  # null where there are none
+        yield from ((item["metadata"], asks_slot(item)) for item in page["items"] or ())  # null where there are none
         following = page["metadata"].get("continue", "")
         if not following:
             return
 
 
-def removal(metadata: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what to merge into the metadata so that nothing of ours is left; None: nothing is there."""
-    annotations = [key for key in metadata.get("annotations") or {} if key.startswith(PREFIX)]
+def asks_slot(item: dict[str, Any]) -> bool:
+    """Return whether this is a pod of which our policies guard whose it is."""
+    spec = item.get("spec", {})
+    containers = [*spec.get("containers", ()), *spec.get("initContainers", ())]
+    asked = [each.get("resources", {}) for each in containers]
+    return any(SLOT in each.get(part, {}) for each in asked for part in ("requests", "limits"))
+
+
+def removal(metadata: dict[str, Any], *, guarded: bool = False) -> dict[str, Any] | None:
+    """Return what to merge into the metadata so that nothing of ours is left; None: nothing is there.
+
+    Of guarded pods the user's name is taken, too: anybody may have written it.
+    """
+    annotations = [
+        key for key in metadata.get("annotations") or {} if key.startswith(PREFIX) or (guarded and key == USERNAME)
+    ]
     labels = [key for key in metadata.get("labels") or {} if key.startswith(PREFIX + "gpu.")]
     if "namespace" in metadata:  # labels of pods are nobody's record
         labels = []
@@ -234,6 +291,8 @@ def probe(kind: str, annotation: str, **more: Any) -> dict[str, Any]:
 
 OF_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SPEC = {"containers": [{"name": "none", "image": "none"}]}
+VERSION = "jupyter-gpu.io/v1alpha1"
+OF_LIMITS = f"/apis/{VERSION}"
 PROBES: dict[str, tuple[str, Any]] = {
     "jupyter-gpu-bindings": (
         f"/api/v1/namespaces/{NAMESPACE}/bindings",
@@ -242,6 +301,14 @@ PROBES: dict[str, tuple[str, Any]] = {
     "jupyter-gpu-nodes": ("/api/v1/nodes", probe("Node", "probe")),
     "jupyter-gpu-pods": (OF_PODS, probe("Pod", "probe", spec=SPEC)),
     "jupyter-gpu-visible-devices": (OF_PODS, probe("Pod", "probe-visible-devices", spec=SPEC)),
+    "jupyter-gpu-limits": (
+        f"{OF_LIMITS}/gpulimits",
+        probe("GpuLimit", "probe", apiVersion=VERSION, spec={"subject": {"kind": "Default"}}),
+    ),
+    "jupyter-gpu-accounts": (
+        f"{OF_LIMITS}/gpuaccounts",
+        probe("GpuAccount", "probe", apiVersion=VERSION, spec={"owner": {"kind": "Namespace", "name": "none"}}),
+    ),
 }
 """One for each policy. They are tried without effect."""
 
@@ -264,6 +331,7 @@ def remove() -> None:
     busy = ended()
     for path, _ in reversed(list(objects())):
         delete(path)
+    undefine()
     for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
         delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
     for left in call("GET", f"{PODS}{OURS}cleaner")["items"]:  # by an attempt that did not come to its end
@@ -290,6 +358,13 @@ def remove() -> None:
         print(f"node {name}: {outcome}", flush=True)
     if any(outcome != CLEANED for outcome in outcomes.values()):
         print("What is left there harms nobody: docs/cluster-guide.md, Upgrade, uninstall.", flush=True)
+
+
+def undefine() -> None:
+    """Delete the definitions, and with them all limits and accounts, where that is asked for."""
+    if not KEEP_DEFINITIONS:
+        for path, _ in definitions():
+            delete(path)
 
 
 CLEANED = "cleaned"

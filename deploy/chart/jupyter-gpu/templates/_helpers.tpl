@@ -176,7 +176,14 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- $tls := "/etc/jupyter-gpu/tls" -}}
 {{- $extender := dict "address" "0.0.0.0" "port" 8443 "certificate" (printf "%s/tls.crt" $tls) "key" (printf "%s/tls.key" $tls) "clientCa" (printf "%s/ca.crt" $tls) "clientNames" (list "jupyter-gpu-kube-scheduler") "endpointSlice" "jupyter-gpu-scheduler" -}}
 {{- $settings := dict "policy" (dict "name" .Values.scheduler.policy.name "weights" .Values.scheduler.policy.weights) "extender" $extender "status" (dict "port" 8080 "metrics" .Values.metrics.enabled) "namespaces" .Values.scheduler.namespaces -}}
+{{- with .Values.limits.timeZone }}{{ $_ := set $settings "limits" (dict "timeZone" .) }}{{ end -}}
 {{- mergeOverwrite $settings (deepCopy .Values.scheduler.settings) | toJson -}}
+{{- end }}
+
+{{/* Whether whoever may create a pod may write its first request: where limits are used, unless values say otherwise. */}}
+{{- define "jupyter-gpu.askAtCreation" -}}
+{{- $default := or .Values.limits.objects .Values.hub.enabled -}}
+{{- if kindIs "bool" .Values.limits.askAtCreation | ternary .Values.limits.askAtCreation $default }}true{{ end -}}
 {{- end }}
 
 {{/* The node plugin's settings file. */}}
@@ -246,4 +253,13 @@ extenders:
   managedResources:
     - name: jupyter-gpu.io/slot
       ignoredByScheduler: false
+{{- end }}
+
+{{/* Writes parts of GPUs as text, which a GpuLimit needs: a list of an object and the names of its fields. Prints nothing. */}}
+{{- define "jupyter-gpu.quantities" -}}
+{{- $object := first . -}}
+{{- range rest . -}}
+{{- $value := get $object . -}}
+{{- if and (kindIs "float64" $value) (ne (floor $value) $value) }}{{ $_ := set $object . (toString $value) }}{{ end -}}
+{{- end -}}
 {{- end }}
