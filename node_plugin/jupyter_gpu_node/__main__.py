@@ -50,7 +50,8 @@ from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.samples import Samples
 from jupyter_gpu_node.agent.self_test import SelfTest
-from jupyter_gpu_node.agent.sharing.sharing import NodeGate, NodePods, Sharing
+from jupyter_gpu_node.agent.sharing.planned_shares import NodePods
+from jupyter_gpu_node.agent.sharing.sharing import NodeGate, Sharing
 from jupyter_gpu_node.agent.tools import Guarding, Reports, Scans, Tools
 from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins

@@ -1,9 +1,8 @@
 """Time shares of this node's GPUs: the arbiter's server and the enforcer, fed with the holdings of the agent's pods.
 
 `Sharing.update` serves all pods at once. A step that opens a GPU calls it first, so that the terms of all other pods
-match their holdings by then. A failure for one pod is a problem of that pod alone. If the API server takes long to
-report this node's pods, the shares that an earlier process served are served again; until then programs wait, and
-nothing that an earlier process saved is forgotten.
+match their holdings by then. A failure for one pod is a problem of that pod alone. `PlannedShares` says which shares
+are to be served.
 """
 
 from __future__ import annotations
@@ -13,33 +12,27 @@ import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ParamSpec
 
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.publisher import Publisher
-from jupyter_gpu_node.agent.sharing.rules import served as served_rules
 from jupyter_gpu_node.devices import pod_cgroups
 from jupyter_gpu_node.kubelet import driver_files, slot_shares
 from jupyter_gpu_node.kubelet.gate_mount import Gate
-from jupyter_gpu_node.processes import device_scan, proc
-from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from jupyter_gpu_node.processes import device_scan
 from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
 from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
 from jupyter_gpu_node.shares.rules import gpu_settings
-from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
-from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.scans.usage_by_process import UsageReader
-from jupyter_gpu_node.shares.server.arbiter_server import PlacedShare
 from jupyter_gpu_node.shares.server.peer import in_its_pod
 from jupyter_gpu_node.shares.server.worker_thread import WorkerThread
 
-from . import served_shares
+from .planned_shares import NodePods, PlannedShares, Shares
+from .pod_slots import PodSlots
 from .share_metrics import ShareSample
 from .taken_shares import TakenShares
 
@@ -49,23 +42,7 @@ RETRY = 1.0
 """Seconds until what failed is tried again."""
 
 P = ParamSpec("P")
-Shown = tuple[tuple[str, ...], frozenset[str]]
-"""Slots of a pod, and the GPUs whose shares they show."""
-Shares = Mapping[str, Mapping[str, PlacedShare]]
-"""Shares by GPU and pod."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NodePods:
-    """The pods of this node, as far as the agent knows them."""
-
-    managed: Callable[[], Mapping[str, ManagedPod]]
-    """Returns the pods by uid."""
-    complete: Callable[[], bool]
-    """Tells whether the API server has reported all of them."""
-    servers: Callable[[], Collection[ProcessId]]
-    """Returns their Jupyter servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +71,9 @@ class Sharing:
         self._pods = pods
         self._gate = gate
         self._inventory = inventory
-        self._boot = proc.boot_id()
-        self._served = served_shares.load(settings.served, self._boot)
         self.taken = TakenShares(pods.managed, publisher.about_pod, metrics)
-        self._slots: dict[str, tuple[str, ...]] = {}
-        self._shown: dict[str, Shown] = {}
+        self._slots = PodSlots(settings.slot_directory)
+        self._planned = PlannedShares(settings, pods, self._slots, inventory)
         self._problems: dict[str, str] = {}
         self._done: tuple[object, ...] = ()
         self._begun = asyncio.Event()
@@ -106,7 +81,7 @@ class Sharing:
         self._one = asyncio.Lock()
         self._worker = WorkerThread("sharing")
         self._enforced = EnforcedShares(
-            slot_shares.PodStore(settings.state, self._others),
+            slot_shares.PodStore(settings.state, self._slots.others),
             settings.offences,
             NodeProcesses(in_its_pod, self._pod_of, pods.servers, self._opens),
             PenaltyCallbacks(self._take_away, self.taken.stopped),
@@ -120,7 +95,7 @@ class Sharing:
     @property
     def remembers(self) -> bool:
         """Whether it is known what an earlier process served."""
-        return bool(self._served)
+        return self._planned.remembered
 
     async def begin(self) -> None:
         """Serve the slots of this node's pods, which are known now, and let stopped processes run.
@@ -184,22 +159,18 @@ class Sharing:
 
     async def serve(self, slot: str, uid: str) -> None:
         """Note that the slot is that pod's: its container finds the shares there. Raises `OSError`."""
-        for other, known in list(self._slots.items()):
-            if slot in known and other != uid:
-                self._slots[other] = tuple(one for one in known if one != slot)
-        if slot not in self._slots.get(uid, ()):
-            self._slots[uid] = (*self._slots.get(uid, ()), slot)
+        self._slots.assign(slot, uid)
         if self._begun.is_set():
             await self.update(uid)
 
     def knows(self, uid: str) -> bool:
         """Tell whether any slot of that pod is known."""
-        return bool(self._slots.get(uid))
+        return bool(self._slots.slots(uid))
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is gone."""
-        for known in (self._slots, self._shown, self._problems):
-            known.pop(uid, None)
+        self._slots.forget(uid)
+        self._problems.pop(uid, None)
         self.taken.forget(uid)
         self.changed()
 
@@ -212,7 +183,7 @@ class Sharing:
 
     def figures(self) -> Iterator[ShareSample]:
         """Yield the figures of all shares that are served, whole GPUs too."""
-        for gpu, pods in self._wanted().items():
+        for gpu, pods in self._planned.now(self.taken.in_force).items():
             for uid in pods:
                 member = self._pods.managed().get(uid)
                 if member and member.view:
@@ -223,7 +194,7 @@ class Sharing:
                     yield ShareSample(member.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
-        return any(slot in self._gate.slots() for slot in self._slots.get(uid, ()))
+        return any(slot in self._gate.slots() for slot in self._slots.slots(uid))
 
     def _why_not(self) -> str:
         """Return why shares are not enforced. Blocks."""
@@ -238,53 +209,27 @@ class Sharing:
 
     # -- the shares ----------------------------------------------------------------------------------------------------
 
-    def _wanted(self) -> Shares:
-        if not self._pods.complete():
-            return self._as_before()
-        members = self._pods.managed()
-        holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
-        return {
-            gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
-            for gpu, pods in served_rules.served(holdings, self.taken.in_force).items()
-        }
-
-    def _as_before(self) -> Shares:
-        gone = self.taken.in_force
-        return {
-            gpu: {
-                uid: PlacedShare(terms, self._directories(self._slots[uid])[0])
-                for uid, terms in pods.items()
-                if self._slots.get(uid) and (gpu, uid) not in gone
-            }
-            for gpu, pods in self._served.items()
-        }
-
-    def _placed(self, member: ManagedPod, gpu: str, milli: int) -> PlacedShare:
-        known = self._inventory.seen.get(gpu)
-        asked = member.view.memory if member.view else None
-        parted = self._settings.shares.part_memory
-        limit = memory_limit(milli, asked, known.memory if known else None, parted=parted)
-        return PlacedShare(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
-
     async def _update(self) -> None:
         async with self._one:
-            in_force, wanted, slots = self.taken.in_force, self._wanted(), dict(self._slots)
+            in_force, slots = self.taken.in_force, self._slots.by_pod()
+            wanted = self._planned.now(in_force)
             state = (wanted, in_force, self.taken.known - in_force, slots)
             if state == self._done:
                 return
             self._done = ()
             problems: dict[str, str] = {}
-            changed = self._changed(wanted, slots)
-            for uid, (names, gpus) in changed.items():
-                if not self._only_more(uid, names, gpus):
-                    self._shown.pop(uid, None)
-                    await self._try(problems, uid, slot_shares.withdraw, self._directories(names), gpus)
+            views = self._slots.outdated(wanted, slots)
+            for uid, view in views.items():
+                if not self._slots.only_grows(uid, view):
+                    self._slots.shows(uid, None)
+                    directories = self._slots.directories(view.slots)
+                    await self._try(problems, uid, slot_shares.withdraw, directories, view.gpus)
             await self._serve(wanted, problems)
-            for uid, (names, gpus) in changed.items():
-                first, *others = self._directories(names)
-                alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
-                if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
-                    self._shown[uid] = (names, gpus)
+            for uid, view in views.items():
+                first, *others = self._slots.directories(view.slots)
+                alone = not others and self._slots.only_grows(uid, view)  # the server does all that there is to do
+                if alone or await self._try(problems, uid, slot_shares.show, first, others, view.gpus):
+                    self._slots.shows(uid, view)
             if forgiven := self.taken.known - in_force:  # their violations are forgotten with them
                 await self._enforced.enforce(_watched(wanted, (), forgiven))
                 self.taken.forgive(forgiven)
@@ -303,15 +248,7 @@ class Sharing:
                         self.server.share_socket(gpu, uid)
                     except KeyError:
                         problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
-        await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})
-
-    async def _keep(self, served: served_shares.Served) -> None:
-        if served != self._served and self._pods.complete():
-            try:
-                await self._worker.run(served_shares.save, self._settings.served, served, self._boot)
-                self._served = served
-            except OSError as error:
-                _log.warning("Which shares are served cannot be kept for the next start: %s", error)
+        await self._planned.record(wanted, self._worker)
 
     async def _try(
         self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
@@ -323,26 +260,6 @@ class Sharing:
             problems[uid] = f"What its containers see of its shares cannot be changed: {error}."
             return False
         return True
-
-    def _changed(self, wanted: Shares, slots: Mapping[str, tuple[str, ...]]) -> Mapping[str, Shown]:
-        """Return, by pod, what its slots are to show if that is not what they show now."""
-        found = {
-            uid: (names, frozenset(gpu for gpu, by_pod in wanted.items() if uid in by_pod))
-            for uid, names in slots.items()
-            if names
-        }
-        return {uid: shown for uid, shown in found.items() if self._shown.get(uid) != shown}
-
-    def _only_more(self, uid: str, names: tuple[str, ...], gpus: frozenset[str]) -> bool:
-        """Tell whether nothing that its slots show is to go."""
-        before, seen = self._shown.get(uid, ((), frozenset()))
-        return before == names and seen <= gpus
-
-    def _directories(self, slots: Iterable[str]) -> list[Path]:
-        return [self._settings.slot_directory(slot) for slot in slots]
-
-    def _others(self, uid: str) -> list[Path]:
-        return self._directories(self._slots.get(uid, ())[1:])
 
     # -- for the enforcer ----------------------------------------------------------------------------------------------
 
