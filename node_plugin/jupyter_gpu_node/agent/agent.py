@@ -26,7 +26,8 @@ from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes.proc import ProcessInfo, alive, describe
 from jupyter_gpu_node.processes.process_ends import ProcessEnds
 
-from .pod import FIRST_PAUSE, LAST_PAUSE, ManagedPod
+from .pod import ManagedPod
+from .release import FIRST_PAUSE
 from .steps import Steps
 from .tools import Tools
 
@@ -257,7 +258,7 @@ class Agent:
             scan = await self._steps.settle(pod)
             gone = pod.view is None
         if pod.holding.drains != drained:
-            pod.pause = FIRST_PAUSE
+            pod.release.pause = FIRST_PAUSE
         if pod.holding != before:
             self.wake_all()
         endings.set(_waited_for(pod, scan))
@@ -294,8 +295,7 @@ def _waited_for(pod: ManagedPod, scan: HolderScan) -> frozenset[ProcessInfo]:
 
 
 def _pause(pod: ManagedPod, gone: bool) -> float | None:
-    if not (pod.drains or pod.waits or pod.unfrozen_scans or gone):
-        pod.pause = FIRST_PAUSE
+    if not (pod.drains or pod.waits or pod.release.unfrozen_scans or gone):
+        pod.release.pause = FIRST_PAUSE
         return None
-    pause, pod.pause = pod.pause, min(pod.pause * 1.5, LAST_PAUSE)
-    return pause
+    return pod.release.next_pause()

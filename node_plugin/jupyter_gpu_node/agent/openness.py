@@ -39,7 +39,7 @@ class OpenGpus:
         asked = {uid: (pod.guard.group, self._gpus(pod)) for uid, pod in pods.items() if pod.guard}
         found = await asyncio.to_thread(open_of_each, asked)
         for uid, pod in pods.items():
-            if pod.observe_open(found.get(uid, frozenset())):
+            if pod.opened.observe(found.get(uid, frozenset())):
                 pod.wake.set()
 
     def _gpus(self, pod: ManagedPod) -> list[Gpu]:

@@ -25,8 +25,10 @@ from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, denied_since
 
-from .evidence import OpenEvidence, search_over
-from .pod import ManagedPod, advance, lacking, proves, to_look_for, wanted, worth_writing
+from .budget_searches import search_over
+from .evidence import OpenEvidence
+from .next_state import advance, lacking, to_prove_closed, wanted, worth_writing
+from .pod import ManagedPod, ServerRecord
 from .tools import Tools
 
 T = TypeVar("T")
@@ -186,23 +188,23 @@ class Steps:
 
     async def _scan(self, pod: ManagedPod, shares: tuple[GpuShare, ...]) -> HolderScan:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
-        missing = to_look_for(pod, [share.uuid for share in shares], seen)
+        missing = to_prove_closed(pod, [share.uuid for share in shares], seen)
         now = time.monotonic()
-        pod.missing = denied_since(pod.missing, missing, now)
+        pod.release.missing = denied_since(pod.release.missing, missing, now)
         if not missing:
             return HolderScan()
         pods = {pod.uid: pod.guard.group} if pod.guard else {}
         wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # nothing is proven of one that is not known
-        if pod.evidence and pod.evidence.stands(pod, wanted, self._rights(), now):
-            return pod.evidence.scan
+        if pod.release.evidence and pod.release.evidence.stands(pod.releasing, wanted, self._rights(), now):
+            return pod.release.evidence.scan
         scan = await self._tools.scans.scanner.scan(wanted, pods)
         faults.point("agent:scanned")
         scan, proven = search_over(
             self._tools.scans.searches, pod, scan, wanted, seen, self._rights(), time.monotonic()
         )
-        pod.evidence = OpenEvidence.of(pod, scan, wanted, self._rights(), now)
+        pod.release.evidence = OpenEvidence.of(pod.releasing, scan, wanted, self._rights(), now)
         moving = scan.moving & {pod.uid}
-        if not proves(pod, bool(moving), time.monotonic()):
+        if not pod.release.proves(bool(moving), time.monotonic()):
             return HolderScan(scan.holders, scan.hidden, moving=moving, over=scan.over)
         if moving:
             self._tools.reports.metrics.moving.inc()
@@ -219,7 +221,7 @@ class Steps:
         faults.point("agent:written")
         if after is not None:
             self._tools.reports.pod_events.update(after)
-            pod.recorded, pod.version, pod.written = attached, objects.resource_version(after), now
+            pod.record = ServerRecord(attached, objects.resource_version(after), now)
             self._tools.reports.metrics.attached(pod.view.ref, attached)
 
     async def left(self, pod: ManagedPod) -> bool:

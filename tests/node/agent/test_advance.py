@@ -8,7 +8,8 @@ import pytest
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu_node.agent.pod import NEWS, ManagedPod, advance, found_holders, to_look_for, wanted, worth_writing
+from jupyter_gpu_node.agent.next_state import NEWS, advance, found_holders, to_prove_closed, wanted, worth_writing
+from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans, ServerRecord
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect
@@ -65,7 +66,7 @@ def test_grant_taken_back_before_it_was_known_is_answered() -> None:
     assert said == Attached(2, revision=1)
     one.attached = said
     assert worth_writing(one, 0)
-    one.recorded = said
+    one.record.attached = said
     assert not worth_writing(one, NEWS + 1)
     one.view = PodView(REF, problem="it cannot be read")
     assert step(one) == said
@@ -147,9 +148,9 @@ def test_unhealthy_gpu_stays_attached_with_a_reason() -> None:
 def test_scan_covers_all_that_the_pod_may_have_had() -> None:
     """All that it had and has no more; for a pod that is not known yet all that it may have."""
     one = member((), has=(A,), draining=(B,), granted={C: 1000})
-    assert to_look_for(one, {C}, {A, B, C}) == {A, B}
-    assert to_look_for(member((B,)), {B}, {A, B, C}) == frozenset()
-    assert to_look_for(member((B,), settled=False), {B}, {A, B, C}) == {A, C}
+    assert to_prove_closed(one, {C}, {A, B, C}) == {A, B}
+    assert to_prove_closed(member((B,)), {B}, {A, B, C}) == frozenset()
+    assert to_prove_closed(member((B,), settled=False), {B}, {A, B, C}) == {A, C}
 
 
 @pytest.mark.parametrize(
@@ -177,14 +178,14 @@ def test_holder_names_alone_are_written_later() -> None:
     """A change is written at once; other names of holders alone after a while."""
     said = Attached(1, (), drains(A, holders=(HOLDER,)))
     renamed = Attached(1, (), drains(A, holders=(Holder(7, "other"),)))
-    one = ManagedPod("me", attached=said, recorded=said, written=50.0)
+    one = ManagedPod("me", attached=said, record=ServerRecord(said, written=50.0))
     assert not worth_writing(ManagedPod("me"), 1000)
     assert not worth_writing(one, 1000)
-    one.recorded = None
+    one.record.attached = None
     assert worth_writing(one, 50)
-    one.recorded = Attached(1, shares(A))
+    one.record.attached = Attached(1, shares(A))
     assert worth_writing(one, 50)
-    one.recorded = renamed
+    one.record.attached = renamed
     assert not worth_writing(one, 50 + NEWS - 0.1)
     assert worth_writing(one, 50 + NEWS)
 
@@ -194,14 +195,14 @@ def test_only_records_newer_than_our_write_count() -> None:
     first, second = Attached(1, shares(A)), Attached(2, shares(B))
     one = ManagedPod("me")
     one.see(PodView(REF, attached=first, version="5"))
-    assert (one.attached, one.recorded) == (first, first)
-    one.attached, one.recorded, one.version = second, second, "8"
+    assert (one.attached, one.record.attached) == (first, first)
+    one.attached, one.record = second, ServerRecord(second, "8")
     one.see(PodView(REF, attached=first, version="7"))
-    assert (one.attached, one.recorded) == (second, second)
+    assert (one.attached, one.record.attached) == (second, second)
     one.see(PodView(REF, attached=first, version="8"))
-    assert one.recorded == second
+    assert one.record.attached == second
     one.see(PodView(REF, attached=first, version="10"))
-    assert (one.attached, one.recorded) == (second, first)
+    assert (one.attached, one.record.attached) == (second, first)
 
 
 def test_holding_follows_the_rules_in_force() -> None:
@@ -229,12 +230,12 @@ def test_open_gpus_are_recorded_with_the_attached_ones() -> None:
     assert one.attached
     one.attached = replace(one.attached, open=(B, C))
     assert step(one, A, B) == Attached(2, shares(A, B), open=(B,))
-    one.open = frozenset({A})
+    one.opened.confirmed = frozenset({A})
     after = step(one, A, B)
     assert after == Attached(2, shares(A, B), open=(A,))
-    one.attached, one.recorded = after, Attached(2, shares(A, B), open=(B,))
+    one.attached, one.record.attached = after, Attached(2, shares(A, B), open=(B,))
     assert worth_writing(one, 0)
-    assert step(member((B,), has=(A, B), open=frozenset({A})), B, scan=scanned(A)) == Attached(2, shares(B))
+    assert step(member((B,), has=(A, B), opened=OpenScans(frozenset({A}))), B, scan=scanned(A)) == Attached(2, shares(B))
 
 
 def test_missing_devices_are_recorded_for_a_pod_that_has_nothing() -> None:

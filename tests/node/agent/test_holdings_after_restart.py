@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.agent.pod import ManagedPod, wanted
+from jupyter_gpu_node.agent.next_state import wanted
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.kubelet.rules.slots import PodRef

@@ -2,7 +2,8 @@
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.agent.pod import ManagedPod, lacking
+from jupyter_gpu_node.agent.next_state import lacking
+from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans
 from jupyter_gpu_node.agent.rules import holdings
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
 from tests.builders import gpu
@@ -28,12 +29,12 @@ def test_nothing_is_granted_while_a_pod_cannot_be_closed() -> None:
 
 def test_open_gpus_change_only_after_two_equal_scans() -> None:
     """A program that opens and closes a GPU again and again causes no writes."""
-    pod, a, b = ManagedPod("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
-    assert [pod.observe_open(found) for found in (a, b, a, a, a, b, a, b, b)] == [
+    scans, a, b = OpenScans(), frozenset({"GPU-a"}), frozenset({"GPU-b"})
+    assert [scans.observe(found) for found in (a, b, a, a, a, b, a, b, b)] == [
         *(False, False, False, True, False),
         *(False, False, False, True),
     ]
-    assert pod.open == b
+    assert scans.confirmed == b
 
 
 def test_container_lacks_gpus_without_a_device() -> None:

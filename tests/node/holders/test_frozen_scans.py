@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node.agent.pod import MOVING, MOVING_ROUNDS, ManagedPod, proves
+from jupyter_gpu_node.agent.release import MOVING, MOVING_ROUNDS, Release
 from jupyter_gpu_node.devices import cgroup, freeze
 from jupyter_gpu_node.devices.freeze import FreezeResult
 from jupyter_gpu_node.holders import scanner
@@ -68,24 +68,24 @@ def test_scan_names_pods_that_were_not_frozen(
 
 def test_moving_pod_is_believed_after_several_scans_over_some_seconds() -> None:
     """Both are needed; and each release begins anew."""
-    pod = ManagedPod("u")
-    assert proves(pod, False, 0)
-    assert [proves(pod, True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
+    release = Release()
+    assert release.proves(False, 0)
+    assert [release.proves(True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
         *[False] * 5,
         True,
         False,
         False,
     ]
-    assert not proves(ManagedPod("u", unfrozen_scans=1, unfrozen_since=1), True, 100)
+    assert not Release(unfrozen_scans=1, unfrozen_since=1).proves(True, 100)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
 def test_moving_pod_is_never_believed_sooner(scans: list[tuple[bool, float]]) -> None:
     """Since the last scan that was believed there were enough others, over enough time."""
-    pod, now, begun, count = ManagedPod("u"), 0.0, 0.0, 0
+    release, now, begun, count = Release(), 0.0, 0.0, 0
     for moving, pause in scans:
         now += pause
         begun, count = (now if not count else begun), count + 1
-        if proves(pod, moving, now):
+        if release.proves(moving, now):
             assert not moving or (count >= MOVING_ROUNDS and now - begun >= MOVING)
             count = 0

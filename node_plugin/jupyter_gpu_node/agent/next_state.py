@@ -1,0 +1,125 @@
+"""The next state of a pod: what it should have, what a scan must find closed, what is attached then. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node.agent.rules.plan import Observation, plan
+from jupyter_gpu_node.holders.rules.rights import Rights, holders
+from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
+
+from .pod import ManagedPod
+
+NEWS = 5.0
+"""Seconds between two writes of which only the second names other holders."""
+_NOTHING = Attached(0)
+
+
+def wanted(pod: ManagedPod) -> Allocated | None:
+    """Return what the pod should have: the decision; nothing once it is finished or gone; as it is if unreadable."""
+    view = pod.view
+    if view is None or view.finished:
+        return None
+    if view.problem:
+        known = pod.attached or _NOTHING
+        granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(pod.granted.items()))
+        shares = granted if pod.settled else known.shares
+        return Allocated(known.observed_generation, shares, revision=known.revision)
+    return view.allocated
+
+
+def to_prove_closed(pod: ManagedPod, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
+    """Return the uuids that a scan must find closed: everything that the pod may have had and has no more."""
+    known = pod.attached or _NOTHING
+    had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | pod.granted.keys()
+    return frozenset(had if pod.settled else had | set(inventory)) - frozenset(allowed)
+
+
+def advance(
+    pod: ManagedPod,
+    shares: tuple[GpuShare, ...],
+    scan: HolderScan,
+    rights: Rights,
+    *,
+    claimed: Collection[str] = (),
+    unhealthy: frozenset[str] = frozenset(),
+) -> Attached | None:
+    """Return what is attached and draining after a scan found ``scan``, with rules in force that allow ``shares``.
+
+    ``claimed``: uuids that are other pods'. None: there is nothing to say about this pod.
+    """
+    allocated = wanted(pod)
+    found = found_holders(pod, scan, rights)
+    allowed = frozenset(share.uuid for share in shares)
+    known = pod.attached if pod.settled else _with_unrecorded(pod, found, allowed | set(claimed))
+    if allocated is None and known is None and not pod.lacks:
+        return None
+    held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
+    held |= pod.granted.keys()
+    after = plan(
+        replace(allocated, shares=shares) if allocated else None,
+        known,
+        Observation(allowed | (held - scan.scanned), found),
+        unhealthy,
+    ).attached
+    if allocated and len(shares) < len(allocated.shares):  # not all of it is done
+        after = replace(after, observed_generation=known.observed_generation if known else 0)
+    after = replace(after, open=_reported_open(pod, shares), lacks=tuple(sorted(pod.lacks)))
+    return after if known or after.shares or after.draining or after.revision or after.lacks else None
+
+
+def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[str]:
+    """Return the uuids of ``gpus`` that a container with these devices can never use; ``devices`` None: not known."""
+    if devices is None:
+        return frozenset()
+    return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
+
+
+def _reported_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ...]:
+    """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
+    known = pod.opened.confirmed if pod.opened.confirmed is not None else (pod.attached or _NOTHING).open
+    return tuple(sorted({share.uuid for share in shares} & set(known)))
+
+
+def _with_unrecorded(
+    pod: ManagedPod, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
+) -> Attached | None:
+    """Return the record, with what the pod's own processes have open and no record names: a step was cut off."""
+    known = pod.attached
+    names = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} if known else set()
+    own = (uuid for uuid, some in sorted(found.items()) if any(not holder.foreign for holder in some))
+    more = tuple(DrainingShare(uuid, MILLI_PER_GPU) for uuid in own if uuid not in names and uuid not in rightful)
+    if not more:
+        return known
+    return replace(known or _NOTHING, draining=((known or _NOTHING).draining + more))
+
+
+def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str, tuple[Holder, ...]]:
+    """Return, by uuid, the processes that keep the pod from releasing it."""
+    hidden = holders((one for one in scan.hidden if one.start >= pod.began), "", pod.releasing, Rights())
+    found = {}
+    for uuid in scan.scanned & scan.holders.keys():
+        suspects = scan.holders[uuid]
+        guilty = (*holders(suspects, uuid, pod.releasing, rights), *hidden)
+        found[uuid] = tuple(
+            Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in guilty
+        )
+    return found
+
+
+def worth_writing(pod: ManagedPod, now: float) -> bool:
+    """Tell whether to write to the API server. A change of holders' names alone waits."""
+    attached, recorded = pod.attached, pod.record.attached
+    if attached is None or attached == recorded:
+        return False
+    if recorded is None or _plain(attached) != _plain(recorded):
+        return True
+    return now - pod.record.written >= NEWS
+
+
+def _plain(attached: Attached) -> Attached:
+    return replace(attached, draining=tuple(item._replace(holders=()) for item in attached.draining))
