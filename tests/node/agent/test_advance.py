@@ -235,7 +235,8 @@ def test_open_gpus_are_recorded_with_the_attached_ones() -> None:
     assert after == Attached(2, shares(A, B), open=(A,))
     one.attached, one.record.attached = after, Attached(2, shares(A, B), open=(B,))
     assert worth_writing(one, 0)
-    assert step(member((B,), has=(A, B), opened=OpenScans(frozenset({A}))), B, scan=scanned(A)) == Attached(2, shares(B))
+    two = member((B,), has=(A, B), opened=OpenScans(frozenset({A})))
+    assert step(two, B, scan=scanned(A)) == Attached(2, shares(B))
 
 
 def test_missing_devices_are_recorded_for_a_pod_that_has_nothing() -> None:
