@@ -1,0 +1,149 @@
+"""The difference that an import would make: a dry run, limit by limit and field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..conflicts import subject_name
+from ..limit import HUB_PROPERTIES, Limit, Subject
+from .row import Row
+
+
+class Outcome(StrEnum):
+    """What an import does to one limit."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field before and after, as in the spec; ``None``: inherited."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What an import does to one limit."""
+
+    outcome: Outcome
+    subject: Subject | None
+    line: int | None
+    """Line of the import; ``None``: the limit is not in it."""
+    changes: tuple[FieldChange, ...] = ()
+    errors: tuple[str, ...] = ()
+    """Sentences that say why the limit cannot be written."""
+    before: Limit | None = None
+    after: Limit | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        body = {
+            "outcome": self.outcome.value,
+            "subject": self.subject.to_json() if self.subject else None,
+            "line": self.line,
+            "changes": [{"field": item.field, "from": item.before, "to": item.after} for item in self.changes],
+            "errors": list(self.errors),
+            "object": self.before.object_name or None if self.before else None,
+        }
+        return {key: value for key, value in body.items() if value not in (None, [])}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What an import does, in the order of the import, and then what it removes."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether any limit cannot be written; then none should be."""
+        return any(line.outcome is Outcome.REFUSED for line in self.lines)
+
+    def sentence(self) -> str:
+        """Return ``2 added, 1 changed, 0 removed, 5 unchanged.``, and how many cannot be written."""
+        counts = Counter(line.outcome for line in self.lines)
+        shown = [item for item in Outcome if item is not Outcome.REFUSED or counts[item]]
+        return ", ".join(f"{counts[item]} {item.value}" for item in shown) + "."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"sentence": self.sentence(), "refused": self.refused, "lines": [line.to_json() for line in self.lines]}
+
+    def result(self, current: Sequence[Limit]) -> list[Limit]:
+        """Return the limits as they would be after the import: for a preview of its effects."""
+        gone = {id(line.before) for line in self.lines if line.outcome in (Outcome.CHANGED, Outcome.REMOVED)}
+        new = [line.after for line in self.lines if line.outcome in (Outcome.ADDED, Outcome.CHANGED) and line.after]
+        return [*(limit for limit in current if id(limit) not in gone), *new]
+
+
+def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool = False) -> Difference:
+    """Return what writing ``rows`` does to the ``current`` limits.
+
+    ``replace``: limits that are not in the import are removed, but for those that a tool keeps and those that are
+    about no one. A limit that a tool keeps cannot be changed, only repeated, and neither can one of several objects
+    about one subject.
+    """
+    known: dict[Subject, list[Limit]] = {}
+    for limit in current:
+        if limit.subject and limit.managed_by != HUB_PROPERTIES:
+            known.setdefault(limit.subject, []).append(limit)
+    lines = [_line(row, known.get(row.subject, []) if row.subject else []) for row in rows]
+    if replace:
+        named = {row.subject for row in rows}
+        lines += [
+            Line(Outcome.REMOVED, subject, None, before=limit)
+            for subject in sorted(known)
+            for limit in sorted(known[subject], key=lambda limit: limit.object_name)
+            if subject not in named and not limit.locked
+        ]
+    return Difference(tuple(lines))
+
+
+def _line(row: Row, same: Sequence[Limit]) -> Line:
+    before = same[0] if same else None
+    if row.limit is None:
+        return Line(Outcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
+    if before is None:
+        changes = _changes({}, _fields(row.limit))
+        return Line(Outcome.ADDED, row.subject, row.line, changes, after=row.limit)
+    changes = _changes(_fields(before), _fields(row.limit))
+    if not changes and not before.problem and len(same) == 1:
+        return Line(Outcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
+    if error := _refusal(row, same):
+        return Line(Outcome.REFUSED, row.subject, row.line, changes, (error,), before)
+    return Line(Outcome.CHANGED, row.subject, row.line, changes, before=before, after=_merged(before, row.limit))
+
+
+def _refusal(row: Row, same: Sequence[Limit]) -> str:
+    if len(same) > 1 and row.subject:
+        names = ", ".join(sorted(limit.object_name for limit in same))
+        return f"{len(same)} limits are about {subject_name(row.subject)}: {names}. Remove all but one of them first."
+    return (
+        f"{same[0].managed_by} keeps this limit, and would undo the change; change it there." if same[0].locked else ""
+    )
+
+
+def _merged(before: Limit, after: Limit) -> Limit:
+    """Return the limit as it will be: the fields of the import, and what else the object has."""
+    return dataclasses.replace(after, members=before.members, object_name=before.object_name, extra=before.extra)
+
+
+def _fields(limit: Limit) -> Mapping[str, Any]:
+    return {key: value for key, value in limit.spec().items() if key in Limit.FIELDS}
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    pairs = ((key, before.get(key), after.get(key)) for key in Limit.FIELDS)
+    return tuple(FieldChange(key, was, now) for key, was, now in pairs if was != now)
