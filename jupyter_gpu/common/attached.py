@@ -54,23 +54,32 @@ class AttachedGpu:
 class Hint:
     """The facts in a view that a kernel needs; ``gpus`` are the attached ones, by index.
 
-    ``enforced``: no other GPU can be opened, so that CUDA counts these alone.
+    ``enforced``: no other GPU can be opened, so that CUDA counts these alone. ``notice``: what the users of all kernels
+    should read, as their limit was lowered.
     """
 
-    __slots__ = ("enforced", "gpus", "instance", "simulated", "version")
+    __slots__ = ("enforced", "gpus", "instance", "notice", "simulated", "version")
 
     def __init__(
-        self, instance: str, version: int, simulated: bool, gpus: tuple[AttachedGpu, ...] = (), enforced: bool = False
+        self,
+        instance: str,
+        version: int,
+        simulated: bool,
+        gpus: tuple[AttachedGpu, ...] = (),
+        enforced: bool = False,
+        notice: str = "",
     ) -> None:
         if not isinstance(instance, str) or not isinstance(version, int):
             raise TypeError("'instance' is a text, 'version' a number")
         if not isinstance(simulated, bool) or not isinstance(enforced, bool):
             raise TypeError("'simulated' and 'enforced' are true or false")
+        if len(notice.splitlines()) > 1:
+            raise ValueError("'notice' is one line of text")
         self.instance, self.version, self.simulated, self.gpus = instance, version, simulated, gpus
-        self.enforced = enforced
+        self.enforced, self.notice = enforced, notice
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hint) and self.version == other.version and self.same_gpus(other)
+        return isinstance(other, Hint) and self.version == other.version and self.same_facts(other)
 
     def __hash__(self) -> int:
         return hash((self.instance, self.version))
@@ -78,17 +87,20 @@ class Hint:
     @classmethod
     def of(cls, view: View) -> Hint:
         """Take the part of ``view`` that matters."""
-        from jupyter_gpu.model.view import GpuState, Mode
+        from jupyter_gpu.model import strict
+        from jupyter_gpu.model.view import LIMIT_LOWERED, GpuState, Mode
 
         usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
         gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path) for gpu in sorted(usable, key=lambda gpu: gpu.index))
         enforced = view.mode is not Mode.SOFT
-        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced)
+        message = next((one.message for one in view.conditions if one.type == LIMIT_LOWERED), "")
+        notice = strict.printable(message, 1024) if message else ""
+        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced, notice)
 
-    def same_gpus(self, other: Hint | None) -> bool:
+    def same_facts(self, other: Hint | None) -> bool:
         """Tell whether nothing differs but the version."""
-        return other is not None and (self.instance, self.simulated, self.enforced, self.gpus) == (
-            *(other.instance, other.simulated, other.enforced, other.gpus),
+        return other is not None and (self.instance, self.simulated, self.enforced, self.gpus, self.notice) == (
+            *(other.instance, other.simulated, other.enforced, other.gpus, other.notice),
         )
 
     def newer_than(self, other: Hint | None) -> bool:
@@ -103,6 +115,7 @@ class Hint:
             f"simulated {self.simulated:d}",
             f"enforced {self.enforced:d}",
             *(f"gpu {gpu.uuid} {gpu.index} {gpu.path}" for gpu in self.gpus),
+            *([f"notice {self.notice}"] if self.notice else []),
             _END,
         ]
         return "".join(f"{fact}\n" for fact in facts)
@@ -122,6 +135,7 @@ class Hint:
             bool(int(once["simulated"])),
             tuple(AttachedGpu(uuid, int(index), path) for uuid, index, path in gpus),
             bool(int(once["enforced"])),
+            once.get("notice", ""),
         )
 
 
@@ -135,7 +149,7 @@ class AttachedWriter:
     def __call__(self, view: View) -> None:
         """Write what changed: 200 bytes, replaced in one step, not synced because worth nothing after a crash."""
         hint = Hint.of(view)
-        if hint.same_gpus(self._written):
+        if hint.same_facts(self._written):
             return
         new = self.path.with_name(f".{self.path.name}.new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

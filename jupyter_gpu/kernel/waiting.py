@@ -141,10 +141,14 @@ def _own(view: View) -> Wish:
 
 
 def raise_refusal(view: View) -> None:
-    """Raise if ``view`` says that the wish cannot be fulfilled."""
+    """Raise if ``view`` says that the wish cannot be fulfilled, or not before a limit is raised."""
     now = view.status
     if now.phase is Phase.DEGRADED:
         raise Unhealthy(gpus=[item.gpu.uuid for item in view.gpus if item.state is GpuState.UNHEALTHY])
+    if now.limited and view.user_limit:
+        from jupyter_gpu.model.limit_words import unfulfilled
+
+        raise unfulfilled(view.user_limit, now.requested, now.allocated)
     if now.phase is Phase.REFUSED:
         raise LimitExceeded(limit=view.limit) if now.reason is Reason.LIMIT_EXCEEDED else Infeasible(have=view.total)
 

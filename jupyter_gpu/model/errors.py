@@ -93,20 +93,37 @@ class StaleGeneration(GpuError):
 
 
 class LimitExceeded(GpuError):
-    """More was asked for than this user may have; ``limit`` is in milli-GPUs."""
+    """More was asked for than this user may have; ``limit`` is what this server may have, in milli-GPUs.
+
+    Where the user has a limit, ``maximum`` is that of all servers of the user together (``None``: no limit of the
+    amount), and ``source`` is its origin: ``{"kind": "Group", "name": "ml", "by": "root", "at": 1777766400}``, with the
+    fields of `limits.source.Source`. Both are ``None`` for a limit of the server's own.
+    """
 
     reason = "LimitExceeded"
     http_status = 422
 
-    def __init__(self, message: str = "", *, limit: int, **details: Any) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        limit: int,
+        source: Mapping[str, Any] | None = None,
+        maximum: int | None = None,
+        **details: Any,
+    ) -> None:
+        of_user = {} if source is None else {"source": source, "maximum": maximum}
         super().__init__(
             message
             or f"Your server's limit is {count_gpus(limit)}, for all its notebooks together. Ask for that or less, or "
             "ask an administrator for more.",
             limit=limit,
+            **of_user,
             **details,
         )
         self.limit = limit
+        self.source = source
+        self.maximum = maximum
 
 
 class Infeasible(GpuError):

@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .annotations import Reason
 from .quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpus, format_gpus
 from .status import Phase
 from .view import GpuState, PodGpu, View
+
+if TYPE_CHECKING:  # loaded with the first limit, not when a kernel starts
+    from .limits.pod_limit import PodLimit
 
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -38,12 +42,15 @@ def _now(view: View) -> str:
         return f"asking for {count_gpus(now.requested)}…" if now.requested else "giving back all GPUs…"
     if now.phase is Phase.ATTACHING:
         return f"attaching {_names(_in_state(view, GpuState.ATTACHING))}…"
+    limit = view.user_limit
+    if limit and limit.milli is not None and now.allocated > limit.milli:
+        return _over(now.attached, now.allocated - limit.milli, limit)
     if now.phase is Phase.WAITING:
         return _waiting(view)
     if now.attached > view.limit:
         return f"{count_gpus(now.attached)} attached, over your server's limit of {format_gpus(view.limit)}"
     if view.limit == 0:
-        return "no GPU attached: your server's limit is 0"
+        return f"no GPU attached: {_nothing(limit)}"
     return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached"
 
 
@@ -65,14 +72,55 @@ def _refused(view: View) -> str:
 
 
 def _waiting(view: View) -> str:
-    now = view.status
-    missing = now.requested - now.allocated
-    more = f"{_word(missing)} more" if now.allocated else _word(missing)
-    when = "when it is free" if missing <= MILLI_PER_GPU else "when they are free"
+    now, limit = view.status, view.user_limit
+    allowed = now.requested if limit is None or limit.milli is None else min(now.requested, limit.milli)
+    if now.limited:
+        allowed = now.allocated
+    parts = []
+    if free := allowed - now.allocated:
+        parts.append(f"{_more(free, now.allocated)} {_when_free(free)}{_line(view)}")
+    if limit and allowed < now.requested:
+        parts.append(f"{_more(now.requested - allowed, allowed)} when {_when_raised(limit, allowed)}")
+    return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {'; '.join(parts)}"
+
+
+def _more(milli: int, before: int) -> str:
+    return f"{_word(milli)} more" if before else _word(milli)
+
+
+def _when_free(milli: int) -> str:
+    return "when it is free" if milli <= MILLI_PER_GPU else "when they are free"
+
+
+def _line(view: View) -> str:
     place = view.allocated.position if view.allocated else None
     about = "about " if place and place > EXACT_POSITIONS else ""
-    line = f", your server is {about}{_ordinal(place)} in line" if place else ""
-    return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {more} {when}{line}"
+    return f", your server is {about}{_ordinal(place)} in line" if place else ""
+
+
+def _when_raised(limit: PodLimit, allowed: int) -> str:
+    if limit.max is None or limit.milli is None or allowed < limit.milli:
+        return "your limits allow it"  # those of a model or of memory, or what other servers wait for
+    others = ", or when your other servers give some back" if limit.milli < limit.max else ""
+    return f"your limit of {count_gpus(limit.max)} is raised{others}"
+
+
+def _over(attached: int, over: int, limit: PodLimit) -> str:
+    most = limit.max or 0
+    others = max(0, most - (limit.milli or 0))
+    where = f", of which your other servers have {format_gpus(others)}" if others else ""
+    text = f"{count_gpus(attached)} attached, over your limit of {format_gpus(most)}{where}"
+    if limit.give_back_at is None:
+        return text
+    return f"{text}: {'up to ' if others else ''}{count_gpus(over)} will be taken back soon"
+
+
+def _nothing(limit: PodLimit | None) -> str:
+    if limit is None or limit.max is None or limit.milli:
+        return "your server's limit is 0"
+    if limit.max == 0:
+        return "your limit is 0"
+    return f"your other servers have all of your limit of {count_gpus(limit.max)}"
 
 
 def _giving_back(leaving: Sequence[PodGpu]) -> str:

@@ -5,13 +5,17 @@ The rules, first that applies:
 | phase       | when                                                                     |
 |-------------|--------------------------------------------------------------------------|
 | `Degraded`  | a GPU of the pod is not healthy                                          |
-| `Refused`   | the scheduler answered LimitExceeded or Infeasible                       |
+| `Refused`   | the scheduler answered Infeasible, or LimitExceeded without a user limit |
 | `Pending`   | the scheduler has not seen the wish yet                                  |
 | `Attaching` | allocated, but not yet attached                                          |
-| `Waiting`   | less is allocated than wanted: Deferred (nothing) or Partial (something) |
+| `Waiting`   | less is allocated than wanted: Deferred (nothing), Partial (something),  |
+|             | or LimitExceeded (all that the user's limit allows)                      |
 | `Releasing` | revoked, but not yet closed                                              |
 | `Ready`     | what is wanted is attached                                               |
 | `Idle`      | nothing is wanted and nothing attached                                   |
+
+A wish above the limit of its user stands: it has what the limit allows, and gets the rest when the limit is raised. So
+it is not refused but waits, for a person and not for room: that is settled, and no place in line belongs to it.
 """
 
 from __future__ import annotations
@@ -49,7 +53,14 @@ class Status(NamedTuple):
     @property
     def settled(self) -> bool:
         """Whether nothing more happens by itself."""
+        if self.limited:
+            return not self.draining and self.attached == self.allocated
         return self.phase in (Phase.IDLE, Phase.READY, Phase.DEGRADED, Phase.REFUSED)
+
+    @property
+    def limited(self) -> bool:
+        """Whether all that the user's limit allows is there, and the rest waits until the limit is raised."""
+        return self.phase is Phase.WAITING and self.reason is Reason.LIMIT_EXCEEDED
 
 
 def status(requested: Requested | None, allocated: Allocated | None, attached: Attached | None) -> Status:
@@ -75,12 +86,29 @@ def _phase(
         # A wish for nothing where nothing is held needs no answer.
         if wanted or granted or usable:
             return Phase.PENDING, None
-    elif allocated and allocated.reason in (Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE):
+    elif allocated and _is_refused(allocated):
         return Phase.REFUSED, allocated.reason
     if any(usable.get(uuid, 0) < milli for uuid, milli in granted.items()):
         return Phase.ATTACHING, None
     if sum(granted.values()) < wanted:
-        return Phase.WAITING, Reason.PARTIAL if granted else Reason.DEFERRED
+        return Phase.WAITING, _lack(allocated, sum(granted.values()))
     if (attached and attached.draining) or any(granted.get(uuid, 0) < milli for uuid, milli in usable.items()):
         return Phase.RELEASING, Reason.DRAINING
     return (Phase.READY, None) if usable else (Phase.IDLE, None)
+
+
+def _is_refused(allocated: Allocated) -> bool:
+    """Tell whether the wish can never be served; above the limit of its user it can, as soon as that is raised."""
+    if allocated.reason is Reason.LIMIT_EXCEEDED:
+        return allocated.limit is None
+    return allocated.reason is Reason.INFEASIBLE
+
+
+def _lack(allocated: Allocated | None, granted: int) -> Reason:
+    """Return the reason that less is ``granted`` than wanted."""
+    if allocated and (limit := allocated.limit):
+        full = limit.milli is not None and granted >= limit.milli
+        # A limit on a model or on memory ends below the amount; what has a ticket waits for room.
+        if full or (allocated.reason is Reason.LIMIT_EXCEEDED and allocated.ticket is None):
+            return Reason.LIMIT_EXCEEDED
+    return Reason.PARTIAL if granted else Reason.DEFERRED

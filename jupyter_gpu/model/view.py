@@ -19,7 +19,8 @@ from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
 
-if TYPE_CHECKING:  # loaded with the first share, not when a server starts
+if TYPE_CHECKING:  # loaded with the first limit or share, not when a server starts
+    from .limits.pod_limit import PodLimit
     from .share import ShareUse
 
 
@@ -119,6 +120,10 @@ class PodGpu(NamedTuple):
         )
 
 
+LIMIT_LOWERED = "LimitLowered"
+"""Type of the condition of a server that has more than its user's limit allows, until that is taken back."""
+
+
 class Condition(NamedTuple):
     """Something about this server that its user should know: ``type`` for programs, ``message`` for people."""
 
@@ -149,7 +154,7 @@ class View:
     total: int
     """Milli of all GPUs that this pod could ever have here."""
     limit: int
-    """Milli that this user may have; at most ``total``."""
+    """Milli that this server may have now, at most ``total``: by its own limit, and by its user's (`user_limit`)."""
     steps: tuple[int, ...]
     """Amounts the slider offers, ascending, 0 first."""
     requested: Requested | None = None
@@ -166,13 +171,18 @@ class View:
         return status(self.requested, self.allocated, self.attached)
 
     @property
+    def user_limit(self) -> PodLimit | None:
+        """The limit of the server's user, with its source; ``None`` where no limits are in force."""
+        return self.allocated.limit if self.allocated else None
+
+    @property
     def generation(self) -> int:
         """Generation of the current wish; 0 before the first."""
         return self.requested.generation if self.requested else 0
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; ``phase``, ``reason`` and ``amounts`` are computed, for readers that have no model."""
-        now = self.status
+        """JSON object; ``phase``, ``reason``, ``amounts`` and the like are computed, for readers that have no model."""
+        now, of_user = self.status, self.user_limit
         return {
             "instance": self.instance,
             "version": self.version,
@@ -196,6 +206,7 @@ class View:
             "attached": self.attached.to_json() if self.attached else None,
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "conditions": [condition.to_json() for condition in self.conditions],
+            **({"limit_source": of_user.source.sentence()} if of_user else {}),
             **({"revision": self.revision} if self.revision else {}),
         }
 

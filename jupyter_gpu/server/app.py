@@ -23,7 +23,7 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.events import SCHEMA, SCHEMA_ID
 from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
-from jupyter_gpu.server.rules import gateway
+from jupyter_gpu.server.rules import gateway, limits_page
 from jupyter_gpu.server.rules.resizes import Resizes
 
 from . import provisioning
@@ -34,6 +34,7 @@ from .notebooks import Notebooks
 from .programs import forget_terminals, prepare_terminals
 from .routes import (
     LEASES,
+    LIMITS_OPTION,
     LOCAL_ENDPOINT,
     PAGE_OPTION,
     PREFIX,
@@ -179,6 +180,13 @@ class GpuExtension(ExtensionApp):
         all servers of the machine; in a cluster it is the scheduler's setting.""",
     ).tag(config=True)
 
+    limits_url = Unicode(
+        "",
+        help="""Address of the page where users see their limit, which the panel links: a path such as
+        "/services/gpu/", an https address, or a path without a slash before it, such as "services/gpu/", which is below
+        the JupyterHub that the server runs under. Empty, or such a path without a hub: no link.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
@@ -196,6 +204,13 @@ class GpuExtension(ExtensionApp):
         if text:
             _milli("limit", text)
         return text
+
+    @validate("limits_url")
+    def _check_limits_url(self, proposal: Any) -> str:
+        try:
+            return limits_page.check(str(proposal["value"]))
+        except ValueError as error:
+            raise TraitError(f"GpuExtension.limits_url: {error}") from None
 
     @validate("fractions")
     def _check_fractions(self, proposal: Any) -> list[str]:
@@ -257,7 +272,9 @@ class GpuExtension(ExtensionApp):
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
         self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
-        self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
+        options = self.serverapp.web_app.settings.setdefault("page_config_data", {})
+        options[PAGE_OPTION] = self.show_machine
+        options[LIMITS_OPTION] = limits_page.resolve(self.limits_url, os.environ)
         self._make_endpoint(loop)
 
     def initialize_handlers(self) -> None:

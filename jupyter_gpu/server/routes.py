@@ -57,6 +57,8 @@ SHOW_MACHINE = "jupyter_gpu_show_machine"
 """Key of the setting of what this server's users see of other servers."""
 PAGE_OPTION = "jupyterGpuMachine"
 """Page option with the same value."""
+LIMITS_OPTION = "jupyterGpuLimits"
+"""Page option with the address of the page about limits, or empty."""
 LOCAL_ENDPOINT = "jupyter_gpu_local_endpoint"
 """The `LocalEndpoint` for this server's own kernels and terminals, or ``None``."""
 

@@ -14,7 +14,7 @@ import { Restart } from './amount/amount';
 import { GpuPopover } from './bars/popover';
 import { StatusItem } from './bars/status';
 import { ToolbarItem } from './bars/toolbar';
-import { addCommands, CommandIDs } from './commands/commands';
+import { addCommands, CommandIDs, NO_ARGUMENTS } from './commands/commands';
 import { loadWithRetries } from './common/retry';
 import { GpuModel } from './model/model';
 import { GpuSettings } from './model/settings';
@@ -91,7 +91,7 @@ const panel: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(CommandIDs.showPanel, {
       label: trans.__('Show GPUs'),
       caption: trans.__('Show the panel with the GPUs of this server'),
-      describedBy: { args: { type: 'object', properties: {} } },
+      describedBy: NO_ARGUMENTS,
       execute: () => {
         app.shell.activateById(widget.id);
         labShell?.expandRight();

@@ -9,6 +9,7 @@ export interface ICase {
   readonly details?: unknown;
   readonly machine?: unknown;
   readonly sentence?: string;
+  readonly described?: string;
 }
 
 /** The cases of `tests/golden/<name>.json`, never none. */

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.backends.kubernetes.rules.refusal import refusal
 from jupyter_gpu.backends.kubernetes.rules.views import Node, candidates
-from jupyter_gpu.model.annotations import Reason, Wish
-from jupyter_gpu.model.errors import LimitExceeded
+from jupyter_gpu.model.annotations import Reason, Requested, Wish
+from jupyter_gpu.model.errors import Infeasible, LimitExceeded
 from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from tests.builders import GIB, NODE, inventory, pod, world
 
@@ -72,3 +76,51 @@ def test_unknown_gpus_refuse_no_wish() -> None:
 def test_limit_holds_while_gpus_are_unknown() -> None:
     """A wish beyond the limit is refused even before the node has answered."""
     assert isinstance(refuse(Wish(9000), limit=1000, gpus=candidates(Wish(9000), None)), LimitExceeded)
+
+
+ML = Source(SourceKind.GROUP, "ml", "root", 1777800000)
+TWO = PodLimit(2000, 2000, ML)
+
+
+def above(wish: Wish, current: Wish | None, of_user: PodLimit | None, limit: int | None = None) -> str:
+    """Return how the refusal of ``wish`` after ``current`` begins; empty where it is accepted."""
+    before = None if current is None else Requested(3, current)
+    error = refusal(wish, before, limit=limit, of_user=of_user, gpus=inventory(4))
+    assert error is None or isinstance(error, LimitExceeded)
+    return "" if error is None else error.message.partition(" GPU")[0]
+
+
+@pytest.mark.parametrize(
+    ("wish", "current", "of_user", "limit", "says"),
+    [
+        (Wish(3000), None, TWO, None, "Your limit is 2"),
+        (Wish(2001), Wish(2000), TWO, None, "Your limit is 2"),
+        (Wish(2000), None, TWO, None, ""),
+        (Wish(0), None, PodLimit(0, 0, ML), None, ""),
+        (Wish(250), None, PodLimit(0, 2000, ML), None, "Your limit is 2"),
+        (Wish(4000), None, PodLimit(None, None, ML), None, ""),
+        (Wish(4000), None, None, None, ""),
+        (Wish(3000), None, TWO, 1000, "Your server's limit is 1"),  # the lower one is told
+        (Wish(3000), None, TWO, 2000, "Your limit is 2"),
+        (Wish(3000), None, TWO, 4000, "Your limit is 2"),
+        (Wish(2000), None, TWO, 1000, "Your server's limit is 1"),
+        (Wish(3000), Wish(3000), TWO, None, ""),  # it stands already
+        (Wish(3000), Wish(4000), TWO, None, "Your limit is 2"),  # a person who asks for less asks for it anew
+        (Wish(3000), Wish(3000, memory=GIB), TWO, None, "Your limit is 2"),
+        (Wish(3000, base=1000), Wish(4000, base=1000), TWO, None, ""),  # a block of code ended
+        (Wish(4000, base=1000), Wish(3000, base=1000), TWO, None, "Your limit is 2"),  # a block began
+        (Wish(4000), Wish(3000), TWO, None, "Your limit is 2"),
+    ],
+)
+def test_wish_above_the_users_limit_is_refused(
+    wish: Wish, current: Wish | None, of_user: PodLimit | None, limit: int | None, says: str
+) -> None:
+    """A wish above the user's limit is refused, unless as much stands already; of two limits the lower is told."""
+    assert above(wish, current, of_user, limit) == says
+
+
+def test_users_limit_is_told_before_what_the_node_lacks() -> None:
+    """A wish beyond both is refused by the limit; one within it is still refused where no GPU fits."""
+    assert isinstance(refusal(Wish(9000), None, limit=None, of_user=TWO, gpus=inventory(1)), LimitExceeded)
+    assert isinstance(refusal(Wish(2000), None, limit=None, of_user=TWO, gpus=inventory(1)), Infeasible)
+    assert isinstance(refusal(Wish(9000), None, limit=None, of_user=TWO, gpus=None), LimitExceeded)

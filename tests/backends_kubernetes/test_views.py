@@ -12,6 +12,8 @@ from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Record
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
 from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import View
 from tests.builders import allocated, attached, inventory, requested, uuid
@@ -47,6 +49,40 @@ def test_view_of_a_pod_is_complete() -> None:
     assert view.steps == (0, 250, 1000, 1500)
     assert (view.status.phase, types(view)) == (Phase.READY, [])
     assert [len(card.users) for card in view.gpus] == [0, 1]
+
+
+ML = Source(SourceKind.GROUP, "ml", "root", 1777800000)
+
+
+@pytest.mark.parametrize(
+    ("of_user", "own", "limit", "steps"),
+    [
+        (PodLimit(1000, 4000, ML), None, 1000, (0, 500, 1000)),
+        (PodLimit(1000, 4000, ML), 500, 500, (0, 500)),
+        (PodLimit(4000, 4000, ML), None, 2000, (0, 500, 1000, 2000)),
+        (PodLimit(500, 500, ML), None, 500, (0, 500)),
+        (PodLimit(0, 0, ML), None, 0, (0,)),
+        (PodLimit(None, None, ML), None, 2000, (0, 500, 1000, 2000)),
+        (None, 1000, 1000, (0, 500, 1000)),
+    ],
+)
+def test_slider_ends_at_the_least_limit(
+    of_user: PodLimit | None, own: int | None, limit: int, steps: tuple[int, ...]
+) -> None:
+    """Its end is the least of the user's limit, the server's own and what there is."""
+    pod = a_pod(allocated=encode(allocated(limit=of_user)))
+    view = compose(0, known_state(pod=pod), Settings(limit=own, fractions=(500,)))
+    assert (view.limit, view.steps, view.user_limit) == (limit, steps, of_user)
+
+
+def test_lowered_limit_has_a_condition() -> None:
+    """The condition says what is taken back and when, as long as there is something to take back."""
+    lowered = PodLimit(1000, 1000, ML, 1795617000)
+    texts = {"requested": encode(requested(2)), "attached": encode(attached([0, 1]))}
+    view = compose(0, known_state(pod=a_pod(allocated=encode(allocated([0, 1], limit=lowered)), **texts)), Settings())
+    assert types(view) == ["LimitLowered"]
+    assert "set for group ml by root on 3 May. This server has 2 GPUs: 1 GPU" in view.conditions[0].message
+    assert types(compose(0, known_state(pod=a_pod(allocated=encode(allocated([0], limit=lowered)))), Settings())) == []
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.cli.rules.watch_view import change, lines, width
+from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.terminal import Style
-from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View
+from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View
 from tests.model.strategies import views
 from tests.model.test_share import ONE as SHARE
 
@@ -39,6 +42,16 @@ def test_whole_screen_is_drawn() -> None:
     assert "bank" in shown[7]
     assert shown[8] == "       draining"
     assert shown[-1] == "Soft mode: nothing keeps programs from GPUs."
+
+
+def test_limit_of_the_user_is_shown() -> None:
+    """It has a line of its own, unless a condition says it."""
+    limit = PodLimit(1000, 1000, Source(SourceKind.GROUP, "ml", "root"))
+    limited = replace(BARE, allocated=Allocated(1, limit=limit))
+    shown = lines("t", "c", limited, None, "", Style(100))
+    assert shown[2:] == ["", "Your limit is 1 GPU, set for group ml by root."]
+    lowered = replace(limited, conditions=(Condition(LIMIT_LOWERED, "Your limit was lowered."),))
+    assert lines("t", "c", lowered, None, "", Style(100))[2:] == ["", "Your limit was lowered."]
 
 
 @pytest.mark.parametrize(

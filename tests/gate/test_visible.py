@@ -27,8 +27,8 @@ Ask = Callable[[str, Mapping[str, str]], dict[str, str | None]]
 
 
 def hint(*indices: int, simulated: bool = False, enforced: bool = False) -> Hint:
-    """Return the server's report of GPUs with these indices."""
-    return Hint("one", 1, simulated, tuple(GPUS[i] for i in indices), enforced)
+    """Return the server's report of GPUs with these indices, with a notice that the gate must leave aside."""
+    return Hint("one", 1, simulated, tuple(GPUS[i] for i in indices), enforced, "gpu GPU-1 0 /dev/nvidia0")
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from typing import Any
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, pieces
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.view import GpuState, Mode, PodGpu, User, View, steps
 
 
@@ -28,9 +29,13 @@ def view(
     position: int | None = None,
     reason: Reason | None = None,
     seen: bool = True,
+    of_user: PodLimit | None = None,
     **wish: Any,
 ) -> View:
-    """Return a view; amounts are milli, ``draining`` are indices, ``seen``: whether the scheduler has answered."""
+    """Return a view; amounts are milli, ``draining`` are indices, ``seen``: whether the scheduler has answered.
+
+    ``of_user`` is the limit of its user, ``limit`` where the slider ends.
+    """
     have = wanted if attached is None else attached
     parts = pieces(have)
     generation = (1 if wanted else 0) if generation is None else generation
@@ -46,7 +51,7 @@ def view(
         limit=limit,
         steps=steps(limit, (500,)),
         requested=Requested(generation, Wish(wanted, **wish)) if generation else None,
-        allocated=Allocated(generation if seen else generation - 1, shares, reason, position=position),
+        allocated=Allocated(generation if seen else generation - 1, shares, reason, position=position, limit=of_user),
         attached=Attached(generation, shares, leaving),
         gpus=(
             *(PodGpu(gpu(i, simulated=simulated), part, GpuState.ATTACHED) for i, part in enumerate(parts)),

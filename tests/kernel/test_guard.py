@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from jupyter_gpu.common.attached import AttachedWriter, Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, open_files
-from jupyter_gpu.model.view import View
+from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, View
 
 from .builders import gpu, view
 from .kernels import Failed, Kernel, StartKernel
@@ -159,6 +160,48 @@ def test_started_process_cannot_see_new_gpus(guard: CudaGuard, file: AttachedWri
     assert guard.new_notice() == ""
     assert env[VISIBLE] == uuids(0, 1)
     assert not guard.blocked
+
+
+LOWERED = "Your limit is 1 GPU, set for group <img src=x>\u2028\x1b[2J by root. 1 GPU will be taken back at 14:30 UTC."
+
+
+def lowered(milli: int, version: int, message: str = LOWERED, *, simulated: bool = False) -> View:
+    """Return a view whose user's limit was lowered."""
+    now = view(milli, simulated=simulated, version=version, generation=version)
+    return replace(now, conditions=(Condition("Other", "x"), Condition(LIMIT_LOWERED, message)))
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_lowered_limit_is_told_once(guard: CudaGuard, file: AttachedWriter, simulated: bool) -> None:
+    """The user of each kernel is told what will be taken back, again when that changes, in one printable line."""
+    file(lowered(2000, 2, simulated=simulated))
+    shown = guard.new_notice()
+    assert shown.startswith("Your limit is 1 GPU, set for group <img src=x>")
+    assert shown.isprintable()
+    file(lowered(2000, 3, simulated=simulated))
+    assert guard.new_notice() == ""
+    file(lowered(2000, 4, "Your limit is 0 GPUs.", simulated=simulated))
+    assert guard.new_notice() == "Your limit is 0 GPUs."
+    file(view(2000, simulated=simulated, version=5, generation=5))
+    assert guard.new_notice() == ""
+
+
+def test_each_notice_is_told_for_itself(guard: CudaGuard, file: AttachedWriter) -> None:
+    """A lowered limit does not repeat what was said of a GPU that this process cannot use."""
+    file(real(1000, version=2))
+    assert guard.starts(look)() == 7
+    file(lowered(2000, 3, "Lowered."))
+    assert guard.new_notice().startswith("Lowered.\nThis kernel cannot use GPU 1:")
+    file(lowered(2000, 4, "Lowered again."))
+    assert guard.new_notice() == "Lowered again."
+
+
+@pytest.mark.parametrize("text", [b"a\xe2\x80\xa8b", b"a\rb"])
+def test_notice_of_two_lines_is_not_believed(file: AttachedWriter, text: bytes) -> None:
+    """A file whose notice is not one line is not the server's."""
+    good = file.path.read_bytes()
+    with pytest.raises(ValueError, match="one line"):
+        Hint.from_text(good.replace(b"end\n", b"notice " + text + b"\nend\n"))
 
 
 def test_order_of_devices_is_kept(guard: CudaGuard, env: dict[str, str]) -> None:
@@ -338,6 +381,16 @@ def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: AttachedWri
     code = "print(type(torch.__loader__).__name__, 'PyTorch' in inspect.getsource(torch))"
     assert kernel.run(code) == "SourceFileLoader True"
     assert kernel.run("importlib.reload(torch); print(torch.cuda.is_available())") == "False"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_lowered_limit_is_shown_before_the_next_cell(start_kernel: StartKernel, file: AttachedWriter) -> None:
+    """A running kernel prints it once, before the cell that is run next, and its output stays as it is."""
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    file(lowered(1000, 2, "Your limit is 0 GPUs. 1 GPU will be taken back at 14:30 UTC on 25 November."))
+    assert kernel.run("print(1)") == "1"
+    assert kernel.errors == "Your limit is 0 GPUs. 1 GPU will be taken back at 14:30 UTC on 25 November.\n"
+    assert (kernel.run("print(2)"), kernel.errors) == ("2", "")
 
 
 @pytest.mark.usefixtures("provisioned")

@@ -22,6 +22,8 @@ from jupyter_gpu.model.errors import (
     StaleGeneration,
 )
 from jupyter_gpu.model.lease import Owner
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.view import User, View
 from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
 
@@ -201,6 +203,21 @@ def test_later_refusal_ends_the_wait(reason: Reason, error: type[GpuError]) -> N
     """The scheduler's own error is raised."""
     with pytest.raises(error):
         drive(settle(view(2000, attached=0, reason=reason), patience()))
+
+
+def test_users_limit_ends_the_wait() -> None:
+    """What the limit does not allow is not waited for: the error says that the request stands, and until when."""
+    two = PodLimit(2000, 2000, Source(SourceKind.GROUP, "ml", "root", 1777800000))
+    with pytest.raises(LimitExceeded) as caught:
+        drive(settle(view(3000, attached=2000, limit=2000, of_user=two), patience()))
+    assert str(caught.value) == (
+        "Your limit is 2 GPUs, set for group ml by root on 3 May. The request for 3 GPUs stands: the rest comes when "
+        "that allows it; gpu.resize(2) asks for no more."
+    )
+    mine = patience()
+    fewer = view(2000, attached=1000, limit=2000, of_user=two, position=1)
+    result, _ = drive(settle(fewer, mine), view(2000, version=2, limit=2000, of_user=two))
+    assert result.status.attached == 2000  # room within the limit is waited for
 
 
 def test_ctrl_c_keeps_the_request() -> None:

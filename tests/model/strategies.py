@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.strict import MAX_GENERATION
 from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
@@ -91,6 +92,14 @@ def _wishes(draw: st.DrawFn) -> Wish:
 wishes = _wishes()
 requested = st.builds(Requested, generations, wishes, extras(("generation", *Wish.KNOWN)))
 reasons = st.none() | st.sampled_from(Reason)
+
+
+def _pod_limits() -> st.SearchStrategy[PodLimit]:
+    from .limits.strategies import pod_limits
+
+    return pod_limits
+
+
 allocated = st.builds(
     Allocated,
     observed_generation=generations,
@@ -101,6 +110,7 @@ allocated = st.builds(
     position=st.none() | st.integers(1, 10**6),
     revision=generations,
     revoked=distinct(shares),
+    limit=st.none() | st.deferred(_pod_limits),
     extra=extras(
         ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
     ),

@@ -31,6 +31,7 @@ EXAMPLES: list[GpuError] = [
     errors.ServerUnreachable("Nobody answers."),
     errors.OutsideServer("One runs here.", servers=[{"url": "http://127.0.0.1:8888/", "folder": "/home/ann"}]),
     errors.BackendUnavailable("Not now.", retry=True),
+    errors.LimitExceeded("The group has 2.", limit=1000, source={"kind": "Group", "name": "ml"}, maximum=2000),
 ]
 
 
@@ -71,7 +72,7 @@ def test_any_answer_becomes_an_error(body: Any) -> None:
 @given(details=json_values)
 def test_odd_details_never_hide_the_sentence(error: GpuError, details: Any) -> None:
     """Details of another version never hide the sentence."""
-    names = ("limit", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
+    names = ("limit", "source", "maximum", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
     fields = dict.fromkeys(names, details)
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 
@@ -100,10 +101,14 @@ ALONE = re.compile(
 
 
 @pytest.mark.parametrize(
-    "text", [*(str(error) for error in EXAMPLES), *(case["sentence"] for case in golden.load("sentences"))]
+    "text",
+    [
+        *(str(error) for error in EXAMPLES),
+        *(case["sentence"] for case in golden.load("sentences")),
+    ],
 )
 def test_sentences_name_the_server(text: str) -> None:
-    """A limit, a place in line and kept GPUs are the server's, and every error and sentence says so."""
+    """A place in line, kept GPUs and the server's limit are the server's; a user's limit is not that of a notebook."""
     assert not ALONE.search(text.replace("You may not.", ""))
 
 

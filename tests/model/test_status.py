@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model import status as module
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.status import Phase, Status, status
 
 from . import strategies as any_
@@ -60,6 +62,44 @@ def test_refusal_counts_for_its_own_wish(reason: Reason) -> None:
     assert status(wish, Allocated(OLD, (A,), reason), held).phase is Phase.PENDING
 
 
+def limited(
+    wanted: int, has: int, milli: int | None, *, attaches: int | None = None, draining: int = 0, **decided: Any
+) -> Status:
+    """The status of a pod that has ``has`` whole GPUs, with a limit of its user that allows ``milli``."""
+    usable = has if attaches is None else attaches
+    shares = tuple(GpuShare(f"g{i}", 1000) for i in range(max(has, usable)))
+    leaving = tuple(DrainingShare(f"d{i}", 1000) for i in range(draining))
+    allowed = Allocated(NEW, shares[:has], limit=PodLimit(milli, milli), **decided)
+    return status(Requested(NEW, Wish(wanted)), allowed, Attached(NEW, shares[:usable], leaving))
+
+
+OVER = Reason.LIMIT_EXCEEDED
+LIMITED = [
+    (limited(3000, 2, 2000, reason=OVER), Phase.WAITING, OVER, True),
+    (limited(3000, 2, 2000), Phase.WAITING, OVER, True),  # the amounts say it, whatever the reason
+    (limited(3000, 2, 2000, reason=Reason.PARTIAL, ticket=3), Phase.WAITING, OVER, True),
+    (limited(1000, 0, 0, reason=OVER), Phase.WAITING, OVER, True),
+    (limited(2000, 1, 4000, reason=OVER), Phase.WAITING, OVER, True),  # a limit on a model
+    (limited(2000, 1, None, reason=OVER), Phase.WAITING, OVER, True),
+    (limited(4000, 1, 2000, reason=OVER, ticket=3), Phase.WAITING, Reason.PARTIAL, False),  # room is missing as well
+    (limited(4000, 0, 2000, reason=OVER, ticket=3), Phase.WAITING, Reason.DEFERRED, False),
+    (limited(4000, 1, 2000, reason=Reason.PARTIAL, ticket=3), Phase.WAITING, Reason.PARTIAL, False),
+    (limited(3000, 2, 2000, reason=OVER, attaches=1), Phase.ATTACHING, None, False),
+    (limited(3000, 2, 2000, reason=OVER, draining=1), Phase.WAITING, OVER, False),
+    (limited(3000, 2, 2000, reason=OVER, attaches=3), Phase.WAITING, OVER, False),  # revoked, not yet closed
+    (limited(3000, 3, 2000), Phase.READY, None, True),  # lowered, and nothing is taken back yet
+    (limited(2000, 2, 2000), Phase.READY, None, True),
+    (limited(3000, 0, 2000, reason=Reason.INFEASIBLE), Phase.REFUSED, Reason.INFEASIBLE, True),
+]
+
+
+@pytest.mark.parametrize(("now", "phase", "reason", "settled"), LIMITED)
+def test_wish_above_the_users_limit_waits(now: Status, phase: Phase, reason: Reason | None, settled: bool) -> None:
+    """It is not refused, as it is served when the limit is raised; nothing more happens by itself until then."""
+    assert (now.phase, now.reason, now.settled) == (phase, reason, settled)
+    assert now.limited is (phase is Phase.WAITING and reason is OVER)
+
+
 def test_unseen_wish_is_pending() -> None:
     """A wish that the scheduler has not seen is pending, unless nothing is wanted and nothing held."""
     assert status(Requested(1, Wish(1000)), None, None).phase is Phase.PENDING
@@ -98,7 +138,8 @@ def test_phase_agrees_with_amounts(
         assert now.draining == 0
     if now.phase is Phase.WAITING:
         assert now.allocated < now.requested
-        assert now.reason is (Reason.PARTIAL if now.allocated else Reason.DEFERRED)
+        lack = Reason.PARTIAL if now.allocated else Reason.DEFERRED
+        assert now.reason is lack or (now.reason is OVER and allocated and allocated.limit)
     if now.phase is Phase.RELEASING:
         assert now.requested <= now.allocated
         assert now.draining or now.attached > now.allocated
@@ -109,8 +150,9 @@ def test_phase_agrees_with_amounts(
         assert now.requested or now.allocated or now.attached
     if now.phase is Phase.REFUSED:
         assert now.reason in (Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE)
+        assert not (now.reason is OVER and allocated and allocated.limit)
     settled = (Phase.IDLE, Phase.READY, Phase.DEGRADED, Phase.REFUSED)
-    assert now.settled is (now.phase in settled)
+    assert now.settled is (now.phase in settled or (now.limited and not now.draining and now.attached == now.allocated))
 
 
 def test_docstring_names_every_phase() -> None:

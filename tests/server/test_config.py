@@ -26,7 +26,7 @@ from .conftest import Call, Connect
 
 OURS = (
     *("backend", "simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
-    *("system_holders", "sample_interval", "history", "priority", "follow_visible_devices"),
+    *("system_holders", "sample_interval", "history", "priority", "follow_visible_devices", "limits_url"),
 )
 
 
@@ -68,6 +68,12 @@ def test_every_setting_is_documented(name: str) -> None:
         ("history", 86_401.0, "history"),
         ("history", float("inf"), "history"),
         ("priority", 10, "priority"),
+        ("limits_url", "javascript:alert(1)", "must begin with https://"),
+        ("limits_url", "https:/hub", "must begin with https://"),
+        ("limits_url", "//elsewhere.example/", "not an address"),
+        ("limits_url", "/hub services", "not an address"),
+        ("limits_url", "/\\elsewhere.example/", "not an address"),
+        ("limits_url", "https://[::1/", "not an address"),
     ],
 )
 def test_bad_setting_is_explained(name: str, value: object, words: str) -> None:

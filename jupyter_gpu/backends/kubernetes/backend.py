@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
+from jupyter_gpu.backends.kubernetes.rules.refusal import refusal
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, candidates, compose, read
 from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.kube import Credentials, Kube, in_cluster
@@ -29,7 +30,6 @@ from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
-from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
@@ -260,11 +260,16 @@ class KubernetesBackend:
         )
 
     def _refusal(self, wish: Wish, generation: int | None) -> GpuError | None:
-        current = self._records().generation
-        if generation is not None and generation != current:
-            return StaleGeneration(current=current)
-        node = self._node.node if self._node else None
-        return refuse(wish, limit=self._settings.limit, gpus=candidates(wish, node))
+        records = self._records()
+        if generation is not None and generation != records.generation:
+            return StaleGeneration(current=records.generation)
+        return refusal(
+            wish,
+            records.requested,
+            limit=self._settings.limit,
+            of_user=records.allocated.limit if records.allocated else None,
+            gpus=candidates(wish, self._node.node if self._node else None),
+        )
 
     async def _until_answered(self, generation: int) -> None:
         end = asyncio.get_running_loop().time() + self._patience

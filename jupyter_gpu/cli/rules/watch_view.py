@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jupyter_gpu.kernel.reports.shares import ShareReport, in_short
+from jupyter_gpu.model.limit_words import remark
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.terminal import Style
@@ -42,8 +43,8 @@ def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, 
     for item in sorted(view.gpus, key=lambda item: item.gpu.index):
         body.append([])
         body += _card(item, sample, style)
-    for condition in view.conditions:
-        body += [[], [StyledText(condition.message, "dim")]]
+    for text in (remark(view), *(condition.message for condition in view.conditions)):
+        body += [[], [StyledText(text, "dim")]] if text else []
     return [_line(parts, style) for parts in _fitting(_wrapped(body, style.width), style)]
 
 

@@ -47,7 +47,7 @@ class CudaGuard:
         self._hint: Hint | None = None
         self._started_with: tuple[str, ...] | None = None
         self._too_early = False
-        self._notified = ""
+        self._notified: tuple[str, ...] = ("", "")
         self._changed = False
 
     @property
@@ -139,16 +139,15 @@ class CudaGuard:
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
     def new_notice(self) -> str:
-        """Return the notice if it has changed, else ""."""
+        """Return what is new of this process's notice and of the server's; "" if nothing is."""
         self.refresh()
         if not self._changed:
             return ""
         self._changed = False
-        text = self.notice()
-        if text == self._notified:
-            return ""
-        self._notified = text
-        return text
+        texts = (self._hint.notice if self._hint else "", self.notice())
+        new = [text for text, told in zip(texts, self._notified, strict=True) if text != told]
+        self._notified = texts
+        return "\n".join(filter(None, new))
 
     def _lost(self, gpus: Iterable[attached.AttachedGpu]) -> str:
         indices = [str(gpu.index) for gpu in gpus]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
@@ -68,20 +69,40 @@ class GpuStatus:
         return gpus(self.view.limit)
 
     @property
+    def maximum(self) -> int | float | None:
+        """The most that all servers of this user may have together; None if no limit of the user is in force."""
+        limit = self.view.user_limit
+        return None if limit is None or limit.max is None else gpus(limit.max)
+
+    @property
+    def limit_source(self) -> str:
+        """The origin of `maximum`, such as ``set for group ml by root on 3 May``; empty if there is none."""
+        limit = self.view.user_limit
+        return "" if limit is None or limit.max is None else limit.source.sentence()
+
+    @property
+    def give_back_at(self) -> datetime | None:
+        """The time (UTC) at which GPUs above the limit are taken back; None if there are none above it."""
+        limit = self.view.user_limit
+        if limit is None or limit.give_back_at is None:
+            return None
+        return datetime.fromtimestamp(limit.give_back_at, UTC)
+
+    @property
     def devices(self) -> tuple[GpuDevice, ...]:
         """The GPUs that can be used now, by index."""
         return devices(self.view)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Further remarks: simulated GPUs, soft mode, and `notices`."""
+        """Further remarks: the user's limit, simulated GPUs, soft mode, and `notices`."""
         kinds = []
         if self.view.simulated:
             kinds.append("These GPUs are simulated.")
         if self.view.mode is Mode.SOFT and self.view.total:
             kinds.append("Soft mode: nothing keeps programs from opening GPUs that are not attached.")
         said = [condition.message for condition in self.view.conditions]
-        return tuple(dict.fromkeys([*(said or kinds), *self.notices]))
+        return tuple(dict.fromkeys([*_limit(self.view), *(said or kinds), *self.notices]))
 
     def __repr__(self) -> str:
         rows = [f"  {' · '.join(row)}" for row in _rows(self.view)]
@@ -117,6 +138,14 @@ def _rows(view: View) -> list[tuple[str, ...]]:
         (f"GPU {item.gpu.index}", item.gpu.model, format_bytes(item.gpu.memory), _yours(item), item.gpu.uuid)
         for item in ordered
     ]
+
+
+def _limit(view: View) -> list[str]:
+    if view.user_limit is None:
+        return []
+    from jupyter_gpu.model.limit_words import remark
+
+    return [text] if (text := remark(view)) else []
 
 
 def _yours(item: PodGpu) -> str:

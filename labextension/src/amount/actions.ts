@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IWish } from '../api/request';
 import { IUser, IView } from '../api/view';
-import { gpus, userName } from '../words/sentence';
+import { gpus, isLimited, userName } from '../words/sentence';
 
 /** A button. */
 export type Action = {
@@ -48,6 +48,16 @@ function others(view: IView, trans: TranslationBundle): Action[] {
   const { allocated, draining } = view.amounts;
   switch (view.phase) {
     case 'Waiting':
+      if (isLimited(view)) {
+        return [
+          keep(
+            view,
+            allocated,
+            allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Stop waiting'),
+            trans.__('Ask for no more than your limit allows now')
+          )
+        ];
+      }
       return allocated
         ? [
             keep(

@@ -8,6 +8,7 @@ import { useSignal } from '../common/react';
 import { IGpuModel } from '../model/tokens';
 import { explain, sentence } from '../words/sentence';
 import { Action, actions } from './actions';
+import { Limit, useLimitNews } from './limit';
 import { GpuSlider } from './slider';
 
 export { WantedGpus } from '../notebook/wanted-gpus';
@@ -48,6 +49,7 @@ export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Eleme
           <p className="jp-gpu-Sentence" data-phase={view.phase}>
             {sentence(view, trans)}
           </p>
+          <Limit view={view} trans={trans} />
           <Buttons view={view} model={model} disabled={!online} trans={trans} restart={restart} />
         </section>
       )}
@@ -147,12 +149,14 @@ const PAUSE = 400;
 export function Announcer({ model, trans }: IPartProps): React.JSX.Element {
   useSignal(model.changed);
   const { view, connection } = model;
+  const news = useLimitNews(view, trans);
+  const now = view ? sentence(view, trans) : '';
   const text =
     connection.state === 'reconnecting'
       ? trans.__('The server cannot be reached. Reconnecting…')
-      : view
-        ? sentence(view, trans)
-        : '';
+      : news
+        ? trans.__('%1. %2', now, news)
+        : now;
   const [said, say] = useState(text);
   useEffect(() => {
     const timer = setTimeout(() => say(text), PAUSE);

@@ -1,8 +1,8 @@
 /** The slider, its labels, and the number field beside it. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useId, useRef, useState } from 'react';
-import { labelled, nearest, positions } from '../words/positions';
-import { formatGpus, parseGpus, shortGpus } from '../words/quantity';
+import { labelled, nearest, parseGpus, positions, shortGpus } from '../words/positions';
+import { formatGpus } from '../words/quantity';
 import { gpus } from '../words/sentence';
 
 /** Labels that fit below a slider in a narrow side bar. */
@@ -27,7 +27,9 @@ export function GpuSlider(props: ISliderProps): React.JSX.Element {
   const { trans, limit, disabled } = props;
   const [draft, setDraft] = useState<number | null>(null);
   const id = useId();
-  const shown = draft ?? props.value;
+  // The limit may end below a thumb that is being moved; if it is raised again, the thumb is where it was.
+  const moved = draft === null ? null : Math.min(draft, Math.max(limit, props.value));
+  const shown = moved ?? props.value;
   const commit = (milli: number) => {
     setDraft(null);
     if (milli !== props.value) {
@@ -46,7 +48,7 @@ export function GpuSlider(props: ISliderProps): React.JSX.Element {
           onCommit={commit}
         />
       </div>
-      <Range {...props} id={`${id}range`} draft={draft} onDraft={setDraft} onCommit={commit} />
+      <Range {...props} id={`${id}range`} draft={moved} onDraft={setDraft} onCommit={commit} />
     </div>
   );
 }

@@ -32,8 +32,7 @@ export class Fields {
 
   /** The field `key`, or `null` where it is absent or null. */
   maybe<T>(key: string, read: Reader<T>): T | null {
-    const value = this.body[key];
-    return value === undefined || value === null ? null : read(value, this.at(key));
+    return this.get(key, maybe(read, null));
   }
 
   private at(key: string): string {
@@ -48,6 +47,21 @@ export const fields: Reader<Fields> = (value, field) => {
   }
   return new Fields(value as Record<string, unknown>, field);
 };
+
+/** An object with these fields, each read by its reader. */
+export const record =
+  <T>(readers: { readonly [K in keyof T]-?: Reader<T[K]> }): Reader<T> =>
+  (value, field) => {
+    const body = fields(value, field);
+    const keys = Object.keys(readers) as (keyof T & string)[];
+    return Object.fromEntries(keys.map(key => [key, body.get(key, readers[key])])) as T;
+  };
+
+/** What `read` reads; `instead` where it is absent or null. */
+export const maybe =
+  <T, I>(read: Reader<T>, instead: I): Reader<T | I> =>
+  (value, field) =>
+    value === undefined || value === null ? instead : read(value, field);
 
 /** A text of at most `limit` characters. */
 export const text =

@@ -4,7 +4,7 @@
  *
  * Memory is bytes. Times are seconds; those of shares are microseconds.
  */
-import { FieldError, fields, integer, number, Reader, text } from './check';
+import { FieldError, fields, integer, maybe, number, Reader, record, text } from './check';
 
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 
@@ -64,42 +64,39 @@ export interface ISample {
 }
 
 /** The load in `value`; throws a `FieldError`. */
-export const load: Reader<ILoad> = (value, field) => {
-  const body = fields(value, field);
-  const temperature = body.maybe('temperature', number(0, 1000));
-  const power = body.maybe('power', number(0, 100_000));
-  return {
-    utilisation: body.maybe('utilisation', number(0, 100)),
-    memory: body.maybe('memory', count),
-    ...(temperature === null ? {} : { temperature }),
-    ...(power === null ? {} : { power })
-  };
-};
+export const load = record<ILoad>({
+  utilisation: maybe(number(0, 100), null),
+  memory: maybe(count, null),
+  temperature: maybe(number(0, 1000), undefined),
+  power: maybe(number(0, 100_000), undefined)
+});
+
+const shareFields = record({
+  uuid: text(96),
+  allocated: integer(1, 1000),
+  effective: integer(1, 1000),
+  guaranteed: count,
+  borrowed: count,
+  idle: count,
+  overrun: count,
+  switching: count,
+  waited: count,
+  throttled: count,
+  lost: count,
+  balance: count,
+  cap: count,
+  expires: maybe(count, null),
+  sharing: integer(0, 999),
+  period: integer(1, Number.MAX_SAFE_INTEGER),
+  busy: maybe(number(0, 1), null),
+  reason: text(200),
+  memory_used: maybe(count, null),
+  memory_limit: maybe(count, null)
+});
 
 const share: Reader<IShareUse> = (value, field) => {
-  const body = fields(value, field);
-  return {
-    uuid: body.get('uuid', text(96)),
-    allocated: body.get('allocated', integer(1, 1000)),
-    effective: body.get('effective', integer(1, 1000)),
-    guaranteed: body.get('guaranteed', count),
-    borrowed: body.get('borrowed', count),
-    idle: body.get('idle', count),
-    overrun: body.get('overrun', count),
-    switching: body.get('switching', count),
-    waited: body.get('waited', count),
-    throttled: body.get('throttled', count),
-    lost: body.get('lost', count),
-    balance: body.get('balance', count),
-    cap: body.get('cap', count),
-    expires: body.maybe('expires', count),
-    sharing: body.get('sharing', integer(0, 999)),
-    period: body.get('period', integer(1, Number.MAX_SAFE_INTEGER)),
-    busy: body.maybe('busy', number(0, 1)),
-    reason: body.get('reason', text(200)),
-    memoryUsed: body.maybe('memory_used', count),
-    memoryLimit: body.maybe('memory_limit', count)
-  };
+  const { memory_used: memoryUsed, memory_limit: memoryLimit, ...rest } = shareFields(value, field);
+  return { ...rest, memoryUsed, memoryLimit };
 };
 
 /** An object with uuids as keys. */
@@ -122,14 +119,9 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 };
 
 /** The sample in `value`; throws a `FieldError`. */
-export const parseSample: Reader<ISample> = (value, field) => {
-  const body = fields(value, field);
-  const found = body.maybe('shares', shares);
-  const since = body.maybe('since', number(0, Number.MAX_SAFE_INTEGER));
-  return {
-    time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
-    gpus: body.get('gpus', byUuid(load)),
-    ...(found ? { shares: found } : {}),
-    ...(since === null ? {} : { since })
-  };
-};
+export const parseSample = record<ISample>({
+  time: number(0, Number.MAX_SAFE_INTEGER),
+  gpus: byUuid(load),
+  shares: maybe(shares, undefined),
+  since: maybe(number(0, Number.MAX_SAFE_INTEGER), undefined)
+});

@@ -4,12 +4,17 @@
  *
  * Amounts of GPU are integers of thousandths ("milli"), memory is bytes.
  */
-import { boolean, Fields, fields, integer, listOf, oneOf, Reader, text } from './check';
+import { boolean, integer, listOf, maybe, number, oneOf, Reader, record, text } from './check';
 
 const MAX_MILLI = 1_000_000;
 const MAX_GPUS = 1024;
 const milli = integer(0, MAX_MILLI);
 const count = integer(0, Number.MAX_SAFE_INTEGER);
+/** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
+const MAX_TIME = 253_402_300_799;
+const processId = integer(0, 2 ** 31 - 1);
+const word = text(64);
+const path = text(4096);
 
 const PHASES = [
   'Idle',
@@ -93,6 +98,32 @@ export interface IAmounts {
   readonly draining: number;
 }
 
+/** The limit that sets a value. */
+export interface ISource {
+  /** `User`, `Group`, `Namespace`, `Default`, `Cap` or `Unset`. */
+  readonly kind: string;
+  /** Of the user, group or namespace. */
+  readonly name: string;
+  /** The person, or the tool, that wrote it last; may be empty. */
+  readonly by: string;
+  /** Seconds since 1970 of that. */
+  readonly at: number | null;
+  /** The part of it that lowers the value now: `hours` or `budget`. */
+  readonly part: string | null;
+  /** It cannot be read, so the least that it could mean counts. */
+  readonly unreadable: boolean;
+}
+
+/** The limit of this server's user, for all servers of theirs together. */
+export interface IUserLimit {
+  /** What is left of it for this server; `null`: no limit. */
+  readonly milli: number | null;
+  readonly max: number | null;
+  readonly source: ISource;
+  /** Seconds since 1970 at which GPUs above it are taken back; `null`: none are above it. */
+  readonly giveBackAt: number | null;
+}
+
 /** Everything at one moment. */
 export interface IView {
   /** Changes when the server restarts; `version` counts within it. */
@@ -115,96 +146,91 @@ export interface IView {
   readonly requested: IRequested | null;
   /** Place in line; 1 is next. Beyond `EXACT_POSITIONS` it is approximate. */
   readonly position: number | null;
+  /** `null`: no limits are in force. */
+  readonly userLimit: IUserLimit | null;
   readonly gpus: readonly IGpu[];
   readonly conditions: readonly ICondition[];
 }
 
-const user: Reader<IUser> = (value, field) => {
-  const body = fields(value, field);
-  const label = body.maybe('label', text(4096));
-  return {
-    pid: body.get('pid', integer(0, 2 ** 31 - 1)),
-    command: body.get('command', text(256)),
-    foreign: body.get('foreign', boolean),
-    kernel: body.maybe('kernel', text(256)),
-    notebook: body.maybe('notebook', text(4096)),
-    ...(label === null ? {} : { label })
-  };
-};
+const user = record<IUser>({
+  pid: processId,
+  command: text(256),
+  foreign: boolean,
+  kernel: maybe(text(256), null),
+  notebook: maybe(path, null),
+  label: maybe(path, undefined)
+});
 
-const stranger: Reader<IStranger> = (value, field) => {
-  const body = fields(value, field);
-  return {
-    pid: body.get('pid', integer(0, 2 ** 31 - 1)),
-    command: body.get('command', text(256)),
-    user: body.maybe('user', text(64))
-  };
-};
+const stranger = record<IStranger>({
+  pid: processId,
+  command: text(256),
+  user: maybe(word, null)
+});
 
-const gpu: Reader<IGpu> = (value, field) => {
-  const body = fields(value, field);
-  return {
-    uuid: body.get('uuid', text(96)),
-    index: body.get('index', integer(0, 4095)),
-    model: body.get('model', text(128)),
-    memory: body.get('memory', count),
-    simulated: body.maybe('simulated', boolean) ?? false,
-    health: body.maybe('health', text(512)) ?? '',
-    milli: body.get('milli', integer(1, 1000)),
-    state: body.get('state', oneOf(...STATES)),
-    users: body.maybe('users', listOf(user, 1024)) ?? [],
-    strangers: body.maybe('strangers', listOf(stranger, 16)) ?? []
-  };
-};
+const gpu = record<IGpu>({
+  uuid: text(96),
+  index: integer(0, 4095),
+  model: text(128),
+  memory: count,
+  simulated: maybe(boolean, false),
+  health: maybe(text(512), ''),
+  milli: integer(1, 1000),
+  state: oneOf(...STATES),
+  users: maybe(listOf(user, 1024), []),
+  strangers: maybe(listOf(stranger, 16), [])
+});
 
-const condition: Reader<ICondition> = (value, field) => {
-  const body = fields(value, field);
-  return { type: body.get('type', text(64)), message: body.get('message', text(1024)) };
-};
+const source = record<ISource>({
+  kind: word,
+  name: maybe(text(512), ''),
+  by: maybe(text(512), ''),
+  at: maybe(integer(0, MAX_TIME), null),
+  part: maybe(word, null),
+  unreadable: maybe(boolean, false)
+});
 
-const requested: Reader<IRequested> = (value, field) => {
-  const body = fields(value, field);
-  return {
-    generation: body.get('generation', count),
-    milli: body.get('milli', milli),
-    memory: body.maybe('memory', count)
-  };
-};
+const userLimit = record<IUserLimit>({
+  milli: maybe(milli, null),
+  max: maybe(milli, null),
+  source,
+  giveBackAt: maybe(number(0, MAX_TIME), null)
+});
 
-const amounts: Reader<IAmounts> = (value, field) => {
-  const body = fields(value, field);
-  return {
-    requested: body.get('requested', milli),
-    allocated: body.get('allocated', milli),
-    attached: body.get('attached', milli),
-    draining: body.get('draining', milli)
-  };
-};
+const allocated = record({
+  position: maybe(integer(1, 1_000_000), null),
+  limit: maybe(userLimit, null)
+});
 
-const position: Reader<number | null> = (value, field) =>
-  fields(value, field).maybe('position', integer(1, 1_000_000));
-
-function readView(body: Fields): IView {
-  return {
-    instance: body.get('instance', text(64)),
-    version: body.get('version', count),
-    revision: body.maybe('revision', count) ?? 0,
-    mode: body.get('mode', oneOf(...MODES)),
-    simulated: body.get('simulated', boolean),
-    backend: body.get('backend', text(32)),
-    total: body.get('total', milli),
-    limit: body.get('limit', milli),
-    steps: body.get('steps', listOf(milli, 2048)),
-    phase: body.get('phase', oneOf(...PHASES)),
-    reason: body.maybe('reason', text(64)),
-    settled: body.get('settled', boolean),
-    amounts: body.get('amounts', amounts),
-    requested: body.maybe('requested', requested),
-    position: body.maybe('allocated', position),
-    gpus: body.get('gpus', listOf(gpu, MAX_GPUS)),
-    conditions: body.get('conditions', listOf(condition, 64))
-  };
-}
+const view = record({
+  instance: word,
+  version: count,
+  revision: maybe(count, 0),
+  mode: oneOf(...MODES),
+  simulated: boolean,
+  backend: text(32),
+  total: milli,
+  limit: milli,
+  steps: listOf(milli, 2048),
+  phase: oneOf(...PHASES),
+  reason: maybe(word, null),
+  settled: boolean,
+  amounts: record<IAmounts>({
+    requested: milli,
+    allocated: milli,
+    attached: milli,
+    draining: milli
+  }),
+  requested: maybe(
+    record<IRequested>({ generation: count, milli, memory: maybe(count, null) }),
+    null
+  ),
+  allocated: maybe(allocated, null),
+  gpus: listOf(gpu, MAX_GPUS),
+  conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
+});
 
 /** The view in `value`; throws a `FieldError`. */
-export const parseView: Reader<IView> = (value, field) => readView(fields(value, field));
+export const parseView: Reader<IView> = (value, field) => {
+  const { allocated, ...rest } = view(value, field);
+  return { ...rest, position: allocated?.position ?? null, userLimit: allocated?.limit ?? null };
+};

@@ -19,6 +19,9 @@ export namespace CommandIDs {
   export const desktop = 'jupyter-gpu:notify-on-desktop';
 }
 
+/** The description of a command without arguments. */
+export const NO_ARGUMENTS = { args: { type: 'object', properties: {} } } as const;
+
 /** Add the commands that change something. */
 export function addCommands(
   { commands }: JupyterFrontEnd,
@@ -57,7 +60,7 @@ export function addCommands(
     label: trans.__('Release All GPUs'),
     caption: trans.__('Give back every GPU of this server'),
     isEnabled: online,
-    describedBy: { args: { type: 'object', properties: {} } },
+    describedBy: NO_ARGUMENTS,
     execute: () => request(model, { milli: 0, forget: true }, trans)
   });
   addForNotebook(commands, model, notebook, trans);
@@ -94,7 +97,7 @@ function addForNotebook(
     ),
     isEnabled: () =>
       (model.view?.amounts.requested ?? 0) > 0 && (notebook.value?.writable ?? false),
-    describedBy: { args: { type: 'object', properties: {} } },
+    describedBy: NO_ARGUMENTS,
     execute: () => {
       if (model.view) {
         notebook.value?.set(asked(model.view));
@@ -105,7 +108,7 @@ function addForNotebook(
     label: trans.__('Take the GPUs That This Notebook Wants'),
     caption: trans.__('Ask for as many GPUs as the notebook in front says that it wants'),
     isEnabled: () => model.connection.state === 'online' && wish() !== null,
-    describedBy: { args: { type: 'object', properties: {} } },
+    describedBy: NO_ARGUMENTS,
     execute: async () => {
       const wanted = wish();
       if (wanted) {

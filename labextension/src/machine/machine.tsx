@@ -6,7 +6,8 @@ import { RefusedError } from '../api/request';
 import { usePolled } from '../common/polling';
 import { IGpuModel } from '../model/tokens';
 import * as words from '../words/gpu';
-import { formatBytes, formatGpus, MILLI_PER_GPU, shortGpus } from '../words/quantity';
+import { shortGpus } from '../words/positions';
+import { formatBytes, formatGpus, MILLI_PER_GPU } from '../words/quantity';
 
 const PACE = { pause: 3000 };
 

@@ -1,5 +1,5 @@
 /**
- * Notices about waits for GPUs and about failures, found by comparing a view with the one before. Pure.
+ * Notices about waits for GPUs, about failures and lowered limits, found by comparing a view with the one before. Pure.
  *
  * The user's own changes cause no notice: a wait whose wish was changed is dropped.
  */
@@ -21,10 +21,12 @@ export interface IFollowed {
   readonly wait: IWait | null;
   /** Uuids of the working GPUs. */
   readonly working: ReadonlySet<string>;
+  /** Seconds since 1970 at which GPUs above the user's limit are taken back. */
+  readonly giveBackAt: number | null;
 }
 
-/** All have come, some have come, they cannot come, or an attached one stopped working. */
-export type Kind = 'came' | 'partly' | 'cannot' | 'lost';
+/** All have come, some have come, they cannot come, an attached one stopped working, or the limit was lowered. */
+export type Kind = 'came' | 'partly' | 'cannot' | 'lost' | 'lowered';
 
 /** A notice for the user. */
 export interface INotice {
@@ -52,12 +54,21 @@ export function follow(
       add('lost', `${uuid} ${view.version}`);
     }
   }
+  const giveBackAt = view.userLimit?.giveBackAt ?? null;
+  if (giveBackAt !== null && giveBackAt !== before?.giveBackAt) {
+    add('lowered', String(giveBackAt));
+  }
   const kind = wait && outcome(wait, view);
   if (wait && kind) {
     add(kind, `${wait.generation} ${view.amounts.attached}`, now - wait.since);
   }
   return {
-    followed: { instance: view.instance, wait: next(wait, view, now), working: working(view) },
+    followed: {
+      instance: view.instance,
+      wait: next(wait, view, now),
+      working: working(view),
+      giveBackAt
+    },
     notices
   };
 }
@@ -91,22 +102,4 @@ function next(wait: IWait | null, view: IView, now: number): IWait | null {
 
 function working(view: IView): ReadonlySet<string> {
   return new Set(view.gpus.filter(gpu => gpu.state === 'attached').map(gpu => gpu.uuid));
-}
-
-/** Visibility of this tab at a notice. */
-export interface ISight {
-  /** The tab is not visible. */
-  readonly hidden: boolean;
-  /** The panel, or the slider in its popover, is in view. */
-  readonly open: boolean;
-}
-
-/** Milliseconds: a shorter wait gets no notice; after a longer one, the user has probably stopped looking. */
-const SHORT = 3000;
-const LONG = 30_000;
-
-/** Whether to show a notice, or whether the user sees the change anyway. */
-export function isWorthShowing({ kind, waited }: INotice, { hidden, open }: ISight): boolean {
-  const unseen = hidden || !open;
-  return kind === 'lost' ? unseen : waited >= LONG || (waited >= SHORT && unseen);
 }

@@ -4,7 +4,8 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from '../api/view';
 import { sentence } from '../words/sentence';
 import { claimAlone, patience } from './claim';
-import { INotice, ISight, isWorthShowing, Kind } from './notices';
+import { INotice, Kind } from './notices';
+import { ISight, isWorthShowing } from './sight';
 
 /** Options of {@link notify}. */
 export interface INotifyOptions {
@@ -24,7 +25,8 @@ const TYPES: Record<Kind, Toast.TypeOptions> = {
   came: 'success',
   partly: 'info',
   cannot: 'warning',
-  lost: 'error'
+  lost: 'error',
+  lowered: 'warning'
 };
 
 /** Show `notice`, unless another tab did or the user sees the change anyway; that silences the other tabs, too. */
@@ -41,7 +43,7 @@ export async function notify(notice: INotice, view: IView, options: INotifyOptio
   const asks = options.desktop && permission() === 'default';
   Toast.emit(text, TYPES[notice.kind], {
     // A notice in a hidden tab stays until the tab is visible.
-    autoClose: notice.kind === 'lost' || sight.hidden ? false : 15_000,
+    autoClose: isLasting(notice.kind) || sight.hidden ? false : 15_000,
     actions: [
       {
         label: trans.__('Open GPUs'),
@@ -64,6 +66,9 @@ export async function notify(notice: INotice, view: IView, options: INotifyOptio
   }
 }
 
+/** Whether it stays until the user closes it: GPUs are gone, or will be. */
+const isLasting = (kind: Kind) => kind === 'lost' || kind === 'lowered';
+
 /** The text of the notice, which JupyterLab cuts after 140 characters. */
 export function words(kind: Kind, now: string, trans: TranslationBundle): string {
   switch (kind) {
@@ -74,6 +79,7 @@ export function words(kind: Kind, now: string, trans: TranslationBundle): string
     case 'cannot':
       return trans.__('The GPUs that you waited for cannot come: %1', now);
     case 'lost':
+    case 'lowered':
       return now[0].toUpperCase() + now.slice(1);
   }
 }

@@ -1,7 +1,7 @@
 /** Watches the model for the end of waits, and shows notices. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { CommandIDs } from '../commands/commands';
+import { CommandIDs, NO_ARGUMENTS } from '../commands/commands';
 import { loadWithRetries } from '../common/retry';
 import { IGpuModel, IGpuSettings } from '../model/tokens';
 import { follow, IFollowed } from './notices';
@@ -47,7 +47,7 @@ export function watchWaits(
     caption: trans.__('Have the browser show a message when a wait for GPUs is over'),
     isToggleable: true,
     isToggled: () => settings.notifyOnDesktop,
-    describedBy: { args: { type: 'object', properties: {} } },
+    describedBy: NO_ARGUMENTS,
     execute: async () => {
       const on = !settings.notifyOnDesktop;
       if (on) {

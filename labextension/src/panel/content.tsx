@@ -2,6 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { lazy, Suspense } from 'react';
 import { Amount, Announcer, IAmountProps, WantedGpus } from '../amount/amount';
+import { LOWERED } from '../amount/limit';
 import { IView } from '../api/view';
 import { gpuIcon } from '../common/icon';
 import { NotLoaded } from '../common/not-loaded';
@@ -84,11 +85,12 @@ function Nothing({ looking, trans }: INothingProps): React.JSX.Element {
   );
 }
 
-/** The conditions of the server. */
+/** The conditions of the server, without the one that stands below the slider. */
 function Notes({ view }: { view: IView }): React.JSX.Element | null {
-  return view.conditions.length === 0 ? null : (
+  const shown = view.conditions.filter(({ type }) => type !== LOWERED);
+  return shown.length === 0 ? null : (
     <ul className="jp-gpu-Notes">
-      {view.conditions.map(({ type, message }) => (
+      {shown.map(({ type, message }) => (
         <li key={type} className="jp-gpu-Note">
           {message}
         </li>

@@ -3,6 +3,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from '../api/view';
 import { LAYERS, ShareHistory } from '../history/share-history';
 import { share } from '../words/gpu';
+import { describeLimit } from '../words/limit';
 import { nearest, positions } from '../words/positions';
 import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
 import { gpus, sentence } from '../words/sentence';
@@ -60,6 +61,7 @@ export class SliderView {
     // Not an output element: screen readers announce those, and the slider says the same itself.
     this.output = make('span', { class: 'jp-gpu-InCell-amount', 'aria-hidden': 'true' });
     this.line = make('div', { id: `${id}-line`, role: 'status', 'aria-live': 'polite' });
+    this.limit = make('div', { class: 'jp-gpu-InCell-limit' });
     this.shares = make('div', { class: 'jp-gpu-InCell-shares' });
     this.alert = make('div', { role: 'alert' });
     this.words = make('span', {});
@@ -71,7 +73,8 @@ export class SliderView {
     trouble.append(this.alert, this.again);
     this.trouble = trouble;
     this.title = make('label', { for: id });
-    this.root.append(this.title, this.input, this.output, this.line, this.shares, trouble);
+    const { title, input, output, line, limit, shares } = this;
+    this.root.append(title, input, output, line, limit, shares, trouble);
     this.listen();
   }
 
@@ -88,18 +91,25 @@ export class SliderView {
     if (!view) {
       this.input.disabled = true;
       say(this.line, shown.instead);
+      say(this.limit, '');
       this.shares.replaceChildren();
       return;
     }
     const words = sentence(view, trans);
     say(this.line, view.simulated ? trans.__('%1 (simulated)', words) : words);
+    const { userLimit } = view;
+    const lowered = view.conditions.find(({ type }) => type === 'LimitLowered');
+    say(this.limit, lowered?.message ?? (userLimit ? describeLimit(userLimit, trans) : ''));
     this.showShares(view, shown.shares);
-    if (!this.held) {
-      const wanted = shown.pending ?? view.amounts.requested;
-      this.places = positions(view.steps, view.limit, wanted);
-      this.input.max = String(Math.max(1, this.places.length - 1));
-      this.input.disabled = this.places.length < 2;
-      this.input.value = String(nearest(this.places, wanted));
+    const wanted = shown.pending ?? view.amounts.requested;
+    const places = positions(view.steps, view.limit, wanted);
+    // A thumb that is being moved stays where it is, unless its places change: the limit may end below it.
+    if (!this.held || places[places.length - 1] !== this.places[this.places.length - 1]) {
+      const chosen = this.held ? this.chosen() : wanted;
+      this.places = places;
+      this.input.max = String(Math.max(1, places.length - 1));
+      this.input.disabled = places.length < 2;
+      this.input.value = String(nearest(places, chosen));
       this.label();
     }
   }
@@ -198,6 +208,7 @@ export class SliderView {
   private readonly title: HTMLElement;
   private readonly output: HTMLElement;
   private readonly line: HTMLElement;
+  private readonly limit: HTMLElement;
   private readonly shares: HTMLElement;
   private readonly alert: HTMLElement;
   private readonly words: HTMLElement;

@@ -1,4 +1,5 @@
-/** The positions of the slider, and those that get a label. Pure. */
+/** The positions of the slider, the labels of some of them, and what is typed beside it. Pure. */
+import { formatGpus, MILLI_PER_GPU } from './quantity';
 
 /** The server's steps up to the limit, and `current` if code asked for something between. */
 export function positions(
@@ -35,4 +36,38 @@ export function labelled(places: readonly number[], room: number): readonly numb
   const stride = Math.ceil((whole.length - 1) / Math.max(1, room - 1));
   const chosen = whole.filter((_, i) => i % stride === 0 && last - whole[i] >= stride);
   return [...new Set([0, ...chosen, last])];
+}
+
+const FRACTIONS = new Map([
+  [125, '⅛'],
+  [250, '¼'],
+  [375, '⅜'],
+  [500, '½'],
+  [625, '⅝'],
+  [750, '¾'],
+  [875, '⅞']
+]);
+
+/** As short as possible, for ticks: `250` → `"¼"`, `1500` → `"1½"`, `300` → `"0.3"`. */
+export function shortGpus(milli: number): string {
+  const fraction = FRACTIONS.get(milli % MILLI_PER_GPU);
+  if (!fraction) {
+    return formatGpus(milli);
+  }
+  const whole = Math.floor(milli / MILLI_PER_GPU);
+  return whole ? `${whole}${fraction}` : fraction;
+}
+
+/**
+ * Milli of what a person typed in the number field (`"2"`, `"0.5"`, `"0,5"`), or `null` if that is
+ * no amount up to `limit`.
+ */
+export function parseGpus(typed: string, limit: number): number | null {
+  const text = typed.trim().replace(',', '.');
+  if (!/^(\d{1,4}\.?\d{0,9}|\.\d{1,9})$/.test(text)) {
+    return null;
+  }
+  const milli = Number(text) * MILLI_PER_GPU;
+  const rounded = Math.round(milli);
+  return Math.abs(milli - rounded) < 1e-6 && rounded <= limit ? rounded : null;
 }

@@ -4,7 +4,7 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { BadAnswerError, RefusedError, UnreachableError } from '../api/request';
-import { GpuState, IGpu, IStranger, IUser, IView } from '../api/view';
+import { GpuState, IGpu, IStranger, IUser, IUserLimit, IView } from '../api/view';
 import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
 /** The line for `view`. */
@@ -64,6 +64,13 @@ export function explain(error: Error, trans: TranslationBundle): string {
   return error.message;
 }
 
+/** Whether all that the user's limit allows is there, and the rest waits until the limit is raised. */
+export const isLimited = ({ phase, reason }: IView) =>
+  phase === 'Waiting' && reason === 'LimitExceeded';
+
+/** What `limit` leaves for this server. */
+const left = ({ milli }: IUserLimit) => milli ?? Infinity;
+
 class Sentence {
   constructor(
     private readonly view: IView,
@@ -86,7 +93,7 @@ class Sentence {
 
   private now(): string {
     const { view, trans } = this;
-    const { requested, attached } = view.amounts;
+    const { requested, allocated, attached } = view.amounts;
     if (view.phase === 'Degraded') {
       return this.broken(this.inState('unhealthy'));
     }
@@ -102,8 +109,13 @@ class Sentence {
           : trans.__('giving back all GPUs…');
       case 'Attaching':
         return trans.__('attaching %1…', this.names(this.inState('attaching')));
-      case 'Waiting':
-        return this.waiting();
+    }
+    const limit = view.userLimit;
+    if (limit && allocated > left(limit)) {
+      return this.over(limit);
+    }
+    if (view.phase === 'Waiting') {
+      return this.waiting();
     }
     if (attached > view.limit) {
       return trans.__(
@@ -112,9 +124,18 @@ class Sentence {
         formatGpus(view.limit)
       );
     }
-    return view.limit === 0
-      ? trans.__("no GPU attached: your server's limit is 0")
-      : trans.__('%1 of %2 attached', formatGpus(attached), gpus(view.limit, trans));
+    if (view.limit) {
+      return trans.__('%1 of %2 attached', formatGpus(attached), gpus(view.limit, trans));
+    }
+    if (!limit || left(limit)) {
+      return trans.__("no GPU attached: your server's limit is 0");
+    }
+    return limit.max
+      ? trans.__(
+          'no GPU attached: your other servers have all of your limit of %1',
+          gpus(limit.max, trans)
+        )
+      : trans.__('no GPU attached: your limit is 0');
   }
 
   private broken(found: readonly IGpu[]): string {
@@ -147,9 +168,11 @@ class Sentence {
   private waiting(): string {
     const { view, trans } = this;
     const { requested, allocated } = view.amounts;
-    const missing = requested - allocated;
-    const word = this.word(missing);
-    const more = allocated ? trans.__('%1 more', word) : word;
+    const limit = view.userLimit;
+    const allowed = isLimited(view)
+      ? allocated
+      : Math.min(requested, limit ? left(limit) : requested);
+    const missing = allowed - allocated;
     const when =
       missing <= MILLI_PER_GPU ? trans.__('when it is free') : trans.__('when they are free');
     const { position } = view;
@@ -160,7 +183,55 @@ class Sentence {
         ? trans.__(', your server is about %1 in line', place)
         : trans.__(', your server is %1 in line', place);
     const [have, want] = [formatGpus(allocated), formatGpus(requested)];
-    return trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
+    const rest = requested - allowed;
+    const raised = limit && rest ? this.whenRaised(limit, allowed, this.more(rest, allowed)) : '';
+    if (!missing) {
+      return trans.__('%1 of %2: %3', have, want, raised);
+    }
+    const more = this.more(missing, allocated);
+    const free = trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
+    return raised ? trans.__('%1; %2', free, raised) : free;
+  }
+
+  private more(milli: number, before: number): string {
+    const word = this.word(milli);
+    return before ? this.trans.__('%1 more', word) : word;
+  }
+
+  private whenRaised(limit: IUserLimit, allowed: number, more: string): string {
+    const { trans } = this;
+    if (allowed < left(limit)) {
+      return trans.__('%1 when your limits allow it', more);
+    }
+    const most = gpus(limit.max!, trans);
+    return limit.milli! < limit.max!
+      ? trans.__(
+          '%1 when your limit of %2 is raised, or when your other servers give some back',
+          more,
+          most
+        )
+      : trans.__('%1 when your limit of %2 is raised', more, most);
+  }
+
+  private over(limit: IUserLimit): string {
+    const { view, trans } = this;
+    const { allocated, attached } = view.amounts;
+    const others = Math.max(0, limit.max! - limit.milli!);
+    const [have, most] = [gpus(attached, trans), formatGpus(limit.max!)];
+    const text = others
+      ? trans.__(
+          '%1 attached, over your limit of %2, of which your other servers have %3',
+          have,
+          most,
+          formatGpus(others)
+        )
+      : trans.__('%1 attached, over your limit of %2', have, most);
+    const back = gpus(allocated - limit.milli!, trans);
+    return limit.giveBackAt === null
+      ? text
+      : others
+        ? trans.__('%1: up to %2 will be taken back soon', text, back)
+        : trans.__('%1: %2 will be taken back soon', text, back);
   }
 
   private givingBack(leaving: readonly IGpu[]): string {

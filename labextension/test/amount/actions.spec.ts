@@ -116,3 +116,14 @@ test('failed GPUs can be given back while working ones stay', () => {
   expect(labels(of)).toEqual(['Give it back', 'Release all']);
   expect(wishes(of)[0]?.milli).toBe(1500);
 });
+
+test('a wish that waits for the limit can be lowered to what is there', () => {
+  const limited = { reason: 'LimitExceeded' };
+  const some = now('Waiting', { requested: 3000, allocated: 2000, attached: 2000 }, [], limited);
+  expect(labels(some)).toEqual(['Keep 2 GPUs', 'Release all']);
+  expect(wishes(some)[0]).toEqual({ milli: 2000, generation: 7 });
+  const none = now('Waiting', { requested: 3000 }, [], limited);
+  expect(labels(none)).toEqual(['Stop waiting']);
+  expect(wishes(none)).toEqual([{ milli: 0, generation: 7, forget: true }]);
+  expect(actions(none, trans)[0].title).toBe('Ask for no more than your limit allows now');
+});

@@ -151,3 +151,38 @@ test('the slider is disabled without a connection', () => {
   expect(range().disabled).toBe(true);
   expect(field().disabled).toBe(true);
 });
+
+test('a limit that is lowered while the thumb is dragged ends below it', () => {
+  show();
+  input(range(), '6');
+  show({ steps: [0, 250, 500, 1000, 2000], limit: 2000 });
+  expect(range().getAttribute('aria-valuetext')).toBe('2 of 2 GPUs');
+  expect(field().value).toBe('2');
+  change(range());
+  expect(commits).toEqual([2000]);
+});
+
+test('a limit that is lowered and raised again leaves a dragged thumb where it was', () => {
+  show();
+  input(range(), '6');
+  show({ steps: [0, 250, 500], limit: 500 });
+  expect(range().getAttribute('aria-valuetext')).toBe('0.5 of 0.5 GPU');
+  show();
+  expect(range().getAttribute('aria-valuetext')).toBe('4 of 4 GPUs');
+  change(range());
+  expect(commits).toEqual([4000]);
+});
+
+test('with a limit of nothing a wish that stands can be taken back, and nothing can be asked for', () => {
+  show({ steps: [0], limit: 0, value: 0 });
+  expect(range().disabled).toBe(true);
+  show({ steps: [0], limit: 0, value: 3000 });
+  expect(range().disabled).toBe(false);
+  expect(range().getAttribute('aria-valuetext')).toBe('3 of 0 GPUs');
+  fire(range(), key('keydown', 'Home'));
+  input(range(), '0');
+  fire(range(), key('keyup', 'Home'));
+  expect(commits).toEqual([0]);
+  input(field(), '1');
+  expect(field().getAttribute('aria-invalid')).toBe('true');
+});

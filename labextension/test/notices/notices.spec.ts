@@ -1,7 +1,8 @@
 /** Notices about waits, and the tab that shows them. */
 import { IView, parseView } from '../../src/api/view';
 import { claim, claimAlone, patience } from '../../src/notices/claim';
-import { follow, IFollowed, INotice, isWorthShowing } from '../../src/notices/notices';
+import { follow, IFollowed, INotice } from '../../src/notices/notices';
+import { isWorthShowing } from '../../src/notices/sight';
 import { view } from '../server';
 
 interface IState {
@@ -11,6 +12,7 @@ interface IState {
   generation?: number;
   instance?: string;
   gpus?: [string, string][];
+  giveBackAt?: number;
 }
 
 const now = ({
@@ -19,7 +21,8 @@ const now = ({
   attached = 0,
   generation = 1,
   instance = 'one',
-  gpus = []
+  gpus = [],
+  giveBackAt
 }: IState): IView =>
   parseView(
     view({
@@ -29,6 +32,8 @@ const now = ({
       settled: phase !== 'Waiting' && phase !== 'Attaching',
       amounts: { requested, allocated: attached, attached, draining: 0 },
       requested: { generation, milli: requested },
+      allocated:
+        giveBackAt === undefined ? null : { limit: { source: { kind: 'User' }, giveBackAt } },
       gpus: gpus.map(([uuid, state], index) => ({
         ...{ uuid, index, state, model: 'H100', memory: 1, milli: 1000, users: [] }
       }))
@@ -94,6 +99,19 @@ test('a failure causes one notice, unless it existed before or on another server
   expect(noticesOf(good, { ...bad, instance: 'two' })).toEqual([]);
 });
 
+test('a lowered limit causes a notice, also in a new page, and again if the time changes', () => {
+  const ready = { phase: 'Ready', attached: 2000 };
+  const soon = { ...ready, giveBackAt: 600 };
+  const later = { ...ready, giveBackAt: 900 };
+  expect(noticesOf(ready, soon, soon, later, ready)).toEqual(['lowered 0', 'lowered 0']);
+  expect(noticesOf(soon, soon)).toEqual(['lowered 0']);
+});
+
+test('a raised limit ends the wait for it', () => {
+  const some = { ...waiting, attached: 1000 };
+  expect(noticesOf(some, some, { phase: 'Ready', attached: 2000 })).toEqual(['came 2']);
+});
+
 test('a restarted server has no earlier wait', () => {
   expect(noticesOf(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
 });
@@ -137,6 +155,7 @@ test('a notice is shown only if the change is not visible, or after a long wait'
     expect(isWorthShowing(of('came', 2000), sight)).toBe(false);
     expect(isWorthShowing(of('came', 4000), sight)).toBe(true);
     expect(isWorthShowing(of('lost', 0), sight)).toBe(true);
+    expect(isWorthShowing(of('lowered', 0), sight)).toBe(true);
   }
   expect(isWorthShowing(of('came', 4000), seen)).toBe(false);
   expect(isWorthShowing(of('cannot', 40_000), seen)).toBe(true);

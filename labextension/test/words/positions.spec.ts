@@ -1,5 +1,5 @@
-import { labelled, nearest, positions } from '../../src/words/positions';
-import { formatBytes, formatGpus, parseGpus, shortGpus } from '../../src/words/quantity';
+import { labelled, nearest, parseGpus, positions, shortGpus } from '../../src/words/positions';
+import { formatBytes, formatGpus } from '../../src/words/quantity';
 
 const STEPS = [0, 250, 500, 1000, 2000, 3000, 4000];
 

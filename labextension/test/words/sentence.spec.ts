@@ -6,7 +6,7 @@ import { golden } from '../golden';
 
 const trans = nullTranslator.load('jupyter_gpu');
 
-test.each(golden('sentences').map(c => [c.name, c] as const))(
+test.each([...golden('sentences'), ...golden('limits')].map(c => [c.name, c] as const))(
   '%s',
   (_, { view, sentence: text }) => {
     expect(sentence(parseView(view, 'view'), trans)).toBe(text);

@@ -23,6 +23,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.status import status
 from jupyter_gpu.model.view import Condition, Mode, View, steps
@@ -143,8 +144,10 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     records = read(state.pod)
     gpus = state.node.gpus if state.node else ()
     total = len(gpus) * MILLI_PER_GPU
-    limit = total if settings.limit is None else min(settings.limit, total)
-    phase = status(records.requested, records.allocated, records.attached).phase
+    of_user = records.allocated.limit if records.allocated else None
+    own = (settings.limit, of_user.milli if of_user else None)
+    limit = min([total, *(milli for milli in own if milli is not None)])
+    now = status(records.requested, records.allocated, records.attached)
     return View(
         instance=state.instance,
         version=version,
@@ -160,10 +163,11 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         gpus=cards(records.allocated, records.attached, {gpu.uuid: gpu for gpu in gpus}, state.holders or {}),
         conditions=(
             *_of_cluster(state),
+            *_of_limit(of_user, now.allocated),
             *records.problems,
             *_of_node(state),
             *_of_shares(records, state.node),
-            *event_texts.conditions(state.events, phase),
+            *event_texts.conditions(state.events, now.phase),
         ),
     )
 
@@ -175,6 +179,11 @@ def _of_cluster(state: KnownState) -> Iterator[Condition]:
         yield conditions.ending()
     if state.cluster_trouble:
         yield conditions.cluster_unreachable(state.cluster_trouble)
+
+
+def _of_limit(limit: PodLimit | None, milli: int) -> Iterator[Condition]:
+    if limit and (found := conditions.limit_lowered(limit, milli)):
+        yield found
 
 
 def _of_node(state: KnownState) -> Iterator[Condition]:

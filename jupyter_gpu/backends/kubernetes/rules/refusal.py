@@ -1,0 +1,40 @@
+"""The requests that a server refuses at once, before it writes anything; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.feasible import refuse
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.lease import own
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+
+
+def refusal(
+    wish: Wish,
+    current: Requested | None,
+    *,
+    limit: int | None,
+    of_user: PodLimit | None,
+    gpus: Sequence[Gpu] | None,
+) -> GpuError | None:
+    """Return why ``wish`` must not follow ``current``; ``None`` if it may.
+
+    ``limit`` is the server's own in milli, ``of_user`` that of its user; ``gpus`` as for `refuse`. What stands above
+    the user's limit already may stay: blocks of code that begin and end beside it are not to blame.
+    """
+    most = of_user.milli if of_user else None
+    if of_user is None or most is None or wish.milli <= most or (limit is not None and limit < most):
+        return refuse(wish, limit=limit, gpus=gpus)
+    if _stands(wish, current):
+        return None
+    from jupyter_gpu.model.limit_words import exceeded
+
+    return exceeded(of_user)
+
+
+def _stands(wish: Wish, current: Requested | None) -> bool:
+    """Tell whether ``wish`` asks for nothing that ``current`` did not."""
+    return current is not None and wish.milli <= current.milli and own(wish) == own(current.wish)
