@@ -18,7 +18,10 @@ FORMULA = "=+-@\t\r\n＝＋－＠"
 QUOTE = "'"
 """Before a cell it makes a spreadsheet show the cell as text."""
 MAX_CELL = 16 * 1024
+"""Most bytes of a list as JSON."""
 
+_BEGIN = r"(?:^|(?<=[,;\t\r\n]))"
+_RUNS = f"['\"]*[{re.escape(FORMULA)}]"
 _PLAIN = re.compile(r"[^;=\[\]]*[^;=\[\]\s]")
 _DAYS = re.compile(r"([A-Za-z]{3})(?:\s*-\s*([A-Za-z]{3}))?[\s,]+", re.ASCII)
 _HOURS = re.compile(r"(?P<start>[^\s-]+)\s*-\s*(?P<end>[^\s=]+)\s*=\s*(?P<max>\S+)")
@@ -26,13 +29,17 @@ _BUDGET = re.compile(r"(?P<hours>[^/\s]+)\s*(?:/|per)\s*(?P<window>\w+)", re.IGN
 
 
 def protect(cell: str) -> str:
-    """Return a cell that no spreadsheet runs; `expose` gives it back unchanged."""
-    return QUOTE + cell if cell[:1] and cell[0] in FORMULA + QUOTE else cell
+    """Return a cell that no spreadsheet runs; `expose` gives it back unchanged.
+
+    Within the cell, too, what follows a separator is protected: a spreadsheet that expects another separator than the
+    table has divides cells there, quotation marks or not.
+    """
+    return re.sub(f"{_BEGIN}(?={_RUNS})", QUOTE, cell)
 
 
 def expose(cell: str) -> str:
     """Return a cell as it was before `protect`."""
-    return cell[1:] if cell[:1] == QUOTE and cell[1:2] and cell[1] in FORMULA + QUOTE else cell
+    return re.sub(f"{_BEGIN}{QUOTE}(?={_RUNS})", "", cell)
 
 
 def models_cell(models: Sequence[Mapping[str, Any]]) -> str:

@@ -21,7 +21,9 @@ from jupyter_gpu.model.limits.transfer.table import BOM, COLUMNS, read_table, wr
 from ... import strategies as any_
 from ..strategies import ODD_NAMES, limits_of, subjects
 
-named = limits_of(subjects(st.sampled_from(ODD_NAMES) | any_.names(20) | st.text("=+-@\t\r\n\"';, a", min_size=1)))
+named = limits_of(
+    subjects(st.sampled_from(ODD_NAMES) | any_.names(20) | st.text("=+-@\t\r\n\"';, a", min_size=1, max_size=9))
+)
 some = st.lists(named, max_size=5, unique_by=lambda limit: limit.subject)
 FORMATS: list[tuple[Callable[..., str], Callable[[str], tuple[Row, ...]]]] = [
     (write_table, read_table),
