@@ -85,32 +85,34 @@ def _found(name: str) -> Path | None:
 
 
 def _build(names: Sequence[str], progress: Progress) -> dict[str, Path]:
-    """Build them one after another; each is kept as soon as it is done, also if a later one fails."""
+    """Build them all at once: while one is linked, which uses one processor, others are compiled.
+
+    Built aside and put in place at once, so what lies in the cache is whole. An interrupted build goes on from Go's own
+    cache.
+    """
     _check_go()
     with _alone(progress):
-        for name in names:
-            if (cache() / name).exists():
-                continue  # another process built it while this one waited
-            progress(
-                f"Building {name} {version() if name.startswith('kube') else ''}… (once; minutes on a small machine)"
-            )
+        wanted = [name for name in names if not (cache() / name).exists()]  # unless another process built them
+        if wanted:
+            progress(f"Building {', '.join(wanted)} {version()}… (once; minutes on a small machine)")
             started = time.monotonic()
-            _build_one(name)
-            progress(f"Built {name} in {time.monotonic() - started:.0f} s")
+            with tempfile.TemporaryDirectory(dir=cache(), prefix=".building-") as scratch:
+                made = Path(scratch)
+                words = ("go", "build", "-trimpath", "-ldflags", _stamps(), "-o", f"{made}/")
+                packages = (PACKAGES[name] for name in wanted)
+                run(*words, *packages, cwd=MODULE, seconds=BUILD_SECONDS, environment=ENVIRONMENT)
+                for name in wanted:
+                    (made / name).replace(cache() / name)
+            progress(f"Built in {time.monotonic() - started:.0f} s")
     return {name: cache() / name for name in names}
 
 
-def _build_one(name: str) -> None:
-    """Built aside and put in place at once: what lies in the cache is whole."""
+def _stamps() -> str:
+    """Return linker flags that write the version into the programs of Kubernetes, without symbols for debuggers."""
     package = "k8s.io/component-base/version"
     major, minor = version().removeprefix("v").split(".")[:2]
-    stamps = {"gitVersion": version(), "gitMajor": major, "gitMinor": minor} if name.startswith("kube") else {}
-    flags = " ".join(["-s -w", *(f"-X {package}.{key}={value}" for key, value in stamps.items())])
-    with tempfile.TemporaryDirectory(dir=cache(), prefix=".building-") as scratch:
-        made = Path(scratch) / name
-        words = ("go", "build", "-trimpath", "-ldflags", flags, "-o", made, PACKAGES[name])
-        run(*words, cwd=MODULE, seconds=BUILD_SECONDS, environment=ENVIRONMENT)
-        made.replace(cache() / name)
+    stamps = {"gitVersion": version(), "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X {package}.{key}={value}" for key, value in stamps.items())])
 
 
 def _check_go() -> None:
