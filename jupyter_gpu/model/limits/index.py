@@ -1,45 +1,89 @@
-"""An index of limits by whom they are about, so that the limits of one owner are found without looking at all."""
+"""Limits by the owners that they are for, so that those of one owner are found without looking at all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeAlias
 
 from .effective import Effective, applies, effective
 from .limit import Limit, SubjectKind
 from .owner import Owner
 
+Key: TypeAlias = tuple[str, str]
+"""Kind of owner and name: the same for the users of one name in all hubs."""
+EVERYONE: Key = ("", "")
+
 
 class LimitIndex:
-    """All limits, by the names of those whom they are about; made anew when one changes."""
+    """The limits of a cluster, by name of their object and by owner."""
 
-    def __init__(self, limits: Iterable[Limit]) -> None:
-        self._everyone: list[Limit] = []
-        self._known: dict[tuple[int, ...], Effective] = {}
-        self._named: dict[tuple[str, str], list[Limit]] = {}
+    def __init__(self, limits: Iterable[Limit] = ()) -> None:
+        self._limits: dict[str, Limit] = {}
+        self._by_key: dict[Key, dict[str, Limit]] = {}
+        self._effective: dict[tuple[str, ...], Effective] = {}
         for limit in limits:
-            for key in _keys(limit):
-                self._named.setdefault(key, []).append(limit)
-            if limit.subject and limit.subject.kind in (SubjectKind.DEFAULT, SubjectKind.CAP):
-                self._everyone.append(limit)
+            self.put(limit)
+
+    def put(self, limit: Limit) -> frozenset[Key]:
+        """Add or replace a limit; return the keys of the owners for whom something may have changed."""
+        if self._limits.get(limit.object_name) == limit:
+            return frozenset()
+        before, keys = self.remove(limit.object_name), _keys(limit)
+        self._limits[limit.object_name] = limit
+        self._effective.clear()
+        for key in keys:
+            self._by_key.setdefault(key, {})[limit.object_name] = limit
+        return before | keys
+
+    def remove(self, object_name: str) -> frozenset[Key]:
+        """Forget a limit; return the keys of the owners for whom something may have changed. Unknown is no error."""
+        before = self._limits.pop(object_name, None)
+        keys = _keys(before) if before else frozenset()
+        for key in keys:
+            del self._by_key[key][object_name]
+            if not self._by_key[key]:
+                del self._by_key[key]
+        self._effective.clear()
+        return keys
 
     def of(self, owner: Owner) -> list[Limit]:
         """Return the limits that count for ``owner``."""
-        found = [*self._named.get((owner.kind, owner.name), ()), *self._everyone]
+        found = [limit for key in (key_of(owner), EVERYONE) for limit in self._by_key.get(key, {}).values()]
         return [limit for limit in found if applies(limit, owner)]
 
     def effective(self, owner: Owner) -> Effective:
         """Return the effective limits of ``owner``; owners for whom the same limits count share one result."""
         mine = self.of(owner)
-        key = tuple(id(limit) for limit in mine)  # they live as long as this index
-        if key not in self._known:
-            self._known[key] = effective(owner, mine)
-        return self._known[key]
+        key = tuple(limit.object_name for limit in mine)
+        if key not in self._effective:
+            self._effective[key] = effective(owner, mine)
+        return self._effective[key]
+
+    def __iter__(self) -> Iterator[Limit]:
+        """Yield all limits, by name of their object."""
+        return (self._limits[name] for name in sorted(self._limits))
+
+    def __len__(self) -> int:
+        """Return the number of limits."""
+        return len(self._limits)
 
 
-def _keys(limit: Limit) -> list[tuple[str, str]]:
+def key_of(owner: Owner) -> Key:
+    """Return the key of an owner."""
+    return (owner.kind, owner.name)
+
+
+def touches(keys: Collection[Key], owner: Owner) -> bool:
+    """Tell whether a change for these keys may concern ``owner``."""
+    return EVERYONE in keys or key_of(owner) in keys
+
+
+def _keys(limit: Limit) -> frozenset[Key]:
     subject = limit.subject
-    if subject is None:
-        return []
+    if subject is None:  # it can't be read, so it is about no one
+        return frozenset()
     if subject.kind is SubjectKind.GROUP:
-        return [("User", member) for member in limit.members]
-    return [(subject.kind.value, subject.name)] if subject.name else []
+        return frozenset(("User", member) for member in limit.members)
+    if subject.kind in (SubjectKind.USER, SubjectKind.NAMESPACE):
+        return frozenset({(subject.kind.value, subject.name)})
+    return frozenset({EVERYONE})
