@@ -1,0 +1,1 @@
+"""Pure: what owners used, as it is written into their accounts."""

@@ -1,0 +1,59 @@
+"""GPU time by day of the calendar, counted at each change of what is held and not sampled. Pure.
+
+How long something was held is told by a clock that never goes back; the clock of the day only says which day that was.
+So a clock that is set never makes or loses GPU time; it may put some of it into another day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timedelta, tzinfo
+
+KEPT_DAYS = 35
+"""Days that are kept: a month, and a week before the first one that began within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """The GPU time of one owner."""
+
+    at: float
+    """Seconds until which it is counted, on a clock that never goes back."""
+    milli: int = 0
+    """Amount held since then."""
+    days: Mapping[date, int] = field(default_factory=dict, hash=False)
+    """Milli-GPU-milliseconds by day: half a GPU for a second is 500,000."""
+
+    def counted(self, at: float, now: float, zone: tzinfo) -> Meter:
+        """Return the meter with all counted until ``at``, which is ``now`` in seconds since 1970."""
+        elapsed = max(0, round((at - self.at) * 1000))
+        if not elapsed:
+            return self
+        days = dict(self.days)
+        if self.milli:
+            for day, part in by_day(round(now * 1000), elapsed, zone):
+                days[day] = days.get(day, 0) + self.milli * part
+        return replace(self, at=self.at + elapsed / 1000, days=_recent(days))
+
+    def holding(self, milli: int) -> Meter:
+        """Return the meter of an owner that holds ``milli`` from now on; all before must be counted."""
+        return replace(self, milli=milli)
+
+
+def by_day(end: int, elapsed: int, zone: tzinfo) -> Iterator[tuple[date, int]]:
+    """Yield the days of the ``elapsed`` milliseconds before ``end`` (since 1970), latest first, with their parts."""
+    while elapsed:
+        day = datetime.fromtimestamp((end - 1) / 1000, zone).date()
+        midnight = round(datetime.combine(day, time(), zone).timestamp() * 1000)
+        part = min(elapsed, max(1, end - midnight))
+        yield day, part
+        end, elapsed = end - part, elapsed - part
+
+
+def _recent(days: dict[date, int]) -> dict[date, int]:
+    """Return the days that are kept."""
+    if not days:
+        return days
+    first = max(days) - timedelta(days=KEPT_DAYS - 1)
+    return {day: days[day] for day in sorted(days) if day >= first}
