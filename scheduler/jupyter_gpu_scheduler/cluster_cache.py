@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
+from jupyter_gpu.model.limits.limit import Limit
+from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
 from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
+from .owners import Owners
 from .settings import LineSettings, PrioritySettings
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
@@ -42,7 +46,9 @@ class ClusterCache:
 
     ``on_change`` is called after each change, on the event loop.
 
-    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970.
+    ``zone`` is the time zone of limits. ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the
+    seconds since 1970. ``complete``: whether all is known from the start; otherwise nothing may be decided before
+    `begin`, and until then no terms of pods are computed, as each new pod of an owner changes those of the others.
     """
 
     def __init__(
@@ -52,14 +58,17 @@ class ClusterCache:
         namespaces: Collection[str] = (),
         line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
         priorities: PrioritySettings = PrioritySettings(),  # noqa: B008
+        zone: tzinfo = UTC,
+        complete: bool = True,
         elapsed: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.snapshot = ClusterSnapshot()
+        self.owners = Owners(self.snapshot, priority=priorities.cap, zone=zone, elapsed=elapsed, now=now)
         self._on_change = on_change
+        self._complete = complete
         self._namespaces = frozenset(namespaces)
         self._line = line
-        self._priorities = priorities
         self._elapsed = elapsed
         self._now = now
         self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
@@ -121,6 +130,27 @@ class ClusterCache:
             del self._nodes[node.name]
             self.snapshot.remove_node(node.name)
             self._changed_nodes[node.name] = None
+        self._on_change()
+
+    def limit_changed(self, limit: Limit) -> None:
+        """Apply a new or changed limit."""
+        self._settle(self.owners.put_limit(limit))
+
+    def limit_removed(self, name: str) -> None:
+        """Apply the removal of a limit."""
+        self._settle(self.owners.remove_limit(name))
+
+    def begin(self) -> None:
+        """Compute the terms of all pods, now that pods, nodes and limits are known."""
+        if not self._complete:
+            self._complete = True
+            self._settle(tuple(self.snapshot.owners()))
+
+    def _settle(self, owners: Iterable[Owner]) -> None:
+        """Put the pods of these owners into the snapshot again, as the limits say now."""
+        for owner in owners if self._complete else ():
+            for state in self.owners.settled(owner):
+                self._put_state(state)
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -191,6 +221,8 @@ class ClusterCache:
     def seconds_until_due(self) -> float | None:
         """Return the seconds until time changes something, for `catch_up`; ``None``: it will not."""
         seconds = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
+        if (until := self.owners.seconds_until_due()) is not None:
+            seconds.append(until)
         if self._ages:
             seconds.append(self._ages[0][0] - self._now())
         return max(0.0, min(seconds)) if seconds else None
@@ -208,10 +240,12 @@ class ClusterCache:
             when, uid = heapq.heappop(self._ages)
             if self._overdue.get(uid) == when:
                 self._put_pod(uid)
+        if owners := self.owners.due():
+            self._settle(owners)
 
-    def capped(self, state: PodState) -> PodState:
-        """Return a pod, known here or not, with its namespace's highest priority as its cap."""
-        return replace(state, cap=self._priorities.cap(state.namespace))
+    def under_terms(self, state: PodState) -> PodState:
+        """Return a pod, known here or not, with the highest priority and the GPUs that it may have."""
+        return next(self.owners.settled(state.owner, state))
 
     # --- writes in flight ---------------------------------------------------------------------------------------------
 
@@ -333,7 +367,10 @@ class ClusterCache:
         self._changed_pods[uid] = None
         self._close_node(uid, "")
         self._mark_nodes_of(uid)
+        state = self.snapshot.pod(uid)
         self.snapshot.remove_pod(uid)
+        if state:
+            self._settle((state.owner,))
 
     def _put_pod(self, uid: str) -> None:
         """Put a pod's record, with its write in flight, into the snapshot."""
@@ -346,11 +383,18 @@ class ClusterCache:
             state = replace(state, blocked=True)
         if uid in self._offers:
             state = replace(state, offered=self._offers[uid])
-        state = replace(self.capped(state), overdue=self._is_overdue(uid, state.allocated))
-        if state != self.snapshot.pod(uid):
-            self._mark_nodes_of(uid)
+        state = replace(state, overdue=self._is_overdue(uid, state.allocated))
+        before = self.snapshot.pod(uid)
+        for settled in self.owners.settled(state.owner, state) if self._complete else (state,):
+            self._put_state(settled)
+        if before and before.owner != state.owner:
+            self._settle((before.owner,))
+
+    def _put_state(self, state: PodState) -> None:
+        if state != self.snapshot.pod(state.uid):
+            self._mark_nodes_of(state.uid)
             self.snapshot.put_pod(state)
-            self._mark_nodes_of(uid)
+            self._mark_nodes_of(state.uid)
 
     def _mark_nodes_of(self, uid: str) -> None:
         for node in self.nodes_of(uid):
@@ -389,11 +433,14 @@ class ClusterCache:
         if node is None:
             return
         self._changed_nodes[name] = None
+        kinds = self.snapshot.gpu_kinds(name)
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
             gpus = _closed(node.gpus) if self._opaque.get(name) else node.gpus
             self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
+        if self.snapshot.gpu_kinds(name) != kinds:
+            self._settle(self.owners.by_kind())
 
 
 def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -157,7 +157,7 @@ class Extender:
 
     def _state(self, record: PodRecord) -> PodState:
         """Return the pod as decisions see it, with its write in flight; known here or not."""
-        return self._cache.snapshot.pod(record.state.uid) or self._cache.capped(record.state)
+        return self._cache.snapshot.pod(record.state.uid) or self._cache.under_terms(record.state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]

@@ -119,4 +119,6 @@ class LimitWatch:
     async def _report_absence(self) -> None:
         await self.synced.wait()
         if self.absent:
-            _log.warning("The cluster has no GpuLimits (its CustomResourceDefinition is missing), so there are no limits.")
+            _log.warning(
+                "The cluster has no GpuLimits (its CustomResourceDefinition is missing), so there are no limits."
+            )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
+
+from .limit_watch import LimitWatch
 
 _GPUS: Final = "jupyter_gpu_scheduler_gpus"
 _ABOUT_GPUS: Final = f"# HELP {_GPUS} GPUs of a node, in GPUs, by state.\n# TYPE {_GPUS} gauge\n"
@@ -71,7 +74,22 @@ class SchedulerMetrics:
             ["watch"],
             registry=registry,
         )
+        self.limits = Gauge("jupyter_gpu_scheduler_limits", "Limits that are known.", registry=registry)
+        self.limits_absent = Gauge(
+            "jupyter_gpu_scheduler_limits_absent", "1 while the cluster does not have GpuLimits.", registry=registry
+        )
+        self.limits_held = Gauge(
+            "jupyter_gpu_scheduler_limits_held",
+            "Limits that hold though they were deleted, as their CustomResourceDefinition was: install it again.",
+            registry=registry,
+        )
         self._snapshot = snapshot
+
+    def follow_limits(self, count: Callable[[], int], watch: LimitWatch) -> None:
+        """Tell of the limits as they are when the metrics are asked for."""
+        self.limits.set_function(count)
+        self.limits_absent.set_function(lambda: int(watch.absent))
+        self.limits_held.set_function(lambda: watch.held)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

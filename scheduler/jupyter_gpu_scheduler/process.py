@@ -25,6 +25,7 @@ from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
+from .limit_watch import LimitWatch
 from .metrics import SchedulerMetrics
 from .settings import SchedulerSettings
 from .writer import AllocationWriter
@@ -41,7 +42,12 @@ class SchedulerProcess:
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
         self.cache = ClusterCache(
-            self._changed, namespaces=settings.namespaces, line=settings.line, priorities=settings.priorities
+            self._changed,
+            namespaces=settings.namespaces,
+            line=settings.line,
+            priorities=settings.priorities,
+            zone=settings.limits.time_zone,
+            complete=False,
         )
         self.metrics = SchedulerMetrics(self.cache.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
@@ -70,6 +76,10 @@ class SchedulerProcess:
         # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
+        self._limits = LimitWatch(
+            kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._trouble, "limits")
+        )
+        self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
         lease = settings.lease
         times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
         self._lease = LeaderLease(kube, self._namespace, lease.name, identity(environ), times)
@@ -83,6 +93,7 @@ class SchedulerProcess:
         parts: dict[str, Coroutine[object, object, object]] = {
             "the watch of pods": self._pods.run(),
             "the watch of nodes": self._nodes.run(),
+            "the watch of limits": self._limits.run(),
             "the election": self._lease.run(self._lead),
             "the certificates": self.extender.run(),
             "what is asked first": self._prepare(),
@@ -105,16 +116,14 @@ class SchedulerProcess:
 
     async def _prepare(self) -> None:
         """Prepare answers once the cluster is known, then wait: a replica that does not lead yet is ready, too."""
-        await self._pods.synced.wait()
-        await self._nodes.synced.wait()
+        await self._know()
         gc.freeze()  # most of what is known now stays: the garbage collector need not scan it
         await self._answers.warm()
         await asyncio.Event().wait()
 
     async def _lead(self) -> None:
         """Lead, when elected, once everything is known."""
-        await self._pods.synced.wait()
-        await self._nodes.synced.wait()
+        await self._know()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
         where = (self._namespace, name, address, self.extender.port)
         endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
@@ -129,6 +138,12 @@ class SchedulerProcess:
                 self.extender.drop()
                 if keeping:
                     keeping.cancel()
+
+    async def _know(self) -> None:
+        """Wait until pods, nodes and limits are known."""
+        for watch in (self._pods, self._nodes, self._limits):
+            await watch.synced.wait()
+        self.cache.begin()
 
     def _follow(
         self,
@@ -165,6 +180,8 @@ class SchedulerProcess:
     def _unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):
             return "The cluster is not known yet."
+        if not self._limits.synced.is_set():
+            return f"The limits (GpuLimits) are not known yet. {self._limits.trouble}".strip()
         return self._silent()
 
     def _unready(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import bounded, checked
 from jupyter_gpu.model import strict
@@ -19,6 +20,14 @@ def _read_policy(value: Any, key: str) -> Policy:
         return Policy.from_settings(strict.an_object(value, repr(key)))
     except PolicyError as error:
         raise strict.FieldError(str(error), key) from None
+
+
+def _read_zone(value: Any, key: str) -> ZoneInfo:
+    name = strict.text(64)(value, key)
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError):  # such as a name that leads out of the folder of zones, or no zone of that name
+        raise strict.FieldError(f"{key!r} must be a time zone such as UTC or Europe/Berlin.", key) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,14 @@ class PrioritySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Limits of users, groups and namespaces, which are objects in the cluster (``GpuLimit``)."""
+
+    time_zone: ZoneInfo = checked(_read_zone, default=ZoneInfo("UTC"))  # noqa: RUF009 it is a field
+    """Time zone of the hours of limits, and of the days, weeks and months of budgets. Default UTC."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerSettings:
     """All settings of the scheduler."""
 
@@ -154,6 +171,8 @@ class SchedulerSettings:
     """The line of waiting pods."""
     priorities: PrioritySettings = PrioritySettings()
     """Highest priorities by namespace. Default: all priorities count."""
+    limits: LimitSettings = LimitSettings()
+    """Limits of users, groups and namespaces."""
     namespaces: tuple[str, ...] = ()
     """Namespaces whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

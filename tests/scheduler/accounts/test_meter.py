@@ -1,6 +1,6 @@
 """GPU time by day: nothing is lost or counted twice, whatever changes when, and whatever the clock of the day does."""
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from hypothesis import given
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from jupyter_gpu_scheduler.rules.accounts.meter import KEPT_DAYS, Meter, by_day
 
 BERLIN = ZoneInfo("Europe/Berlin")
-NOON = datetime(2026, 5, 3, 12, tzinfo=timezone.utc).timestamp()
+NOON = datetime(2026, 5, 3, 12, tzinfo=UTC).timestamp()
 
 
 @given(
     changes=st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 8000)), max_size=20),
-    zone=st.sampled_from((timezone.utc, BERLIN, ZoneInfo("Australia/Lord_Howe"))),
+    zone=st.sampled_from((UTC, BERLIN, ZoneInfo("Australia/Lord_Howe"))),
 )
 def test_meter_counts_each_millisecond_once(changes: list[tuple[int, int]], zone: ZoneInfo) -> None:
     """The days add up to what was held times how long."""
@@ -42,10 +42,10 @@ def test_days_with_a_change_of_the_clock_have_23_and_25_hours() -> None:
 
 def test_clock_that_is_set_back_makes_no_time() -> None:
     """The day's clock jumps a day back: what is counted is what the other clock says."""
-    meter = Meter(at=0.0, milli=1000).counted(60.0, NOON, timezone.utc)
-    meter = meter.counted(61.0, NOON - 86400, timezone.utc)
+    meter = Meter(at=0.0, milli=1000).counted(60.0, NOON, UTC)
+    meter = meter.counted(61.0, NOON - 86400, UTC)
     assert sum(meter.days.values()) == 1000 * 61_000
-    assert meter.counted(30.0, NOON, timezone.utc) == meter
+    assert meter.counted(30.0, NOON, UTC) == meter
 
 
 @given(st.lists(st.floats(0.0001, 0.01), min_size=50, max_size=50))
@@ -54,12 +54,12 @@ def test_short_steps_lose_no_time(steps: list[float]) -> None:
     meter, elapsed = Meter(at=0.0, milli=1000), 0.0
     for step in steps:
         elapsed += step
-        meter = meter.counted(elapsed, NOON + elapsed, timezone.utc)
+        meter = meter.counted(elapsed, NOON + elapsed, UTC)
     assert abs(sum(meter.days.values()) - elapsed * 1_000_000) <= 1000
 
 
 def test_old_days_are_forgotten() -> None:
     """Two months of one GPU leave the newest days."""
-    meter = Meter(at=0.0, milli=1000).counted(60 * 86400.0, NOON, timezone.utc)
+    meter = Meter(at=0.0, milli=1000).counted(60 * 86400.0, NOON, UTC)
     assert len(meter.days) == KEPT_DAYS
     assert max(meter.days) == date(2026, 5, 3)

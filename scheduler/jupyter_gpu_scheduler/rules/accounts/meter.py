@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import date, tzinfo
+
+from jupyter_gpu.model.limits.calendar import DAY, day_of, moment_of
 
 KEPT_DAYS = 35
 """Days that are kept: a month, and a week before the first one that began within it."""
@@ -36,6 +38,11 @@ class Meter:
                 days[day] = days.get(day, 0) + self.milli * part
         return replace(self, at=self.at + elapsed / 1000, days=_recent(days))
 
+    @property
+    def used(self) -> dict[date, int]:
+        """Milli-GPU-seconds by day, as budgets count them."""
+        return {day: amount // 1000 for day, amount in self.days.items()}
+
     def holding(self, milli: int) -> Meter:
         """Return the meter of an owner that holds ``milli`` from now on; all before must be counted."""
         return replace(self, milli=milli)
@@ -44,9 +51,8 @@ class Meter:
 def by_day(end: int, elapsed: int, zone: tzinfo) -> Iterator[tuple[date, int]]:
     """Yield the days of the ``elapsed`` milliseconds before ``end`` (since 1970), latest first, with their parts."""
     while elapsed:
-        day = datetime.fromtimestamp((end - 1) / 1000, zone).date()
-        midnight = round(datetime.combine(day, time(), zone).timestamp() * 1000)
-        part = min(elapsed, max(1, end - midnight))
+        day = day_of((end - 1) / 1000, zone)
+        part = min(elapsed, end - moment_of(day, 0, zone) * 1000)
         yield day, part
         end, elapsed = end - part, elapsed - part
 
@@ -55,5 +61,5 @@ def _recent(days: dict[date, int]) -> dict[date, int]:
     """Return the days that are kept."""
     if not days:
         return days
-    first = max(days) - timedelta(days=KEPT_DAYS - 1)
+    first = max(days) - (KEPT_DAYS - 1) * DAY
     return {day: days[day] for day in sorted(days) if day >= first}

@@ -1,0 +1,203 @@
+"""The owners of pods: the limits in force for each, the terms that follow for their pods, and the GPU time they used.
+
+A pod is decided about on its own node, but a limit holds for all of an owner's pods together. So each change of a pod,
+of a limit, or of the hour gives new terms to all pods of the owners concerned (`limits.terms`). No I/O.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+
+from jupyter_gpu.model.limits.calendar import InForce, in_force, runs_out
+from jupyter_gpu.model.limits.effective import Effective, effective
+from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
+from jupyter_gpu.model.limits.limit import Limit
+from jupyter_gpu.model.limits.owner import Owner
+
+from .rules.accounts.meter import Meter
+from .rules.limits.amounts import lowered, owner_limits
+from .rules.limits.grace import Grace
+from .rules.limits.owner_limits import OwnerLimits
+from .rules.limits.terms import terms
+from .rules.state.snapshot import ClusterSnapshot, PodState
+
+
+@dataclass(slots=True)
+class OwnerRecord:
+    """One owner: the limits, and what has to be remembered from one moment to the next."""
+
+    meter: Meter
+    effective: Effective | None = None
+    """``None``: to be computed."""
+    in_force: InForce | None = None
+    limits: OwnerLimits = field(default_factory=OwnerLimits)
+    grace: Grace = field(default_factory=Grace)
+    due: float | None = None
+    """Seconds since 1970 at which time alone changes something; ``None``: not foreseen."""
+
+
+class Owners:
+    """The owners of the pods of one snapshot.
+
+    ``priority`` returns the highest priority of a namespace. ``elapsed`` is a clock that never goes back, in seconds;
+    ``now`` returns the seconds since 1970; ``zone`` is the time zone of hours, and of the days that budgets count.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        *,
+        priority: Callable[[str], int],
+        zone: tzinfo,
+        elapsed: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._snapshot = snapshot
+        self._priority = priority
+        self._zone = zone
+        self._elapsed = elapsed
+        self._now = now
+        self._limits = LimitIndex()
+        self._owners: dict[Owner, OwnerRecord] = {}
+        self._alarms: list[tuple[float, Owner]] = []  # a heap of the owners' `due`
+        self._changed: dict[Owner, None] = {}
+
+    @property
+    def limits(self) -> LimitIndex:
+        """All limits that are known."""
+        return self._limits
+
+    def record(self, owner: Owner) -> OwnerRecord:
+        """Return the record of an owner, with its GPU time counted until now."""
+        found = self._record(owner)
+        self._update(owner, found, self._snapshot.holds(owner))
+        return found
+
+    def restore(self, owner: Owner, meter: Meter, since: float | None) -> None:
+        """Take over what an earlier process wrote of an owner; of an owner that is known already, its GPU time."""
+        found = self._record(owner)
+        days = {day: found.meter.days.get(day, 0) + amount for day, amount in meter.days.items()}
+        found.meter = replace(found.meter, days={**found.meter.days, **days})
+        if since is not None and (found.grace.since is None or since < found.grace.since):
+            found.grace = replace(found.grace, since=since)
+        found.in_force = None
+
+    def take_changed(self) -> tuple[Owner, ...]:
+        """Return the owners whose accounts may have changed since the last call."""
+        found = tuple(self._changed)
+        self._changed.clear()
+        return found
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def put_limit(self, limit: Limit) -> tuple[Owner, ...]:
+        """Add or replace a limit; return the owners whose pods must be settled again."""
+        return self._touched(self._limits.put(limit))
+
+    def remove_limit(self, name: str) -> tuple[Owner, ...]:
+        """Forget a limit; return the owners whose pods must be settled again."""
+        return self._touched(self._limits.remove(name))
+
+    def _touched(self, keys: Collection[Key]) -> tuple[Owner, ...]:
+        found = tuple(owner for owner in self._owners if touches(keys, owner))
+        for owner in found:
+            self._owners[owner].effective = None
+        return found
+
+    # --- terms of pods ------------------------------------------------------------------------------------------------
+
+    def settled(self, owner: Owner, new: PodState | None = None) -> Iterator[PodState]:
+        """Yield the pods of ``owner`` whose terms changed, as they are under them; ``new`` always, as the first.
+
+        ``new`` replaces the pod of its uid in the snapshot, or comes in addition.
+        """
+        found, holds = self._record(owner), self._snapshot.holds(owner)
+        if new is not None:
+            before = self._snapshot.pod(new.uid)
+            holds += _held(new) - (_held(before) if before and before.owner == owner else 0)
+        self._update(owner, found, holds)
+        if new is not None and new.pod_limit is None and not len(self._limits):
+            yield self._free(new)
+            return
+        pods = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
+        if new is not None:
+            pods.insert(0, new)
+        if len(self._limits):
+            yield from self._under_terms(owner, found, pods, new)
+        else:
+            yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
+
+    def by_kind(self) -> tuple[Owner, ...]:
+        """Return the owners whose pods must be settled again when a node gets other kinds of GPUs."""
+        return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
+
+    def _under_terms(
+        self, owner: Owner, found: OwnerRecord, pods: list[PodState], new: PodState | None
+    ) -> Iterator[PodState]:
+        assert found.effective is not None
+        most = found.effective.priority_max.value
+        known = terms(self._snapshot, pods, found.limits, stored=found.grace.since, now=self._now())
+        found.grace = known.grace
+        self._set_alarm(owner, found)
+        for pod in pods:
+            after = replace(known.pods[pod.uid].applied(pod), cap=min(self._priority(pod.namespace), most))
+            if pod is new or after != pod:
+                yield after
+
+    def _free(self, pod: PodState) -> PodState:
+        """Return a pod where no limits are in use."""
+        return replace(pod, allowance=None, model_allowances=(), pod_limit=None, cap=self._priority(pod.namespace))
+
+    def _record(self, owner: Owner) -> OwnerRecord:
+        found = self._owners.get(owner)
+        if found is None:
+            found = self._owners[owner] = OwnerRecord(Meter(self._elapsed()))
+        return found
+
+    def _update(self, owner: Owner, found: OwnerRecord, holds: int) -> None:
+        """Bring the GPU time and the limits in force up to date."""
+        now = self._now()
+        found.meter = found.meter.counted(self._elapsed(), now, self._zone).holding(holds)
+        self._changed[owner] = None
+        if found.effective is None:
+            found.effective = effective(owner, self._limits.of(owner))
+        elif found.in_force is not None and (found.due is None or now < found.due):
+            return
+        found.in_force = in_force(found.effective, now, self._zone, found.meter.used)
+        after = owner_limits(found.effective, found.in_force)
+        if found.grace.since is not None and lowered(found.limits, after):
+            found.grace = Grace()  # a new one begins
+        found.limits = after
+
+    # --- changes that time brings -------------------------------------------------------------------------------------
+
+    def _set_alarm(self, owner: Owner, found: OwnerRecord) -> None:
+        assert found.effective is not None
+        assert found.in_force is not None
+        spent = runs_out(found.effective, self._now(), self._zone, found.meter.used, found.meter.milli)
+        ends = found.grace.give_back_at if found.grace.tolerated else None
+        due = min((when for when in (found.in_force.until, spent, ends) if when is not None), default=None)
+        if due != found.due:
+            found.due = due
+            if due is not None:
+                heapq.heappush(self._alarms, (due, owner))
+
+    def seconds_until_due(self) -> float | None:
+        """Return the seconds until time changes something, for `due`; ``None``: it will not."""
+        return max(0.0, self._alarms[0][0] - self._now()) if self._alarms else None
+
+    def due(self) -> Iterable[Owner]:
+        """Return the owners whose pods must be settled again as time went by."""
+        found: dict[Owner, None] = {}
+        while self._alarms and self._alarms[0][0] <= self._now():
+            when, owner = heapq.heappop(self._alarms)
+            if self._owners[owner].due == when:
+                found[owner] = None
+        return tuple(found)
+
+
+def _held(pod: PodState) -> int:
+    return sum(pod.held.values())
