@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.calendar import InForce, in_force, runs_out
 from jupyter_gpu.model.limits.effective import Effective, effective
 from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
@@ -18,6 +19,7 @@ from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 
 from .rules.accounts.meter import Meter
+from .rules.accounts.statement import account_of, days_until
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.grace import Grace
 from .rules.limits.owner_limits import OwnerLimits
@@ -70,20 +72,40 @@ class Owners:
         """All limits that are known."""
         return self._limits
 
-    def record(self, owner: Owner) -> OwnerRecord:
-        """Return the record of an owner, with its GPU time counted until now."""
+    def known(self) -> tuple[Owner, ...]:
+        """Return all owners of which a pod was seen or an account is known."""
+        return tuple(self._owners)
+
+    def holding(self) -> tuple[Owner, ...]:
+        """Return the owners that hold GPUs: their GPU time grows."""
+        return tuple(owner for owner, found in self._owners.items() if found.meter.milli)
+
+    def account(self, owner: Owner) -> Account:
+        """Return the account of an owner as it is now."""
         found = self._record(owner)
         self._update(owner, found, self._snapshot.holds(owner))
-        return found
+        self._changed.pop(owner)  # being asked for it is no change
+        assert found.effective is not None
+        assert found.in_force is not None
+        return account_of(
+            owner,
+            self._snapshot,
+            limits=found.effective,
+            in_force=found.in_force,
+            grace=found.grace,
+            meter=found.meter,
+            now=self._now(),
+        )
 
-    def restore(self, owner: Owner, meter: Meter, since: float | None) -> None:
-        """Take over what an earlier process wrote of an owner; of an owner that is known already, its GPU time."""
-        found = self._record(owner)
-        days = {day: found.meter.days.get(day, 0) + amount for day, amount in meter.days.items()}
-        found.meter = replace(found.meter, days={**found.meter.days, **days})
-        if since is not None and (found.grace.since is None or since < found.grace.since):
-            found.grace = replace(found.grace, since=since)
-        found.in_force = None
+    def restore(self, account: Account) -> None:
+        """Take over what the leader before wrote of an owner, in place of what this process counted beside it."""
+        found, now = self._record(account.owner), self._now()
+        found.meter = replace(
+            found.meter.counted(self._elapsed(), now, self._zone), days=days_until(account, now, self._zone)
+        )
+        if account.over_since is not None and found.grace.since is not None:
+            found.grace = replace(found.grace, since=min(found.grace.since, float(account.over_since)))
+        found.in_force = None  # what was used counts for budgets
 
     def take_changed(self) -> tuple[Owner, ...]:
         """Return the owners whose accounts may have changed since the last call."""

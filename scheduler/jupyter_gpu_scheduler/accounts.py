@@ -1,0 +1,157 @@
+"""Writes what owners may have, have and used into their accounts (``GpuAccount``).
+
+Pages, panels and administrators read them; nothing is decided by them but one thing: what was used before this process
+led, and since when an owner has had too much, are read from there when it begins to lead.
+
+A change is written at once but for `FLUSH_SECONDS`, in which others may join it. GPU time alone is written every
+`HOURS_SECONDS`. Without the kinds of these objects nothing is written, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_gpu.kube import Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
+from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.limit import GROUP, VERSION
+from jupyter_gpu.model.limits.owner import Owner
+
+from .cluster_cache import ClusterCache
+from .metrics import SchedulerMetrics
+from .rules.accounts.statement import only_time
+
+FLUSH_SECONDS = 0.2
+HOURS_SECONDS = 300.0
+RETRY_SECONDS = 5.0
+"""Seconds before something that could not be written is tried again."""
+CONCURRENT = 4
+"""Accounts that are written at once."""
+JSON_PATCH = "application/json-patch+json"
+
+_log = logging.getLogger(__name__)
+
+
+class AccountWriter:
+    """The accounts of one process; `lead` runs while the process leads. ``trouble`` is as by `Reflector`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cache: ClusterCache,
+        metrics: SchedulerMetrics,
+        trouble: Callable[[str], None],
+        *,
+        hours_seconds: float = HOURS_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._metrics = metrics
+        self._hours_seconds = hours_seconds
+        self._retry_seconds = retry_seconds
+        self._now = now
+        self._statuses: dict[str, Mapping[str, Any]] = {}  # of accounts, by name, as last written or read
+        self._times: dict[Owner, float] = {}  # when the GPU time of an owner was written last
+        self._due: dict[Owner, None] = {}
+        self._reflector = Reflector(
+            kube,
+            Selection(paths.accounts()),
+            on_change=self._changed,
+            on_trouble=trouble,
+            newest=True,
+            optional=True,
+        )
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set once all accounts are known, or that the cluster has no such kind."""
+        return self._reflector.synced
+
+    async def run(self) -> None:
+        """Follow the accounts until cancelled."""
+        await self._reflector.run()
+
+    async def lead(self) -> None:
+        """Write until cancelled, after taking over what the leader before wrote."""
+        await self.synced.wait()
+        for item in self._reflector.objects.values():
+            account = read_account(item)
+            if account:
+                if account.problem:
+                    _log.warning("Account %s: %s", objects.name(item), account.problem)
+                self._cache.owners.restore(account)
+        self._due.update(dict.fromkeys(self._cache.owners.known()))
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            self._collect()
+            if not self._reflector.absent:
+                await self._write_due()
+
+    def _changed(self, change: ObjectChange) -> None:
+        """Note an account as it is; what somebody changed or removed is written again."""
+        name = objects.name(change.object)
+        if change.kind == "removed":
+            self._statuses.pop(name, None)
+        else:
+            status = change.object.get("status")
+            self._statuses[name] = status if isinstance(status, Mapping) else {}
+
+    def _collect(self) -> None:
+        """Note what is to be written: what changed, and GPU time that was written long ago."""
+        now = self._now()
+        self._due.update(dict.fromkeys(self._cache.owners.take_changed()))
+        for owner in self._cache.owners.holding():
+            if now - self._times.get(owner, 0.0) >= self._hours_seconds or now < self._times.get(owner, 0.0):
+                self._due[owner] = None
+
+    async def _write_due(self) -> None:
+        slots = asyncio.Semaphore(CONCURRENT)
+
+        async def write(owner: Owner) -> None:
+            async with slots:
+                await self._write(owner)
+
+        owners = tuple(self._due)
+        self._due.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for owner in owners:
+                tasks.create_task(write(owner))
+
+    async def _write(self, owner: Owner) -> None:
+        account = self._cache.owners.account(owner)
+        name, status = account.object_name, account.status()
+        before = self._statuses.get(name)
+        late = self._now() - self._times.get(owner, 0.0) >= self._hours_seconds
+        if before is not None and (before == status or (only_time(before, status) and not late)):
+            return
+        try:
+            await self._put(name, account, status)
+        except KubeError as error:
+            self._metrics.writes.labels("account", "failed").inc()
+            _log.warning("The account %s can't be written now: %s", name, error.message)
+            asyncio.get_running_loop().call_later(self._retry_seconds, self._due.setdefault, owner)
+        else:
+            self._metrics.writes.labels("account", "done").inc()
+            self._statuses[name] = status
+            self._times[owner] = self._now()
+
+    async def _put(self, name: str, account: Account, status: Mapping[str, Any]) -> None:
+        """Write a status; make the object where it is not there yet."""
+        replaced = [{"op": "add", "path": "/status", "value": status}]
+        try:
+            await self._kube.patch(paths.account(name, "status"), replaced, content_type=JSON_PATCH)
+        except NotFound:
+            body = {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": "GpuAccount",
+                "metadata": {"name": name},
+                "spec": account.spec(),
+            }
+            await self._kube.create(paths.accounts(), body)
+            await self._kube.patch(paths.account(name, "status"), replaced, content_type=JSON_PATCH)
