@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -136,7 +136,9 @@ class Kube:
         """Create an object."""
         return await self._call("POST", path, {}, body)
 
-    async def patch(self, path: str, body: Mapping[str, Any], *, content_type: str = MERGE_PATCH) -> dict[str, Any]:
+    async def patch(
+        self, path: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, content_type: str = MERGE_PATCH
+    ) -> dict[str, Any]:
         """Change an object; ``metadata.uid`` and ``metadata.resourceVersion`` in ``body`` are preconditions."""
         return await self._call("PATCH", path, {}, body, content_type)
 
@@ -163,7 +165,7 @@ class Kube:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
         """Return the JSON of the answer. A 429 says that nothing was done: wait and repeat within the deadline."""

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class AccountWriter:
-    """The accounts of one process; `lead` runs while the process leads. ``trouble`` is as by `Reflector`."""
+    """The accounts of one process; `begin` and `keep` run while the process leads. ``trouble`` is as by `Reflector`."""
 
     def __init__(
         self,
@@ -77,16 +77,19 @@ class AccountWriter:
         """Follow the accounts until cancelled."""
         await self._reflector.run()
 
-    async def lead(self) -> None:
-        """Write until cancelled, after taking over what the leader before wrote."""
+    async def begin(self) -> None:
+        """Take over what the leader before wrote: before anything is decided, as budgets count it."""
         await self.synced.wait()
         for item in self._reflector.objects.values():
             account = read_account(item)
             if account:
                 if account.problem:
                     _log.warning("Account %s: %s", objects.name(item), account.problem)
-                self._cache.owners.restore(account)
+                self._cache.restore(account)
         self._due.update(dict.fromkeys(self._cache.owners.known()))
+
+    async def keep(self) -> None:
+        """Write what changes, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             self._collect()

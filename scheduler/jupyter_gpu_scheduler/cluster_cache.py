@@ -17,6 +17,7 @@ from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
@@ -139,6 +140,11 @@ class ClusterCache:
     def limit_removed(self, name: str) -> None:
         """Apply the removal of a limit."""
         self._settle(self.owners.remove_limit(name))
+
+    def restore(self, account: Account) -> None:
+        """Take over what the leader before wrote about an owner."""
+        self.owners.restore(account)
+        self._settle((account.owner,))
 
     def begin(self) -> None:
         """Compute the terms of all pods, now that pods, nodes and limits are known."""

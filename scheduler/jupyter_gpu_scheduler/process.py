@@ -20,6 +20,7 @@ from jupyter_gpu.kube import Kube, LeaderLease, LeaseTimes, ObjectChange, Record
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
+from .accounts import AccountWriter
 from .binder import Binder
 from .cluster_cache import ClusterCache
 from .controller import Controller
@@ -79,6 +80,7 @@ class SchedulerProcess:
         self._limits = LimitWatch(
             kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._trouble, "limits")
         )
+        self._accounts = AccountWriter(kube, self.cache, self.metrics, partial(self._trouble, "accounts"))
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
         lease = settings.lease
         times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
@@ -94,6 +96,7 @@ class SchedulerProcess:
             "the watch of pods": self._pods.run(),
             "the watch of nodes": self._nodes.run(),
             "the watch of limits": self._limits.run(),
+            "the watch of accounts": self._accounts.run(),
             "the election": self._lease.run(self._lead),
             "the certificates": self.extender.run(),
             "what is asked first": self._prepare(),
@@ -124,6 +127,7 @@ class SchedulerProcess:
     async def _lead(self) -> None:
         """Lead, when elected, once everything is known."""
         await self._know()
+        await self._accounts.begin()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
         where = (self._namespace, name, address, self.extender.port)
         endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
@@ -131,13 +135,15 @@ class SchedulerProcess:
             await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)
         async with asyncio.TaskGroup() as tasks:
-            keeping = tasks.create_task(endpoint.keep()) if endpoint else None
+            beside = [tasks.create_task(self._accounts.keep())]
+            if endpoint:
+                beside.append(tasks.create_task(endpoint.keep()))
             try:
                 await self.controller.lead()
             finally:
                 self.extender.drop()
-                if keeping:
-                    keeping.cancel()
+                for task in beside:
+                    task.cancel()
 
     async def _know(self) -> None:
         """Wait until pods, nodes and limits are known."""

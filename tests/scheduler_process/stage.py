@@ -146,7 +146,7 @@ class Stage:
         self.schedulers: list[Scheduler] = []
         self._loop = loop
         self._nodes: list[str] = []
-        self._kube = loop.do(_opened(kubeconfig(plane.kubeconfig)))
+        self.kube = self._kube = loop.do(_opened(kubeconfig(plane.kubeconfig)))
         self.agents = Agents(self._kube)
         self.watcher = Watcher(self._kube)
         self._tasks = [loop.do(_started(part.run())) for part in (self.agents, self.watcher)]
@@ -312,6 +312,10 @@ class Stage:
         """Return what was decided for a pod."""
         text = objects.annotation(self.get(name), ALLOCATED)
         return None if text is None else decode_allocated(text)
+
+    def requested(self, name: str) -> str | None:
+        """Return a pod's wish as it is written."""
+        return objects.annotation(self.get(name), REQUESTED)
 
     def attached(self, name: str) -> Attached | None:
         """Return what a pod really has."""

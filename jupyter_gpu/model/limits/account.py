@@ -14,6 +14,7 @@ The object (``jupyter-gpu.io/v1alpha1``, cluster-scoped), named by `owner.object
       giveBackAt: "2026-05-04T10:10:00Z"            # then what is above is taken back
       limits: {max: {value: "2", source: {…}}, …}   # `effective_json`
       hours: {"2026-05-04": "12.5"}                 # GPU-hours of each calendar day, the newest 35
+      countedUntil: "2026-05-04T15:00:00Z"          # hours are counted until then
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Account:
     """The limits without hours and budgets, each value with its source."""
     hours: Mapping[date, int] = field(default_factory=dict, hash=False)
     """Milli-GPU-seconds of each calendar day in the installation's time zone."""
+    counted_until: int | None = None
+    """Until when ``hours`` are counted; ``None``: not known."""
     problem: str = ""
     """A sentence about what could not be read; empty: all could be."""
 
@@ -81,7 +84,12 @@ class Account:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the object; `read_account` reads it."""
-        times = {"until": self.until, "overSince": self.over_since, "giveBackAt": self.give_back_at}
+        times = {
+            "until": self.until,
+            "overSince": self.over_since,
+            "giveBackAt": self.give_back_at,
+            "countedUntil": self.counted_until,
+        }
         return {
             "max": format_amount(self.max.value),
             "source": self.max.source.to_json(),
@@ -139,6 +147,7 @@ def _read_status(owner: Owner, status: Mapping[str, Any]) -> Account:
         give_back_at=take("giveBackAt", _optional_time, None),
         limits=take("limits", read_effective, NO_LIMITS),
         hours=take("hours", _hours_reader(problems), {}),
+        counted_until=take("countedUntil", _optional_time, None),
         problem=" ".join(problems),
     )
 

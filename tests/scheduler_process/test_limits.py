@@ -1,0 +1,242 @@
+"""Limits on a real API server: whoever writes a wish, an owner's pods together never get more than the limit says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.kube import NotFound
+from jupyter_gpu.kube.rules import paths
+from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
+from tests.cluster.testbed import until
+from tests.scheduler_process.definitions import define, limit_body, undefine
+from tests.scheduler_process.extender_client import ExtenderClient
+from tests.scheduler_process.stage import Stage
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def limited(stage: Stage) -> Iterator[Stage]:
+    """Return a stage whose cluster has the kinds of limits and accounts."""
+    stage.do(define(stage.kube, "gpulimits", "gpuaccounts"))
+    yield stage
+    for scheduler in stage.schedulers:
+        scheduler.kill()
+    stage.do(undefine(stage.kube, "gpulimits", "gpuaccounts"))
+
+
+def set_limit(stage: Stage, name: str, **spec: Any) -> None:
+    """Write a limit."""
+    try:
+        stage.do(stage.kube.patch(paths.limit(name), {"spec": spec}))
+    except NotFound:
+        stage.do(stage.kube.create(paths.limits(), limit_body(name, spec)))
+
+
+def user(name: str) -> dict[str, str]:
+    """Return the subject of a user's limit."""
+    return {"kind": "User", "name": name}
+
+
+def pod_of(stage: Stage, user_name: str, name: str, node: str, wants: object, hub: str = "hub") -> str:
+    """Create a pod of a user."""
+    return stage.pod(name, node, wants, annotations={USERNAME: user_name, HUB: hub})
+
+
+def account(stage: Stage, owner: Owner) -> Account | None:
+    """Return the account of an owner."""
+    found = [read_account(item) for item in stage.do(stage.kube.list(paths.accounts())).items]
+    return next((one for one in found if one and one.owner == owner), None)
+
+
+def until_account(stage: Stage, owner: Owner, **fields: Any) -> Account:
+    """Wait for an account with these values."""
+
+    def fits() -> Account | None:
+        found = account(stage, owner)
+        return found if found and all(getattr(found, key) == value for key, value in fields.items()) else None
+
+    found = until(fits, what=f"an account of {owner} with {fields}, not {account(stage, owner)}")
+    assert found
+    return found
+
+
+def until_limit(stage: Stage, name: str, milli: int | None, most: int | None) -> None:
+    """Wait for the limit that a pod's panel is told."""
+
+    def fits() -> bool:
+        found = stage.allocated(name)
+        return bool(found and found.limit and (found.limit.milli, found.limit.max) == (milli, most))
+
+    until(fits, what=f"{name} to be told its limit; it is told {stage.allocated(name)}")
+
+
+def test_wish_above_the_limit_gets_the_limit_and_the_rest_when_it_is_raised(limited: Stage) -> None:
+    """Three are wished, two allowed: two are given at once, the third as soon as the limit is raised."""
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=2)
+    limited.scheduler()
+    pod_of(limited, "ann", "p", node, 3)
+    limited.until_count("p", 2)
+    limited.until_reason("p", "LimitExceeded")
+    until_limit(limited, "p", 2000, 2000)
+    found = limited.allocated("p")
+    assert found
+    assert "2 GPUs" in found.message
+    assert found.ticket is None
+    set_limit(limited, "ann", subject=user("ann"), max=3)
+    limited.until_count("p", 3)
+    until_limit(limited, "p", 3000, 3000)
+    assert limited.requested("p") == "3"
+
+
+def test_limit_counts_all_pods_of_a_user_on_all_nodes(limited: Stage) -> None:
+    """Three servers of one user share a limit of two; what one gives back another may have. Another hub's ann is
+    somebody else.
+    """
+    one, two = limited.node("n1"), limited.node("n2", gpus=6)
+    set_limit(limited, "ann", subject={**user("ann"), "hub": "hub"}, max=2)
+    limited.scheduler()
+    pod_of(limited, "ann", "a", one, 1)
+    limited.until_count("a", 1)
+    pod_of(limited, "ann", "b", two, 1)
+    limited.until_count("b", 1)
+    pod_of(limited, "ann", "c", two, 1)
+    limited.until_reason("c", "LimitExceeded")
+    until_limit(limited, "c", 0, 2000)
+    pod_of(limited, "ann", "other", two, 3, hub="lab")
+    limited.until_count("other", 3)
+    limited.request("a", {"generation": 1, "milli": 0})
+    limited.until_count("c", 1)
+    until_limit(limited, "a", 0, 2000)
+    until_account(limited, Owner("User", "ann", "hub"), used=2000, waiting=0)
+    until_account(limited, Owner("User", "ann", "lab"), used=3000)
+
+
+def test_lowered_limit_takes_back_after_the_grace(limited: Stage) -> None:
+    """The pod keeps its GPUs until the time that it is told, also when the scheduler is replaced meanwhile."""
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=3, grace="15s")
+    limited.scheduler()
+    pod_of(limited, "ann", "p", node, 3)
+    limited.until_count("p", 3)
+    lowered = time.time()
+    set_limit(limited, "ann", subject=user("ann"), max=1)
+    until(lambda: (found := limited.allocated("p")) and found.limit and found.limit.give_back_at, what="a notice")
+    told = limited.allocated("p")
+    assert told
+    assert told.limit
+    assert told.limit.give_back_at
+    assert lowered + 14 <= told.limit.give_back_at <= time.time() + 15
+    assert len(told.shares) == 3
+    until_account(limited, Owner("User", "ann", "hub"), used=3000, give_back_at=int(told.limit.give_back_at))
+    limited.schedulers[0].kill()
+    limited.scheduler(environ={"POD_NAME": "second"})
+    limited.until_count("p", 1)
+    after = limited.allocated("p")
+    assert after
+    assert time.time() >= told.limit.give_back_at - 1
+    until_limit(limited, "p", 1000, 1000)
+    until_account(limited, Owner("User", "ann", "hub"), used=1000, over_since=None, give_back_at=None)
+
+
+def test_new_pod_starts_with_what_its_limit_allows(limited: Stage) -> None:
+    """A notebook of three GPUs starts with the one that its owner may have; with none where that is none."""
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=1)
+    set_limit(limited, "bob", subject=user("bob"), max=0)
+    client = ExtenderClient(limited.scheduler().extender_port)
+    for name in ("ann", "bob"):
+        pod_of(limited, name, name, "", 3)
+        pod = limited.get(name)
+        until(lambda: client.filter(pod, [node])["NodeNames"] == [node], what=f"room for {name}")  # noqa: B023
+        assert client.bind(pod, node) == ""
+    limited.until_count("ann", 1)
+    assert limited.until_reason("ann", "LimitExceeded").ticket is None
+    assert limited.until_reason("bob", "LimitExceeded").shares == ()
+
+
+def test_pods_without_a_user_share_the_limit_of_their_namespace(limited: Stage) -> None:
+    """The namespace is the owner of pods that no hub attributes to a user; the default limits it."""
+    node = limited.node()
+    set_limit(limited, "default", subject={"kind": "Default"}, max=1)
+    limited.scheduler()
+    limited.pod("a", node, 1)
+    limited.until_count("a", 1)
+    limited.pod("b", node, 1)
+    limited.until_reason("b", "LimitExceeded")
+    set_limit(limited, "ns", subject={"kind": "Namespace", "name": limited.namespace}, max=2)
+    limited.until_count("b", 1)
+
+
+def test_group_and_cap_hold_together(limited: Stage) -> None:
+    """A member of a group gets what the group may, up to the cap; who leaves it has the default again."""
+    node = limited.node()
+    set_limit(limited, "default", subject={"kind": "Default"}, max=1, grace="1s")
+    set_limit(limited, "ml", subject={"kind": "Group", "name": "ml"}, max="unlimited")
+    set_limit(limited, "cap", subject={"kind": "Cap"}, max=3)
+    limited.do(limited.kube.patch(paths.limit("ml", "status"), {"status": {"members": ["ann"]}}))
+    limited.scheduler()
+    pod_of(limited, "ann", "p", node, 4)
+    limited.until_count("p", 3)
+    limited.do(limited.kube.patch(paths.limit("ml", "status"), {"status": {"members": []}}))
+    limited.until_count("p", 1)
+
+
+def test_hours_outlive_the_scheduler(limited: Stage) -> None:
+    """GPU time is counted across a restart; a budget that is used up lowers the limit to what is guaranteed."""
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=2, guaranteed=1, grace="1s")
+    first = limited.scheduler()
+    pod_of(limited, "ann", "p", node, 2)
+    limited.until_count("p", 2)
+    owner = Owner("User", "ann", "hub")
+    until_account(limited, owner, used=2000)
+    began = time.time()
+    time.sleep(2)
+    first.kill()
+    limited.scheduler(environ={"POD_NAME": "second"})
+    limited.request("p", {"generation": 2, "milli": 1000})
+    limited.until_count("p", 1)
+    found = until_account(limited, owner, used=1000)
+    counted = sum(found.hours.values())
+    assert 2000 * 2 <= counted <= 2000 * (time.time() - began + 2)
+    limited.request("p", {"generation": 3, "milli": 2000})
+    limited.until_count("p", 2)
+    set_limit(limited, "ann", budget={"gpuHours": "0.001", "window": "Month"}, subject=user("ann"))
+    limited.until_count("p", 1)
+    until_limit(limited, "p", 1000, 1000)
+    told = limited.allocated("p")
+    assert told
+    assert told.limit
+    assert "budget" in told.limit.source.sentence()
+
+
+def test_limits_are_counted_in_the_metrics(limited: Stage) -> None:
+    """How many limits are known, and that none can be, are told to Prometheus."""
+    scheduler = limited.scheduler()
+    assert scheduler.metric("jupyter_gpu_scheduler_limits ") == 0
+    assert scheduler.metric("jupyter_gpu_scheduler_limits_absent ") == 0
+    set_limit(limited, "default", subject={"kind": "Default"}, max=1)
+    until(lambda: scheduler.metric("jupyter_gpu_scheduler_limits ") == 1, what="the limit to be counted")
+    limited.do(undefine(limited.kube, "gpulimits"))
+    until(lambda: scheduler.metric("jupyter_gpu_scheduler_limits_held ") == 1, what="the alarm")
+    until(lambda: scheduler.metric("jupyter_gpu_scheduler_limits_absent ") == 1, what="the kind to be missed")
+    limited.do(define(limited.kube, "gpulimits"))
+
+
+def test_wish_in_json_is_not_rewritten(limited: Stage) -> None:
+    """The wish stays as it was written, whatever the limit."""
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=1)
+    limited.scheduler()
+    wish = json.dumps({"generation": 4, "milli": 2000, "extra": "kept"})
+    pod_of(limited, "ann", "p", node, wish)
+    limited.until_count("p", 1)
+    assert limited.requested("p") == wish
