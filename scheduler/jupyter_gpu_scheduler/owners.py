@@ -13,7 +13,7 @@ from datetime import tzinfo
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.calendar import InForce, in_force, runs_out
-from jupyter_gpu.model.limits.effective import Effective, effective
+from jupyter_gpu.model.limits.effective import Effective
 from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
@@ -185,7 +185,7 @@ class Owners:
         found.meter = found.meter.counted(self._elapsed(), now, self._zone).holding(holds)
         self._changed[owner] = None
         if found.effective is None:
-            found.effective = effective(owner, self._limits.of(owner))
+            found.effective = self._limits.effective(owner)
         elif found.in_force is not None and (found.due is None or now < found.due):
             return
         found.in_force = in_force(found.effective, now, self._zone, found.meter.used)

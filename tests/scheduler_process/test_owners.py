@@ -1,0 +1,328 @@
+"""Owners in the cluster cache: each change of a pod, a limit, a node or the hour gives their pods new terms at once."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, date, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu.kube import ObjectChange
+from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Allocated, encode
+from jupyter_gpu.model.limits.account import Account
+from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
+from jupyter_gpu.model.limits.read_limit import read_limit
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.state.records import read_pod
+from jupyter_gpu_scheduler.settings import PrioritySettings
+from tests.scheduler_process.test_cluster_cache import NODES, node, pod
+
+ANN = Owner("User", "ann", "hub")
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+
+
+class Clock:
+    """Both clocks of a cache, which a test moves."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self.set_by = 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Let time go by."""
+        self.elapsed += seconds
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        return NOON + self.elapsed + self.set_by
+
+
+def cache(clock: Clock | None = None, **options: Any) -> ClusterCache:
+    """Return a cache with two nodes of two GPUs each."""
+    clock = clock or Clock()
+    made = ClusterCache(lambda: None, elapsed=lambda: clock.elapsed, now=clock.now, **options)
+    for name in NODES:
+        made.node_changed(ObjectChange("added", node(name)))
+    return made
+
+
+def put_limit(made: ClusterCache, name: str = "ann", **spec: Any) -> None:
+    """Write a limit, by default the one of ann."""
+    subject = spec.pop("subject", {"kind": "User", "name": "ann"})
+    made.limit_changed(read_limit({"metadata": {"name": name}, "spec": {"subject": subject, **spec}}))
+
+
+def put_pod(
+    made: ClusterCache,
+    uid: str,
+    version: int,
+    on: str = "n0",
+    wants: object = 1,
+    has: tuple[str, ...] | None = None,
+    user: str = "ann",
+) -> None:
+    """Put a pod of a user."""
+    body = pod(uid, version, on, has, has)
+    body["metadata"]["annotations"].update({USERNAME: user, HUB: "hub", REQUESTED: str(wants)})
+    made.pod_changed(ObjectChange("changed", body))
+
+
+def allowances(made: ClusterCache) -> dict[str, int | None]:
+    """Return what each pod of ann may have."""
+    return {state.uid: state.allowance for state in made.snapshot.owned(ANN)}
+
+
+def test_pods_without_limits_have_no_terms() -> None:
+    """Where no limit is known, nothing is limited and nothing is told."""
+    made = cache()
+    put_pod(made, "a", 1)
+    state = made.snapshot.pod("a")
+    assert state
+    assert (state.allowance, state.pod_limit, state.cap) == (None, None, 9)
+
+
+def test_limit_that_comes_and_goes_changes_the_pods() -> None:
+    """The pods of the owner are decided again, those of others are not."""
+    made = cache()
+    put_pod(made, "a", 1, "n0", 2)
+    put_pod(made, "b", 2, "n1", 2, user="bob")
+    made.take_changed_nodes()
+    put_limit(made, max=1, priority={"max": 4})
+    assert made.take_changed_nodes() == ("n0",)
+    state = made.snapshot.pod("a")
+    assert state
+    assert state.pod_limit
+    assert (state.allowance, state.pod_limit.milli, state.cap) == (1000, 1000, 4)
+    made.limit_removed("ann")
+    state = made.snapshot.pod("a")
+    assert state
+    assert (state.allowance, state.pod_limit, state.cap) == (None, None, 9)
+    assert made.take_changed_nodes() == ("n0",)
+
+
+def test_priority_is_capped_by_namespace_and_limit() -> None:
+    """The lower of the two counts, also after the limit's is raised again."""
+    made = cache(priorities=PrioritySettings(default=6))
+    put_pod(made, "a", 1)
+    for most, cap in ((4, 4), (8, 6)):
+        put_limit(made, priority={"max": most})
+        state = made.snapshot.pod("a")
+        assert state
+        assert state.cap == cap
+
+
+def test_pod_that_goes_leaves_its_part_to_the_others() -> None:
+    """What a deleted pod held may be had by the owner's other pods at once."""
+    made = cache()
+    put_limit(made, max=1)
+    put_pod(made, "a", 1, "n0", 1, ("n0-0",))
+    put_pod(made, "b", 2, "n1", 1)
+    assert allowances(made) == {"a": 1000, "b": 0}
+    made.pod_changed(ObjectChange("removed", pod("a", 3, "n0")))
+    assert allowances(made) == {"b": 1000}
+
+
+def test_pod_that_changes_its_owner_counts_for_the_new_one() -> None:
+    """Its part is free for the pods of the old one."""
+    made = cache()
+    put_limit(made, max=1)
+    put_pod(made, "a", 1, "n0", 1, ("n0-0",))
+    put_pod(made, "b", 2, "n1", 1)
+    put_pod(made, "a", 3, "n0", 1, ("n0-0",), user="bob")
+    assert allowances(made) == {"b": 1000}
+
+
+def test_unknown_pod_is_under_the_terms_of_its_owner() -> None:
+    """kube-scheduler may ask for a pod before any watch has shown it."""
+    made = cache()
+    put_limit(made, max=1)
+    put_pod(made, "a", 1, "n0", 1, ("n0-0",))
+    body = pod("new", 5)
+    body["metadata"]["annotations"].update({USERNAME: "ann", HUB: "hub"})
+    assert made.under_terms(read_pod(body).state).allowance == 0
+    assert made.snapshot.pod("new") is None
+
+
+def test_terms_wait_until_all_is_known() -> None:
+    """Of thousands of pods that are listed one by one, terms are computed once, at the end."""
+    made = cache(complete=False)
+    put_pod(made, "a", 1, "n0", 2)
+    put_limit(made, max=1)
+    assert allowances(made) == {"a": None}
+    made.begin()
+    assert allowances(made) == {"a": 1000}
+    made.begin()
+    assert allowances(made) == {"a": 1000}
+
+
+def test_grace_ends_by_itself() -> None:
+    """A lowered limit takes back when the grace is over, and not before; a lower one begins it anew."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=2, grace="10m")
+    put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+    put_limit(made, max=1, grace="10m")
+    assert allowances(made) == {"a": 2000}
+    assert made.seconds_until_due() == 600
+    clock.wait(400)
+    put_limit(made, max=0, grace="10m")
+    state = made.snapshot.pod("a")
+    assert state
+    assert state.pod_limit
+    assert state.pod_limit.give_back_at == NOON + 1000
+    clock.wait(599)
+    made.catch_up()
+    assert allowances(made) == {"a": 2000}
+    clock.wait(1)
+    made.catch_up()
+    assert allowances(made) == {"a": 0}
+    assert made.seconds_until_due() is None
+
+
+def test_grace_goes_on_in_the_next_process() -> None:
+    """What the account says of its beginning counts, so a restart does not begin it anew."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=1, grace="10m")
+    put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+    assert made.seconds_until_due() == 600
+    made.restore(Account(ANN, used=2000, over_since=int(NOON) - 500))
+    assert made.seconds_until_due() == 100
+
+
+def test_clock_that_is_set_back_prolongs_no_grace_for_ever() -> None:
+    """The grace ends at most its whole length after the clock was set."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=1, grace="10m")
+    put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+    clock.set_by = -7200
+    put_pod(made, "b", 2, "n1", 0)
+    assert made.seconds_until_due() == 600
+
+
+def test_hours_of_the_day_change_the_limit() -> None:
+    """From 13:00 on one GPU is allowed, without anybody writing anything."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=2, grace="0s", hours=[{"from": "13:00", "to": "14:00", "max": 1}])
+    put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+    assert made.seconds_until_due() == 3600
+    clock.wait(3600)
+    made.catch_up()
+    assert allowances(made) == {"a": 1000}
+
+
+def test_budget_runs_out_and_is_filled_again() -> None:
+    """Two GPUs use up a budget of one hour in half an hour; what is guaranteed stays, and the next day begins anew."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=2, guaranteed="500m", grace="0s", budget={"gpuHours": 1, "window": "Day"})
+    put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+    assert made.seconds_until_due() == 1800
+    clock.wait(1800)
+    made.catch_up()
+    assert allowances(made) == {"a": 500}
+    clock.wait(11.5 * 3600)
+    made.catch_up()
+    assert allowances(made)["a"] == 2000
+
+
+def test_used_up_budget_is_known_to_the_next_process() -> None:
+    """Hours that the account has count for the budget."""
+    made = cache()
+    put_limit(made, max=2, grace="0s", budget={"gpuHours": 1, "window": "Day"})
+    put_pod(made, "a", 1, "n0", 2)
+    assert allowances(made) == {"a": 2000}
+    made.restore(Account(ANN, hours={date(2026, 5, 4): 3_600_000}))
+    assert allowances(made) == {"a": 0}
+
+
+def test_account_counts_what_is_held() -> None:
+    """GPU time is exact at each change, and asking for it is no change."""
+    clock = Clock()
+    made = cache(clock)
+    put_pod(made, "a", 1, "n0", 2, ("n0-0",))
+    clock.wait(10)
+    put_pod(made, "a", 2, "n0", 2, ("n0-0", "n0-1"))
+    clock.wait(5)
+    assert made.owners.take_changed() == (ANN,)
+    assert made.owners.holding() == (ANN,)
+    assert made.owners.account(ANN).hours == {date(2026, 5, 4): 1000 * 10 + 2000 * 5}
+    assert made.owners.take_changed() == ()
+    made.pod_changed(ObjectChange("removed", pod("a", 3, "n0")))
+    clock.wait(100)
+    assert made.owners.account(ANN).hours == {date(2026, 5, 4): 20_000}
+    assert made.owners.holding() == ()
+    assert made.owners.known() == (ANN,)
+
+
+def test_other_kind_of_gpu_changes_a_limit_of_a_model() -> None:
+    """A node whose GPUs turn out to be another model frees the owner's part in it."""
+    made = cache()
+    put_limit(made, models=[{"model": "m", "max": 1}])
+    put_pod(made, "a", 1, "n0", 2)
+    assert allowances(made) == {"a": 1000}
+    other = node("n0")
+    key = next(iter(other["metadata"]["annotations"]))
+    other["metadata"]["annotations"][key] = other["metadata"]["annotations"][key].replace('"m"', '"other"')
+    made.node_changed(ObjectChange("changed", other))
+    assert allowances(made) == {"a": None}
+
+
+actions = st.one_of(
+    st.tuples(st.just("pod"), st.sampled_from("abc"), st.sampled_from(NODES), st.integers(0, 3)),
+    st.tuples(st.just("gone"), st.sampled_from("abc")),
+    st.tuples(st.just("limit"), st.integers(0, 4)),
+    st.tuples(st.just("decide"), st.sampled_from(NODES)),
+    st.tuples(st.just("wait"), st.integers(1, 900)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(actions, max_size=30))
+def test_owner_never_gets_more_than_the_limit(steps: list[tuple[Any, ...]]) -> None:
+    """Whatever changes in whatever order, no decision takes the pods of an owner above the maximum."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=2, grace="5m")
+    wishes: dict[str, tuple[str, int]] = {}
+    records: dict[str, Allocated] = {}
+    most = 2000
+    versions = itertools.count(1)
+    for what, *rest in steps:
+        if what == "pod":
+            uid, on, wants = rest
+            on = wishes[uid][0] if uid in wishes else on
+            wishes[uid] = (on, wants)
+            _write(made, uid, next(versions), wishes[uid], records.get(uid))
+        elif what == "gone" and rest[0] in wishes:
+            made.pod_changed(ObjectChange("removed", pod(rest[0], next(versions), wishes.pop(rest[0])[0])))
+            records.pop(rest[0], None)
+        elif what == "limit":
+            most = rest[0] * 1000
+            put_limit(made, max=rest[0], grace="5m")
+        elif what == "wait":
+            clock.wait(rest[0])
+            made.catch_up()
+        elif what == "decide":
+            before = sum(share.milli for record in records.values() for share in record.shares)
+            for decision in decide(made.snapshot, rest[0]):
+                records[decision.uid] = decision.allocated
+                _write(made, decision.uid, next(versions), wishes[decision.uid], decision.allocated)
+            after = sum(share.milli for record in records.values() for share in record.shares)
+            assert after <= max(most, before)
+
+
+def _write(made: ClusterCache, uid: str, version: int, wish: tuple[str, int], record: Allocated | None) -> None:
+    """Have a pod seen with its wish and what was decided, all of it attached."""
+    on, wants = wish
+    has = tuple(share.uuid for share in record.shares) if record else None
+    body = pod(uid, version, on, has, has)
+    body["metadata"]["annotations"].update({USERNAME: "ann", HUB: "hub", REQUESTED: str(wants)})
+    if record:
+        body["metadata"]["annotations"][ALLOCATED] = encode(record)
+    made.pod_changed(ObjectChange("changed", body))
