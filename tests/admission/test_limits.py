@@ -7,7 +7,7 @@ import pytest
 
 from tests.admission.api import MERGE, Answer, Api
 from tests.admission.test_admission import some_plane
-from tests.admission.test_definitions import ACCOUNTS, LIMITS, account, limit
+from tests.admission.test_definitions import ACCOUNTS, DEFINITIONS, LIMITS, account, limit
 from tests.admission.world import SYSTEM, VALUES, World
 from tests.cluster.testbed import existing, until
 from tests.deploy import chart
@@ -164,6 +164,8 @@ def test_scheduler_writes_only_the_status_of_limits(world: World) -> None:
         assert answer.status == 403
         assert "ValidatingAdmissionPolicy" not in answer.message
     assert scheduler("GET", LIMITS).ok
+    assert scheduler("GET", f"{DEFINITIONS}/gpulimits.jupyter-gpu.io").ok
+    assert scheduler("GET", DEFINITIONS).status == 403
 
 
 def test_scheduler_alone_writes_accounts(world: World) -> None:
@@ -184,7 +186,7 @@ def test_scheduler_alone_writes_accounts(world: World) -> None:
         answer = world.identities[who]("PATCH", f"{ACCOUNTS}/ann/status{DRY}", {"status": {"used": "0"}}, MERGE)
         assert answer.status == 403, who
     assert hub(world)("GET", f"{ACCOUNTS}/ann").ok
-    scheduler.need("DELETE", f"{ACCOUNTS}/ann")
+    world.admin.need("DELETE", f"{ACCOUNTS}/ann")
 
 
 def test_break_glass_repairs_everything(world: World) -> None:
