@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, bursty, hog
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.turn_state import TurnShare
 
 from .lib.figures import Figure, percentile
 
@@ -23,27 +24,26 @@ _WARM = 6
 """The first sixth is left out, as there are no savings yet."""
 
 
-class Fifo(Arbiter):
+class Fifo(TurnOrdering):
     """The order of a lock on the GPU: the longest waiting first, for one lease."""
 
-    def _rank(self, one: object) -> tuple[int, int, int]:
-        return 0, 0, one.since  # type: ignore[attr-defined]
+    def rank(self, one: TurnShare, _: int) -> tuple[int, int, int]:
+        """Return the sort key of a waiting share, least first."""
+        return 0, 0, one.since
 
-    def _presses(self, *_: object) -> bool:
+    def presses(self, *_: object) -> bool:
+        """Tell that no share ends another's lease."""
         return False
 
 
-class LeastServed(Arbiter):
+class LeastServed(Fifo):
     """The order of quotas, as in Gemini (TCC'21): the least served share first, for one lease."""
 
-    def _rank(self, one: object) -> tuple[int, int, int]:
-        books = one.ledger  # type: ignore[attr-defined]
-        account = books.account(self._now)
+    def rank(self, one: TurnShare, now: int) -> tuple[int, int, int]:
+        """Return the sort key of a waiting share, least first."""
+        account = one.ledger.account(now)
         used = account.guaranteed + account.borrowed + account.idle + account.overrun
-        return 0, used * 1000 // books.milli, one.since  # type: ignore[attr-defined]
-
-    def _presses(self, *_: object) -> bool:
-        return False
+        return 0, used * 1000 // one.ledger.milli, one.since
 
 
 def run() -> Sequence[Figure]:
@@ -53,7 +53,7 @@ def run() -> Sequence[Figure]:
 
 def _beside(hogs: int) -> list[Figure]:
     """Return the waits of a burst of 20 ms every 200 ms, beside busy shares of equal size."""
-    ours = _notebook(hogs, Arbiter)
+    ours = _notebook(hogs, TurnOrdering)
     quotas, fifo = (percentile(_waits(_notebook(hogs, order)), 95) for order in (LeastServed, Fifo))
     waits = _waits(ours)
     goals = (2.5, 5, 12) if hogs < 8 else (4, 8, 20)
@@ -81,13 +81,13 @@ def _beside(hogs: int) -> list[Figure]:
     ]
 
 
-def _notebook(hogs: int, order: Callable[[Timing, int], Arbiter]) -> Mapping[str, ProgramUse]:
+def _notebook(hogs: int, order: Callable[[Timing], TurnOrdering]) -> Mapping[str, ProgramUse]:
     draw = random.Random(hogs)
     milli = 1000 // (hogs + 1)
     moments = [200 * _MS * number + draw.randrange(50 * _MS) for number in range(5 * _SECONDS)]
     programs = {"notebook": bursty(milli, moments, 20 * _MS)}
     programs |= {f"hog {number}": hog(milli, _SECONDS) for number in range(hogs)}
-    return Simulation(programs, Timing(), handover=_HANDOVER, arbiter=order).run(_SECONDS * _SECOND)
+    return Simulation(programs, Timing(), handover=_HANDOVER, order=order).run(_SECONDS * _SECOND)
 
 
 def _waits(uses: Mapping[str, ProgramUse], name: str = "notebook") -> list[float]:

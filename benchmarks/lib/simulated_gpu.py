@@ -15,6 +15,7 @@ from itertools import count
 
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount
+from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnRevoke
 
@@ -83,9 +84,9 @@ class Simulation:
         timing: Timing,
         *,
         handover: int = 0,
-        arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
+        order: Callable[[Timing], TurnOrdering] = TurnOrdering,
     ) -> None:
-        self.arbiter = arbiter(timing, 0)
+        self.arbiter = Arbiter(timing, 0, order)
         self._handover = handover
         self._states = {name: _ProgramState(program) for name, program in programs.items()}
         self._events: list[tuple[int, int, Callable[[int], None]]] = []

@@ -21,8 +21,8 @@ from typing import Any, Self
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.server import share_socket
@@ -165,12 +165,12 @@ def _check(refuse: list[int]) -> Check:
     return check
 
 
-def _arbiter(order: str) -> Callable[[Timing, int], Arbiter]:
+def _ordering(order: str) -> Callable[[Timing], TurnOrdering]:
     if not order:
-        return Arbiter
+        return TurnOrdering
     from benchmarks import sharing  # what it is compared with lies there
 
-    chosen: Callable[[Timing, int], Arbiter] = {"fifo": sharing.Fifo, "quota": sharing.LeastServed}[order]
+    chosen: Callable[[Timing], TurnOrdering] = {"fifo": sharing.Fifo, "quota": sharing.LeastServed}[order]
     return chosen
 
 
@@ -184,7 +184,7 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
         rules=lambda _: GpuRules(Timing(**options.get("timing", {})), Elastic() if options.get("elastic") else None),
         overdue=late.append,
         servers=lambda: parents,
-        arbiter=_arbiter(options.get("order", "")),
+        order=_ordering(options.get("order", "")),
     )
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)

@@ -18,8 +18,8 @@ from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules
 from jupyter_gpu_node.shares.rules.pace import Pace
 from jupyter_gpu_node.shares.rules.share_file import Savings, ShareKey
-from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import ShareFigures
+from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
@@ -58,7 +58,7 @@ class ArbiterServer:
 
     ``check`` says which processes may use a socket; ``overdue`` is called when a share does not give a GPU back.
     ``rules`` is asked once for each GPU. ``servers``: the Jupyter servers, whose children are programs of their own.
-    ``arbiter``: makes the arbiters; another one is for comparisons.
+    ``order``: makes the order of turns of each GPU; another one is for comparisons.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class ArbiterServer:
         rules: Callable[[str], GpuRules] = lambda _: GpuRules(elastic=None),
         overdue: Callable[[ShareOverdue], None] = lambda _: None,
         servers: Callable[[], Iterable[ServerProcess]] = lambda: (),
-        arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
+        order: Callable[[Timing], TurnOrdering] = TurnOrdering,
     ) -> None:
         self._store = store
         self._check = check
         self._rules = rules
         self._overdue = overdue
-        self._arbiter = arbiter
+        self._order = order
         self._gpu_servers: dict[str, GpuServer] = {}
         self._coordinator = MultiGpuCoordinator(self._gpu_servers, microseconds, servers)
         self._shares: dict[ShareKey, PlacedShare] = {}
@@ -174,7 +174,7 @@ class ArbiterServer:
         if gpu not in self._gpu_servers:
             rules = self._rules(gpu)
             self._gpu_servers[gpu] = GpuServer(
-                gpu, rules.timing, rules.elastic, self._arbiter, self._save, self._overdue, self._coordinator
+                gpu, rules.timing, rules.elastic, self._order, self._save, self._overdue, self._coordinator
             )
         return self._gpu_servers[gpu]
 

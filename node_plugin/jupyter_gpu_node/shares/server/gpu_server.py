@@ -19,6 +19,7 @@ from jupyter_gpu_node.shares.rules.turns.books import GpuBooks, ShareFigures
 from jupyter_gpu_node.shares.rules.turns.elastic import PreviousState
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.rule import Rule
 from jupyter_gpu_node.shares.rules.turns.served_share import ShareClient
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
@@ -65,7 +66,7 @@ class GpuServer:
         gpu: str,
         timing: Timing,
         rules: Elastic | None,
-        arbiter: Callable[[Timing, int], Arbiter],
+        order: Callable[[Timing], TurnOrdering],
         write: Callable[[GpuServer, Collection[str], Collection[str]], None],
         overdue: Callable[[ShareOverdue], None],
         coordinator: MultiGpuCoordinator,
@@ -73,7 +74,7 @@ class GpuServer:
         now = microseconds()
         self.gpu = gpu
         self.timing = timing
-        self.manager = LeaseManager(arbiter(timing, now), now)
+        self.manager = LeaseManager(Arbiter(timing, now, order), now)
         self._books = GpuBooks(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""

@@ -7,18 +7,19 @@ long: `order`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
 from .ledger import Debt, Ledger, TimeAccount
 from .order import TurnOrdering
+from .periods import Periods
 from .rule import Rule
 from .switching import SwitchingCost
 from .timing import Timing
 from .turn_orders import TurnGrant, TurnOrder, TurnOverdue, TurnRevoke
-from .turn_state import Turn, TurnShare
+from .turn_state import Turn, TurnShare, waiting_shares
 
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
@@ -27,22 +28,31 @@ LONG_KERNEL = 10_000_000
 
 
 class Arbiter:
-    """The arbiter of one GPU. The ``now`` of any method must never be before the last one."""
+    """The arbiter of one GPU. The ``now`` of any method must never be before the last one.
 
-    def __init__(self, timing: Timing, now: int) -> None:
+    ``order``: makes the order of turns; another one is for comparisons.
+    """
+
+    def __init__(self, timing: Timing, now: int, order: Callable[[Timing], TurnOrdering] = TurnOrdering) -> None:
         self.timing = timing
-        self._now = now
-        self._ends = now + timing.period
         self._shares: dict[str, TurnShare] = {}
         self._turn: Turn | None = None
         self._turns = 0
         self._opens = now
         """Time before which no share is given the GPU."""
         self._rule = Rule()
-        self._order = TurnOrdering(timing)
+        self._order = order(timing)
         self._switching = SwitchingCost(timing)
+        self._periods = Periods(timing, now, self._shares, self._order, self._switching)
         self._debts: dict[str, Debt] = {}
         """Debts that shares left behind, until they are taken."""
+
+    @property
+    def _now(self) -> int:
+        return self._periods.now
+
+    def _pass(self, now: int) -> None:
+        self._periods.pass_to(now, self._turn, self._rule)
 
     @property
     def holder(self) -> str | None:
@@ -99,7 +109,7 @@ class Arbiter:
             if name in self._shares:
                 self._shares[name].ledger.resize(amount, (savings or {}).get(name, amount))
             else:
-                first = self.timing.quantum(amount) * (self._ends - self._now) // self.timing.period
+                first = self.timing.quantum(amount) * (self._periods.left) // self.timing.period
                 first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
@@ -115,7 +125,7 @@ class Arbiter:
         if gone is None:
             return ()
         gone.want = None
-        gone.ledger.quantum = -gone.ledger.ahead(self._ends - self._now)  # it earns no more
+        gone.ledger.quantum = -gone.ledger.ahead(self._periods.left)  # it earns no more
         gone.closed = self._now
         if self._turn is None or self._turn.share is not gone:
             self._leave_debt(gone)
@@ -132,7 +142,7 @@ class Arbiter:
         """Return what ``share`` owes, which may be removed and have the GPU still."""
         self._pass(now)
         if one := self._shares.get(share):
-            return Debt(max(0, one.ledger.ahead(self._ends - self._now)), self._now, one.ledger.milli)
+            return Debt(max(0, one.ledger.ahead(self._periods.left)), self._now, one.ledger.milli)
         if self._turn and self._turn.share.name == share:
             return self._turn.share.left_debt()
         return Debt(0, self._now, 0)
@@ -267,7 +277,7 @@ class Arbiter:
             return max(self._now + 1, turn.until)
         if not waiting:
             return turn.extend
-        times = [turn.until, self._ends]
+        times = [turn.until, self._periods.ends]
         if claim := turn.share.ledger.claim(self._now):
             times.append(self._now + claim)
         if any(one.ledger.saved(self._now) for one in waiting):
@@ -318,45 +328,9 @@ class Arbiter:
         return removed or self._order.must_end(turn, waiting, self._rule, self._now)
 
     def _waiting(self) -> list[TurnShare]:
-        """Return the shares that have demand and not the GPU."""
-        holder = self._turn.share if self._turn else None
-        return [one for one in self._shares.values() if one.want is not None and one is not holder]
+        return waiting_shares(self._shares.values(), self._turn)
 
     def _rivals(self) -> list[TurnShare]:
         """Return the waiting shares that may be given the GPU."""
         waiting, barred = self._waiting(), self._rule.barred
         return [one for one in waiting if one.name not in barred] if barred else waiting
-
-    # --- time ---------------------------------------------------------------------------------------------------------
-
-    def _pass(self, now: int) -> None:
-        """Charge what passed since the last event, period by period."""
-        now = max(now, self._now)
-        while self._ends <= now and (self._turn or self._waiting()):
-            self._charge(self._ends)
-            self._switching.divide(self._shares.values(), self._now)
-            for name, one in self._shares.items():
-                one.ledger.turn(self._ends)
-                if name in self._rule.barred or name == self._rule.first:
-                    one.ledger.forgo()
-            self._ends += self.timing.period
-        if self._ends <= now:
-            periods = 1 + (now - self._ends) // self.timing.period
-            last = self._ends + (periods - 1) * self.timing.period
-            for one in self._shares.values():
-                one.ledger.sleep(last, periods)
-            self._ends = last + self.timing.period
-        self._charge(now)
-
-    def _charge(self, end: int) -> None:
-        start, self._now = self._now, end
-        if start < end and self._turn:
-            waiting = rivals = self._waiting()
-            if self._rule.barred:
-                waiting, rivals = self._rule.deprived(waiting, self._shares, self._turn.share)
-            claimed = any(one.ledger.claims(start) for one in rivals)
-            self._order.charge(self._turn, start, end, claimed=claimed)
-            self._turn.share.had += end - start
-            self._turn.share.ledger.run(start, end, contested=bool(rivals), claimed=claimed)
-            for one in waiting:
-                one.ledger.wait(start, end)

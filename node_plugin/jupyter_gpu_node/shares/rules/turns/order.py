@@ -36,7 +36,7 @@ class TurnOrdering:
 
     def first(self, waiting: list[TurnShare], now: int) -> TurnShare:
         """Return the share whose turn is next; there must be one."""
-        return min(waiting, key=lambda one: self._rank(one, now)) if len(waiting) > 1 else waiting[0]
+        return min(waiting, key=lambda one: self.rank(one, now)) if len(waiting) > 1 else waiting[0]
 
     def must_end(self, turn: Turn, waiting: list[TurnShare], rule: Rule, now: int) -> bool:
         """Tell whether the holder must give the GPU back to one of those that wait."""
@@ -48,12 +48,12 @@ class TurnOrdering:
         if any(one.ledger.claims(now) for one in waiting):
             if not holder.ledger.claim(now):
                 return True
-            if now >= turn.began + self._timing.least and self._presses(holder, waiting, now):
+            if now >= turn.began + self._timing.least and self.presses(holder, waiting, now):
                 return True
         if not waiting or now < turn.until:
             return False
         # equals take turns of a lease
-        return min(self._rank(one, now)[:2] for one in waiting) <= self._rank(holder, now)[:2]
+        return min(self.rank(one, now)[:2] for one in waiting) <= self.rank(holder, now)[:2]
 
     def until(self, one: TurnShare, want: int, waiting: list[TurnShare], now: int) -> int:
         """Return when its turn ends if others wait: after what it wants, if known, what it may claim, or a lease."""
@@ -74,7 +74,7 @@ class TurnOrdering:
             self._burst += end - start
         self.due = self._burst >= LEAVES * self._timing.lease or (self.due and self._burst > 0)
 
-    def _rank(self, one: TurnShare, now: int) -> tuple[int, int, int]:
+    def rank(self, one: TurnShare, now: int) -> tuple[int, int, int]:
         """Return the sort key of a waiting share, least first. Finer steps would be switches for nothing."""
         ledger = one.ledger
         precedence = ledger.precedence(now)
@@ -91,7 +91,7 @@ class TurnOrdering:
         """Return what it had since its demand began, in powers of two."""
         return (4 * one.had // self._timing.lease).bit_length()
 
-    def _presses(self, holder: TurnShare, waiting: list[TurnShare], now: int) -> bool:
+    def presses(self, holder: TurnShare, waiting: list[TurnShare], now: int) -> bool:
         """Tell whether a share with saved time waits and comes before the holder, whose lease has not ended yet."""
-        there = self._rank(holder, now)[:2]
-        return any(one.ledger.saved(now) and self._rank(one, now)[:2] < there for one in waiting)
+        there = self.rank(holder, now)[:2]
+        return any(one.ledger.saved(now) and self.rank(one, now)[:2] < there for one in waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .ledger import Debt, Ledger
@@ -57,3 +58,9 @@ class Turn:
     """Whether it is for one launch."""
     left: bool = False
     """Whether a long burst left this turn to the share."""
+
+
+def waiting_shares(shares: Iterable[TurnShare], turn: Turn | None) -> list[TurnShare]:
+    """Return the shares that have demand and not the GPU."""
+    holder = turn.share if turn else None
+    return [one for one in shares if one.want is not None and one is not holder]
