@@ -9,9 +9,11 @@ import asyncio
 import json
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,8 +25,12 @@ from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector,
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
+from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
+from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB
@@ -33,6 +39,10 @@ from tests.cluster.testbed import ControlPlane, Existing, existing
 T = TypeVar("T")
 
 NODE = "n1"
+OWNER = Owner("User", "ann", "jhub")
+"""Owner of all pods of a stage."""
+ML = Source(SourceKind.GROUP, "ml", "root", 1777800000)
+"""A limit of a group."""
 SECONDS = 60.0
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 RULES = [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]
@@ -150,6 +160,9 @@ class Stage:
         self.news = PodEvents()
         """States of pods that the node plugin streams."""
         self._objects: dict[str, dict[str, Any]] = {}
+        self.limits: OwnerLimits | None = None
+        """Limits of the owner of all pods here; ``None``: no limits are in force."""
+        self._over_since: float | None = None
         self.deciding = True
         """Whether the scheduler works."""
         self.attaching = True
@@ -307,9 +320,27 @@ class Stage:
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, self.gpus)
         for state in self.states.values():
-            snapshot.put_pod(state)
+            snapshot.put_pod(replace(state, owner=OWNER))
+        if self.limits is not None:
+            self._limit(snapshot, self.limits)
         for decision in decide(snapshot, NODE):
             await self._write(decision.uid, ALLOCATED, decision.allocated)
+
+    def _limit(self, snapshot: ClusterSnapshot, limits: OwnerLimits) -> None:
+        """Apply the terms of the pods' owner, as the scheduler does before it decides."""
+        pods, now = snapshot.owned(OWNER), time.time()
+        found = terms(snapshot, pods, limits, stored=self._over_since, now=now)
+        self._over_since = found.grace.since
+        for pod in pods:
+            snapshot.put_pod(found.pods[pod.uid].applied(pod))
+        if found.grace.tolerated and found.grace.give_back_at is not None:
+            self.loop.call_later(found.grace.give_back_at - now, self._work.set)
+
+    def limit(self, milli: int | None, source: Source = ML, *, grace: float = 0.0) -> None:
+        """Limit all pods together to ``milli``, ``None``: unlimited, as the scheduler hears of a changed limit."""
+        maximum = None if milli is None else Maximum(milli, source)
+        self.limits = OwnerLimits(gpus=maximum, grace=grace, source=source)
+        self.look()
 
     async def _attach(self) -> None:
         broken = frozenset(gpu.uuid for gpu in self.gpus if not gpu.healthy)
