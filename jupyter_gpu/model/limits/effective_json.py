@@ -30,7 +30,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-_FIELDS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, str], Any]], ...] = (
+SIMPLE: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, str], Any]], ...] = (
     ("max", "max", format_amount, reader(parse_amount)),
     ("guaranteed", "guaranteed", format_amount, reader(parse_guaranteed)),
     ("weight", "weight", _same, strict.integer(1, 1000)),
@@ -40,13 +40,13 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, str], Any]],
     ("remote", "remote", _same, strict.boolean),
     ("grace", "grace", format_duration, reader(_grace)),
 )
-"""Key, attribute, writer and reader of the fields that have one value."""
+"""Name in the spec, attribute of a limit, writer and reader of each field that has one value."""
 
 
 def effective_json(effective: Effective) -> dict[str, Any]:
     """Return the JSON object; `read_effective` reads it."""
     body: dict[str, Any] = {}
-    for key, attribute, write, _ in _FIELDS:
+    for key, attribute, write, _ in SIMPLE:
         found = getattr(effective, attribute)
         if found.source.kind is not SourceKind.UNSET:
             body[key] = sourced_json(found, write)
@@ -63,7 +63,7 @@ def read_effective(value: Any, key: str = "limits") -> Effective:
     body = strict.an_object(value, key)
     simple = {
         attribute: strict.optional(body, name, _sourced_reader(read)) or getattr(NO_LIMITS, attribute)
-        for name, attribute, _, read in _FIELDS
+        for name, attribute, _, read in SIMPLE
     }
     return Effective(
         models=strict.optional(body, "models", _read_models) or {},
