@@ -56,14 +56,18 @@ class World(RuleBasedStateMachine):
         self.stored: dict[Owner, float | None] = dict.fromkeys(OWNERS)
         self.had = dict.fromkeys(OWNERS, 0)
         self.now = 1000.0
+        self.fair = False
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
     @initialize(
-        first=st.lists(wishes, min_size=5, max_size=5), nodes=st.lists(st.sampled_from(NODES), min_size=5, max_size=5)
+        first=st.lists(wishes, min_size=5, max_size=5),
+        nodes=st.lists(st.sampled_from(NODES), min_size=5, max_size=5),
+        fair=st.booleans(),
     )
-    def start(self, first: list[Wish], nodes: list[str]) -> None:
-        """Pods on both nodes."""
+    def start(self, first: list[Wish], nodes: list[str], fair: bool) -> None:
+        """Pods on both nodes; the line is fair, or by tickets alone."""
+        self.fair = fair
         for uid, wish, node in zip(UIDS, first, nodes, strict=True):
             self.snapshot.put_pod(PodState(uid, node, record(None, wish), owner=UIDS[uid], created=ord(uid)))
         self.schedule()
@@ -108,14 +112,19 @@ class World(RuleBasedStateMachine):
         most=st.sampled_from([None, 0, 500, 1000, 1500, 2000, 3000]),
         model=st.sampled_from([None, None, 500, 1000]),
         memory=st.sampled_from([None, None, 80]),
+        guaranteed=st.sampled_from([0, 500, 1000]),
         grace=st.sampled_from([0.0, 10.0]),
     )
-    def administer(self, owner: Owner, most: int | None, model: int | None, memory: int | None, grace: float) -> None:
+    def administer(
+        self, owner: Owner, most: int | None, model: int | None, memory: int | None, guaranteed: int, grace: float
+    ) -> None:
         """An administrator sets other limits."""
         self.limits[owner] = OwnerLimits(
             gpus=None if most is None else Maximum(most),
             models={} if model is None else {"a100": Maximum(model)},
             memory=None if memory is None else Maximum(memory * GIB),
+            guaranteed=guaranteed,
+            weight=1 + guaranteed // 500,
             grace=grace,
         )
         self.had[owner] = self.has(owner)
@@ -140,6 +149,14 @@ class World(RuleBasedStateMachine):
             draining = () if closes else tuple(DrainingShare(uuid, milli) for uuid, milli in lost.items())
             after = Attached(0, now, draining, revision=pod.allocated.revision)
             self.snapshot.put_pod(replace(pod, attached=after, busy=frozenset(kept if busy else ())))
+        self.schedule()
+
+    @rule(uid=uids, overdue=st.booleans())
+    def age(self, uid: str, overdue: bool) -> None:
+        """A pod has waited too long, or no longer."""
+        pod = self.snapshot.pod(uid)
+        if pod:
+            self.snapshot.put_pod(replace(pod, overdue=overdue and pod.ticket is not None))
         self.schedule()
 
     @rule(uid=uids)
@@ -180,7 +197,9 @@ class World(RuleBasedStateMachine):
         """Give all pods their terms."""
         for owner in OWNERS:
             pods = self.snapshot.owned(owner)
-            found = terms(self.snapshot, pods, self.limits[owner], stored=self.stored[owner], now=self.now)
+            found = terms(
+                self.snapshot, pods, self.limits[owner], stored=self.stored[owner], now=self.now, fair=self.fair
+            )
             self.stored[owner] = found.grace.since
             for pod in pods:
                 self.snapshot.put_pod(found.pods[pod.uid].applied(pod))

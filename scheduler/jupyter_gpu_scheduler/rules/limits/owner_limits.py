@@ -1,4 +1,4 @@
-"""The maxima of one owner that are in force, as plain amounts."""
+"""The limits of one owner that are in force, as plain amounts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class Maximum:
 
 @dataclass(frozen=True, slots=True)
 class OwnerLimits:
-    """The maxima of one owner that are in force now. The defaults limit nothing."""
+    """The limits of one owner that are in force now. The defaults limit nothing.
+
+    The highest priority is not among them: it goes into `PodState.cap`, with that of the namespace.
+    """
 
     gpus: Maximum | None = None
     """Milli."""
@@ -27,6 +30,10 @@ class OwnerLimits:
     """Milli by words of a GPU's model."""
     memory: Maximum | None = None
     """Bytes of GPU memory."""
+    guaranteed: int = 0
+    """Milli that the owner gets before others get more than theirs, where the line is fair."""
+    weight: int = 1
+    """The owner's weight in a fair line."""
     grace: float = 0.0
     """Seconds for which more is tolerated."""
     source: Source = UNSET

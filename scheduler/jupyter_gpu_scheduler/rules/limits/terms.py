@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.standing import Standing
 
 from .division import Bound, Division
 from .grace import Grace, grace
@@ -20,10 +21,17 @@ class PodTerms:
     allowance: int | None
     model_allowances: tuple[tuple[str, int], ...]
     pod_limit: PodLimit
+    standing: Standing | None = None
 
     def applied(self, pod: PodState) -> PodState:
         """Return the pod under these terms."""
-        return replace(pod, allowance=self.allowance, model_allowances=self.model_allowances, pod_limit=self.pod_limit)
+        return replace(
+            pod,
+            allowance=self.allowance,
+            model_allowances=self.model_allowances,
+            pod_limit=self.pod_limit,
+            standing=self.standing,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +50,28 @@ def terms(
     *,
     stored: float | None,
     now: float,
+    fair: bool = False,
 ) -> OwnerTerms:
     """Return the terms of all ``pods`` of one owner at ``now``, in seconds since 1970.
 
-    ``stored`` is the beginning of the owner's grace that is stored. The snapshot is asked for GPUs only. To be asked
-    again when a pod of the owner, a limit or a node's GPUs change, and when the grace ends.
+    ``stored`` is the beginning of the owner's grace that is stored; ``fair``: whether the line is fair. The snapshot is
+    asked for GPUs only. To be asked again when a pod of the owner, a limit or a node's GPUs change, and when the grace
+    ends.
     """
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.above(), seconds=limits.grace, now=now)
     bounds = division.bounds(tolerated=found.tolerated)
-    return OwnerTerms({uid: _terms(bound, limits, found) for uid, bound in bounds.items()}, found)
+    standing = Standing(sum(sum(pod.held.values()) for pod in pods), limits.guaranteed, limits.weight)
+    made = {}
+    for pod in pods:
+        without = _terms(bounds[pod.uid], limits, found)
+        made[pod.uid] = replace(without, standing=standing) if fair and _waits(without.applied(pod)) else without
+    return OwnerTerms(made, found)
+
+
+def _waits(pod: PodState) -> bool:
+    """Tell whether a pod lacks GPUs that its terms permit: the others need no standing, so nothing changes for them."""
+    return pod.wish is not None and not pod.gone and pod.wish.milli > pod.has
 
 
 def _terms(bound: Bound, limits: OwnerLimits, found: Grace) -> PodTerms:

@@ -8,7 +8,7 @@ the wish and the GPUs alone, once for all nodes whose GPUs are of one pattern.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,10 +58,13 @@ class _NodeState:
 
 @dataclass(frozen=True, slots=True)
 class QueuedFits:
-    """The ranks of the pods that wait on a node, and the fits computed there, by the number of pods ahead."""
+    """The ranks of the pods that wait on a node, and the fits computed there, by the number of pods ahead.
+
+    In a fair line, by the owner's standing too: pods ahead are served in steps, and some may come after the pod.
+    """
 
     ranks: tuple[Rank, ...]
-    by_position: dict[int, Fit]
+    by_position: dict[Hashable, Fit]
 
     def position(self, pod: PodState) -> int:
         """Return how many pods come before ``pod``."""
@@ -107,9 +110,10 @@ def _fits_on(
         else:
             assert isinstance(found, QueuedFits)
             position = found.position(pod)
-            if position not in found.by_position:
-                found.by_position[position] = _behind_queue(snapshot, pod, node, seen)
-            yield node, found.by_position[position], position
+            place = (position, pod.owner, pod.rank[:3]) if pod.standing else position
+            if place not in found.by_position:
+                found.by_position[place] = _behind_queue(snapshot, pod, node, seen)
+            yield node, found.by_position[place], position
 
 
 def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit, int]:

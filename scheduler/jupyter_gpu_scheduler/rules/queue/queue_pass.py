@@ -25,7 +25,11 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, settled
+from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.standing import next_amount
+
+from .fair_line import FairLine
 
 CAME_LATER = (
     "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
@@ -64,7 +68,10 @@ class QueuePass:
                 waiting.append(pod)
             if not number % STEP:
                 yield
-        yield from self._serve_line(waiting)
+        if any(pod.standing for pod in waiting):
+            yield from self._serve_fairly(waiting)
+        else:
+            yield from self._serve_line(waiting)
 
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
@@ -139,6 +146,46 @@ class QueuePass:
             self._give(pod, found.shares)
             self.owed[pod.uid] = found.owed
             kept_back |= found.wanted
+
+    def _serve_fairly(self, waiting: Sequence[PodState]) -> Iterator[None]:
+        """Serve the pods that need more step by step, each time the one whose owner comes first (`standing`).
+
+        Only a pod that has waited too long keeps anything back from those behind it. Serving is repeated while anything
+        comes of it: a pod that is served one step further may give up a GPU that it was given before.
+        """
+        line = FairLine(waiting, {pod.uid: total(self.shares[pod.uid]) for pod in waiting})
+        first = {pod.uid: self.shares[pod.uid] for pod in waiting}
+        kept_back: set[str] = set()
+        while line.restart():
+            for number, pod in enumerate(line, start=1):
+                if not number % STEP:
+                    yield
+                line.served(pod, *self._serve_step(pod, first[pod.uid], kept_back))
+
+    def _serve_step(self, pod: PodState, first: tuple[GpuShare, ...], kept_back: set[str]) -> tuple[int, bool]:
+        """Serve the next step of a wish; return what the pod has then, and whether more could follow.
+
+        Each time it is arranged anew from the shares that the pod had at ``first``, so that the steps together change
+        as little as all of it at once.
+        """
+        wish = pod.wish
+        assert wish is not None
+        has = total(self.shares[pod.uid])
+        if pod.blocked:
+            self.owed[pod.uid] = wish.milli
+            return has, False
+        amount = next_amount(wish, has, whole=pod.pending)
+        self._give(pod, first)
+        found = self._arrange(pod, permitted(wish, amount), kept_back)
+        goes_on = not found.owed and amount < wish.milli
+        if found.owed and amount < wish.milli:
+            found = self._arrange(pod, wish, kept_back)
+        shares = found.shares if not (pod.pending and found.owed) or pod.overdue else ()
+        self._give(pod, shares)
+        self.owed[pod.uid] = found.owed + (wish.milli - amount if goes_on else 0)
+        if pod.overdue:
+            kept_back |= found.wanted
+        return total(shares), goes_on
 
     def _arrange(self, pod: PodState, wish: Wish, kept_back: Iterable[str]) -> Arrangement:
         """Return the least change that serves ``wish`` as far as there is room, and the pod's allowances permit."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from .line import Line, Rank
 from .offers import OfferedNodes
 from .permitted import permitted
+from .standing import Standing, next_amount
 from .tickets import Tickets
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ NO_OWNER = Owner("Namespace", "")
 PodKind = Hashable
 """A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
 
+_OVERDUE = (-2, 0, 0)  # in a fair line, pods that have waited too long come before all others, by ticket
 _NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
 _NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
 _MEMOS = 256  # kinds of questions whose answers are kept
@@ -123,14 +126,26 @@ class PodState:
     """The same for GPUs of some models, by words of their names, where its node or the cluster has others, too."""
     pod_limit: PodLimit | None = None
     """The limit in force, which its panel shows: each decision writes it; ``None``: limits are not in use."""
+    standing: Standing | None = None
+    """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
     rank: Rank = field(init=False, repr=False, compare=False)
-    """Sorts pods into the order in which they are served: priority, then ticket, then age."""
+    """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
+    `standing`."""
 
     def __post_init__(self) -> None:
         """Compute the rank once: a pod is compared with many others."""
-        ticket = self.ticket
-        rank = (-self.priority, ticket is None, ticket or 0, self.created, self.uid)
-        object.__setattr__(self, "rank", rank)
+        object.__setattr__(self, "rank", self.ranked(self.standing, self.has if self.standing else 0))
+
+    def ranked(self, standing: Standing | None, has: int) -> Rank:
+        """Return its rank if its owner had this standing, and it had ``has`` milli."""
+        ticket, wish = self.ticket, self.wish if standing else None
+        order: tuple[int, int, Fraction | int] = (0, -self.priority, 0)
+        if self.overdue and standing:
+            order = _OVERDUE
+        elif standing and wish:
+            step = max(0, next_amount(wish, has, whole=self.pending) - has)
+            order = standing.order(self.priority, step)
+        return (*order, ticket is None, ticket or 0, self.created, self.uid)
 
     @property
     def pending(self) -> bool:

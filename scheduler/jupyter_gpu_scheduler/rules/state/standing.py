@@ -1,0 +1,39 @@
+"""The standing of an owner whose pod waits, where the line is fair: what decides between the owners.
+
+An owner below what is guaranteed comes first, then the higher priority, then the owner who would have least for the
+weight: ``(holds + step) / weight`` over the whole cluster, where ``step`` is the next part of the wish. This is the
+method of D'Hondt: by ``holds / weight`` a heavier owner could be left with nothing. Then the earlier ticket.
+
+A wish is served in steps of one GPU, or of the size of its shares. What is served as a whole is one step: a new pod,
+and a wish for one island or switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an owner holds in the whole cluster, and the owner's claims; amounts in milli."""
+
+    holds: int = 0
+    guaranteed: int = 0
+    weight: int = 1
+
+    def order(self, priority: int, step: int) -> tuple[int, int, Fraction]:
+        """Return the key that sorts wishes of this owner and of others, for the next ``step``; least first."""
+        below = self.holds < self.guaranteed
+        return (-1 if below else 0, -priority, Fraction(self.holds + step, self.weight))
+
+
+def next_amount(wish: Wish, has: int, *, whole: bool) -> int:
+    """Return the milli up to which a pod with ``has`` milli is served next; ``whole``: only all of it helps."""
+    if whole or has >= wish.milli or wish.topology in ("island", "switch"):
+        return wish.milli
+    size = wish.each or MILLI_PER_GPU
+    return min(wish.milli, (has // size + 1) * size)
