@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jupyter_gpu.model.limits.amount import UNLIMITED
 from jupyter_gpu.model.limits.calendar import InForce
 from jupyter_gpu.model.limits.effective import Effective
@@ -18,10 +20,14 @@ def test_maxima_come_with_their_sources() -> None:
         max=Sourced(4000, GROUP),
         models={"A100": Sourced(1000, CAP), "H100": Sourced(UNLIMITED, GROUP)},
         memory=Sourced(10**9, CAP),
+        guaranteed=Sourced(3000, GROUP),
+        weight=Sourced(7, GROUP),
         grace=Sourced(60, GROUP),
     )
-    found = owner_limits(limits, InForce(Sourced(2000, CAP), Sourced(0)))
-    assert found == OwnerLimits(Maximum(2000, CAP), {"A100": Maximum(1000, CAP)}, Maximum(10**9, CAP), 60.0, CAP)
+    found = owner_limits(limits, InForce(Sourced(2000, CAP), Sourced(1500)))
+    assert (found.guaranteed, found.weight) == (1500, 7)
+    rest = OwnerLimits(Maximum(2000, CAP), {"A100": Maximum(1000, CAP)}, Maximum(10**9, CAP), 60.0, CAP)
+    assert replace(found, guaranteed=0, weight=1) == rest
     free = owner_limits(Effective(), InForce(Sourced(UNLIMITED, GROUP), Sourced(0)))
     assert (free.gpus, free.models, free.memory, free.source) == (None, {}, None, GROUP)
 

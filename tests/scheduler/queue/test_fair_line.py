@@ -142,6 +142,12 @@ def test_only_waiting_pods_have_a_standing() -> None:
     assert terms(world(4, pods), pods, OwnerLimits(), stored=None, now=0).pods["b"].standing is None
 
 
+def test_pod_that_only_changes_its_shares_comes_first() -> None:
+    """Two halves become a whole: its owner has no more then, so no share is compared."""
+    halves = _of("ann", pod("a", wants=1, has={0: 500, 1: 500}), pod("x", wants=1, each=500, has={0: 500, 1: 500}))
+    assert _served(world(3, [*halves, *_of("bob", pod("b", wants=1))])) == {"a": 1000, "x": 1000, "b": 0}
+
+
 def test_big_wish_keeps_nothing_back_until_it_has_waited_too_long() -> None:
     """Small wishes pass a new pod that does not fit; once it is overdue, what comes free is kept for it."""
     busy = _of("cid", pod("x", wants=1, has=[0]))

@@ -11,12 +11,14 @@ from .owner_limits import Maximum, OwnerLimits
 
 
 def owner_limits(effective: Effective, in_force: InForce) -> OwnerLimits:
-    """Return the maxima of an owner; `UNLIMITED` is none."""
+    """Return the limits of an owner; `UNLIMITED` is no maximum."""
     models = {word: found for word, most in effective.models.items() if (found := _maximum(most))}
     return OwnerLimits(
         gpus=_maximum(in_force.max),
         models=models,
         memory=_maximum(effective.memory),
+        guaranteed=in_force.guaranteed.value,
+        weight=effective.weight.value,
         grace=float(effective.grace.value),
         source=in_force.max.source,
     )

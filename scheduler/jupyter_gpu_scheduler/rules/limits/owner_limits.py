@@ -30,11 +30,11 @@ class OwnerLimits:
     """Milli by words of a GPU's model."""
     memory: Maximum | None = None
     """Bytes of GPU memory."""
-    guaranteed: int = 0
-    """Milli that the owner gets before others get more than theirs, where the line is fair."""
-    weight: int = 1
-    """The owner's weight in a fair line."""
     grace: float = 0.0
     """Seconds for which more is tolerated."""
     source: Source = UNSET
     """The limit that says that GPUs are unlimited, where one does."""
+    guaranteed: int = 0
+    """Milli that the owner gets before others get more than theirs, where the line is fair."""
+    weight: int = 1
+    """The owner's weight in a fair line."""

@@ -98,7 +98,7 @@ def fits_on(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> I
 def _fits_on(
     snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str], known: Known
 ) -> Iterator[tuple[str, Fit, int]]:
-    wish = wanted(pod)
+    wish, standing = wanted(pod), (pod.owner, pod.rank[:3]) if pod.standing else None
     seen: dict[Pattern, Fit] = {}
     for node in nodes:
         found = known.get(node)
@@ -110,7 +110,7 @@ def _fits_on(
         else:
             assert isinstance(found, QueuedFits)
             position = found.position(pod)
-            place = (position, pod.owner, pod.rank[:3]) if pod.standing else position
+            place = (position, standing) if standing else position
             if place not in found.by_position:
                 found.by_position[place] = _behind_queue(snapshot, pod, node, seen)
             yield node, found.by_position[place], position
