@@ -30,8 +30,9 @@ LIMITED: dict[str, Any] = {
     "hooks": {**ENOUGH, "priorityClassName": "system-cluster-critical"},
     "metrics": {"dashboard": {"enabled": True}},
     "networkPolicy": {"enabled": True},
+    "limits": {"objects": [{"subject": {"kind": "Group", "name": "jupyter-gpu-tests"}, "max": 0.5}]},
 }
-"""What a namespace with a strict quota demands of every pod; and switches that every cluster knows."""
+"""What a namespace with a strict quota demands of every pod; switches that every cluster knows; a limit."""
 OURS = (
     "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,deployments,daemonsets,"
     "pods,jobs,services,endpointslices,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,"
@@ -74,6 +75,7 @@ def test_installed_product_runs(cluster: Cluster) -> None:
     with pytest.raises(CommandFailed, match="written by the jupyter-gpu scheduler only"):
         cluster.kubectl(*HERE, "annotate", "pod", name, "jupyter-gpu.io/allocated={}", "--overwrite")
     assert "jupyter-gpu-hook" not in remains(cluster)
+    assert [item["spec"]["max"] for item in get(cluster, "gpulimits")] == ["0.5"]
 
 
 @pytest.mark.existing
@@ -140,11 +142,12 @@ def test_cluster_s_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_pa
 
 @pytest.mark.existing
 def test_uninstall_leaves_nothing(cluster: Cluster) -> None:
-    """Nothing of ours remains except for what running pods need; they keep what they have."""
+    """Nothing of ours remains except for what running pods need, and the kind of limits; pods keep what they have."""
     own = openable(cluster)
     product.uninstall(cluster)
     assert openable(cluster) == own
     until(lambda: not remains(cluster), 60, f"the end of {remains(cluster)}")
+    assert get(cluster, "gpulimits") == []
     for node in get(cluster, "nodes"):
         metadata = node["metadata"]
         assert not [key for key in (*metadata["annotations"], *metadata["labels"]) if key.startswith("jupyter-gpu.io/")]
