@@ -8,6 +8,7 @@ import yaml
 
 from tests.admission.api import MERGE
 from tests.admission.test_admission import some_plane
+from tests.admission.test_definitions import ACCOUNTS, LIMITS, limit
 from tests.admission.world import NOTEBOOKS, ONE, SYSTEM, World
 from tests.cluster.testbed import until
 from tests.deploy import chart
@@ -28,7 +29,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
-    """It follows pods and nodes, is elected, publishes its address, keeps the lease, and decides."""
+    """It follows pods, nodes and limits, is elected, publishes its address, keeps the lease, decides, keeps accounts."""
+    world.admin.need(
+        "POST", LIMITS, limit({"subject": {"kind": "Namespace", "name": NOTEBOOKS}, "max": 1}, "notebooks")
+    )
     world.apply([item for item in chart.render(namespace=SYSTEM) if item["kind"] == "Service"])
     config = yaml.safe_load(Path(world.plane.kubeconfig).read_text())
     for user in config["users"]:
@@ -49,6 +53,7 @@ def test_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> Non
         until(lambda: _renewed(world) != before, what="the lease to be kept")
         until(lambda: scheduler.metric("jupyter_gpu_scheduler_decisions_total") > 0, what="a decision")
         until(lambda: scheduler.metric('jupyter_gpu_scheduler_writes_total{kind="allocated",outcome="done"}') > 0)
+        until(lambda: {"used", "waiting"} <= _account(world).keys(), what="the account of a namespace")
     finally:
         scheduler.stop()
     assert "forbidden" not in scheduler.log.lower(), scheduler.log
@@ -77,6 +82,13 @@ def test_notebooks_read_nothing(world: World) -> None:
 
 def _of(world: World, name: str) -> dict[str, object]:
     return world.admin.need("GET", f"/api/v1/namespaces/{SYSTEM}/pods/{name}")
+
+
+def _account(world: World) -> dict[str, object]:
+    """Return the status of the account of the notebooks' namespace."""
+    items = world.admin.need("GET", ACCOUNTS)["items"]
+    owned = [item for item in items if item["spec"]["owner"] == {"kind": "Namespace", "name": NOTEBOOKS}]
+    return owned[0].get("status", {}) if owned else {}
 
 
 def _renewed(world: World) -> str:

@@ -35,7 +35,7 @@ FULL: dict[str, Any] = {
         {"namespace": "hub", "serviceAccount": "second", "notebookNamespaces": ["alice"], "name": "second"},
     ],
     "hub": {"enabled": True},
-    "limits": {"objects": [{"subject": {"kind": "Default"}, "max": 1}]},
+    "limits": {"objects": [{"subject": {"kind": "Default"}, "max": 1}], "timeZone": "Europe/Berlin"},
     "image": {"pullSecrets": ["registry"]},
 }
 CLUSTER_WIDE = {
@@ -203,6 +203,7 @@ def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Pa
     file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
     scheduler = settings_file.read(file, SchedulerSettings)
     assert scheduler.extender.secure
+    assert str(scheduler.limits.time_zone) == values.get("limits", {}).get("timeZone", "UTC")
     file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
     assert (values is REAL) == (node_settings.load(file, {"NODE_NAME": "node1"}).simulated is None)
     if values is not REAL:
