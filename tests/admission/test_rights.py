@@ -29,7 +29,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
-    """It follows pods, nodes and limits, is elected, publishes its address, keeps the lease, decides, keeps accounts."""
+    """It follows pods, nodes and limits, is elected, tells its address, keeps the lease, decides and keeps accounts."""
     world.admin.need(
         "POST", LIMITS, limit({"subject": {"kind": "Namespace", "name": NOTEBOOKS}, "max": 1}, "notebooks")
     )
