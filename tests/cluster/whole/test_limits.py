@@ -50,11 +50,11 @@ def of_user(pod: Mapping[str, Any]) -> dict[str, Any]:
 def test_limit_holds_for_all_pods_of_a_user(limits: World) -> None:
     """Pods get what their user may have together; raising the limit gives the rest, lowering it takes back."""
     set_limit(limits, max=2, grace="0s")
-    limits.run(of_user(pods.pod("first", wants=3, node=limits.one)))
+    limits.create(of_user(pods.pod("first", wants=3, node=limits.one)))
     first = limits.has("first", 2000)
     assert first.allocated
     assert first.allocated.reason == "LimitExceeded"
-    limits.run(of_user(pods.pod("second", wants=1, node=limits.two)))
+    limits.create(of_user(pods.pod("second", wants=1, node=limits.two)))
     assert not limits.has("second", 0).usable
     set_limit(limits, max=4, grace="0s")
     usable = limits.has("first", 3000).usable
