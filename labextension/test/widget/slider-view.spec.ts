@@ -56,10 +56,10 @@ test('a limit that is lowered while the thumb is moved ends below it', () => {
   show(two);
   drag(4);
   expect(output()).toBe('2 of 2 GPUs');
-  show({ ...two, steps: [0, 250, 500, 1000], limit: 1000 });
-  expect(output()).toBe('1 of 1 GPU');
+  show({ ...two, steps: [0, 250, 500, 1000, 1500], limit: 1500 });
+  expect(output()).toBe('1.5 of 1.5 GPUs');
   input().dispatchEvent(new Event('change'));
-  expect(commits).toEqual([]); // one is what there is
+  expect(commits).toEqual([1500]);
 });
 
 test('news do not move a thumb that is being moved', () => {

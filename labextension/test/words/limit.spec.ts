@@ -25,6 +25,9 @@ test('only what is known of a source is told', () => {
   expect(of({})).toBe('set for group ml');
   expect(of({ by: 'root' })).toBe('set for group ml by root');
   expect(of({ at: 0 })).toBe('set for group ml on 1 January');
+  // The first and the last second of a day in UTC, wherever the page is.
+  expect(of({ at: 1777766400 })).toBe('set for group ml on 3 May');
+  expect(of({ at: 1777852799 })).toBe('set for group ml on 3 May');
   expect(of({ kind: 'Cap', at: 1777800000 })).toBe('the cap for everyone, set on 3 May');
   expect(of({ kind: 'Cap', part: 'budget' })).toBe('the used-up budget of the cap for everyone');
   expect(of({ kind: 'Namespace', name: '', part: 'hours' })).toBe('the hours for namespace ?');
