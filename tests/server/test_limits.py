@@ -18,7 +18,8 @@ from jupyter_gpu.server.app import GpuExtension
 from tests.backends_kubernetes.stage import ML, Stage
 from tests.cluster.testbed import ControlPlane, control_plane
 
-from .conftest import Call, Connect
+from .conftest import Call, Connect, Fetch
+from .test_metrics import scrape
 from .test_openapi import ERROR, VIEW
 
 pytestmark = pytest.mark.cluster
@@ -106,13 +107,16 @@ async def test_wish_above_the_limit_is_refused_everywhere(stage: Stage, call: Ca
     assert (after["requested"], after["amounts"]) == (before["requested"], before["amounts"])
 
 
-async def test_wish_that_stands_is_explained_everywhere(stage: Stage, call: Call, run: Run) -> None:
+async def test_wish_that_stands_is_explained_everywhere(stage: Stage, call: Call, run: Run, jp_fetch: Fetch) -> None:
     """Status, command line and a wait say what the limit gives, what waits, and that it comes when it is raised."""
     stage.limit(2000)
     await stage.asking(stage.annotate("p", requested="3"))
     view = await until(call, lambda view: view["settled"] and view["amounts"]["attached"] == 2000)
     assert (view["phase"], view["reason"]) == ("Waiting", "LimitExceeded")
     assert view["sentence"] == "2 of 3: one more when your limit of 2 GPUs is raised"
+    figures = await scrape(jp_fetch)
+    assert figures["jupyter_gpu_server_limit_gpus"] == {(): 2}
+    assert figures["jupyter_gpu_server_waiting_seconds"] == {(): 0}, "free GPUs would not help"
     status, out, _ = await run("-m", "jupyter_gpu.cli", "status")
     assert status == 0
     assert out.startswith(view["sentence"])

@@ -97,7 +97,8 @@ class MetricsCollector:
         )
 
     def _see(self, view: View) -> None:
-        self._waits.see(view.status.phase is Phase.WAITING, time.monotonic())
+        waits = view.status.phase is Phase.WAITING and not view.status.limited  # free GPUs would not help
+        self._waits.see(waits, time.monotonic())
         if not view.gpus:
             self._sample = None
 
