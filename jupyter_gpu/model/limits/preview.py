@@ -14,7 +14,7 @@ from ..quantity import count_gpus, format_milli
 from .account import Account
 from .amount import Amount, Unlimited, format_amount, format_duration, model_key
 from .calendar import InForce, in_force
-from .effective import Effective
+from .effective import Combined, Effective
 from .effective_json import sourced_json
 from .index import LimitIndex
 from .limit import Limit
@@ -118,10 +118,10 @@ def preview(
     ``accounts``: the owners, with what they hold, wait for and have used. ``models``: the milli that each holds of
     each model of GPU, by its full name; without it, limits of models are not foreseen. Limits of memory are not.
     """
-    old, new = LimitIndex(before), LimitIndex(after)
+    old, new = _Moment(before, now, zone), _Moment(after, now, zone)
     losers, winners, guaranteed = [], [], 0
     for account in accounts:
-        effect, kept = _effect(account, old, new, now, zone, models.get(account.owner, {}))
+        effect, kept = _effect(account, old, new, models.get(account.owner, {}))
         guaranteed += kept
         if effect.lost:
             losers.append(effect)
@@ -134,13 +134,26 @@ def preview(
     )
 
 
-def _effect(
-    account: Account, old: LimitIndex, new: LimitIndex, now: float, zone: tzinfo, models: Mapping[str, int]
-) -> tuple[OwnerEffect, int]:
+class _Moment:
+    """What limits allow at one moment; owners for whom the same limits count share one result, if it has no budget."""
+
+    def __init__(self, limits: Iterable[Limit], now: float, zone: tzinfo) -> None:
+        self._index, self._now, self._zone = LimitIndex(limits), now, zone
+        self._known: dict[int, InForce] = {}
+
+    def of(self, account: Account) -> tuple[Effective, InForce]:
+        """Return the limits of an owner, and what is in force of them."""
+        effective = self._index.effective(account.owner)
+        if effective.budget != Combined():
+            return effective, in_force(effective, self._now, self._zone, account.hours)
+        if id(effective) not in self._known:  # the index keeps it as long as this
+            self._known[id(effective)] = in_force(effective, self._now, self._zone, {})
+        return effective, self._known[id(effective)]
+
+
+def _effect(account: Account, old: _Moment, new: _Moment, models: Mapping[str, int]) -> tuple[OwnerEffect, int]:
     """Return the effect on one owner, and the milli that would be guaranteed to it."""
-    was, will = old.effective(account.owner), new.effective(account.owner)
-    then = in_force(was, now, zone, account.hours)
-    soon = in_force(will, now, zone, account.hours)
+    (was, then), (will, soon) = old.of(account), new.of(account)
     over = _over(account.used, models, will, soon)
     effect = OwnerEffect(
         owner=account.owner,
