@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.backends.local import LocalBackend, Settings
 from jupyter_gpu_node.gpus import simulated
-from tests.backends.stage import end_arbiters
+from tests.backends.local.stage import end_arbiters
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
 from tests.devices import first_minor
 

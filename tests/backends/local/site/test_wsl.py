@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.backends.local.site import surroundings
-
-from .stage import Remote, Stage, wait_for
+from tests.backends.local.stage import Remote, Stage, wait_for
 
 
 class Machine:

@@ -76,7 +76,7 @@ class Nursery:
         self._orders, theirs = socket.socketpair()
         self._orders.settimeout(PATIENCE)
         with theirs:
-            command = [sys.executable, "-m", "tests.backends.actor", "nursery", str(theirs.fileno())]
+            command = [sys.executable, "-m", "tests.backends.local.actor", "nursery", str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
 
     def actor(self) -> Remote:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.backends.local.sharing import files, trust
-from tests.backends.stage import Nursery, Remote, Stage, wait_for
+from tests.backends.local.stage import Nursery, Remote, Stage, wait_for
 from tests.gate.standin.board import Board, Sums, busy
 
 MIB = 2**20

@@ -22,9 +22,8 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus.registry import Registry
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from tests.backends.local.stage import Remote, Stage
 from tests.builders import gpu
-
-from .stage import Remote, Stage
 
 FOUR = tuple(gpu(index, uuid=f"GPU-{uuid}") for index, uuid in enumerate(("1a2b", "1a3c", "2d4e", "3f5a")))
 ENTRIES = st.sampled_from(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.gpus import simulated
-from tests.backends.stage import Nursery
+from tests.backends.local.stage import Nursery
 from tests.devices import first_minor
 from tests.gate.building import GATE, PROGRAMS
 

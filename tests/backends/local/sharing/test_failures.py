@@ -19,13 +19,13 @@ from jupyter_gpu.backends.local.processes.identity import identify
 from jupyter_gpu.backends.local.sharing import files, supervisor, trust
 from jupyter_gpu_node.shares.enforcement import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import violation_records
-from tests.backends.stage import PATIENCE, Remote
+from tests.backends.local.stage import PATIENCE, Remote
 from tests.shares.enforcing import state
 
 from .machine import Machine, Program
 from .test_shares import HOG, share
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 OFFENDER = """
 import sys
 import time

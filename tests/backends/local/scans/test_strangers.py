@@ -15,10 +15,9 @@ from jupyter_gpu.backends.local.scans.strangers import Strangers, account_of, co
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu_node.processes import device_scan, proc
-
-from .actor import FLAGS
-from .looks_real import tell
-from .stage import Remote, Stage, states, wait_for
+from tests.backends.local.actor import FLAGS
+from tests.backends.local.looks_real import tell
+from tests.backends.local.stage import Remote, Stage, states, wait_for
 
 ALICE = 65534
 MODES = [pytest.param("soft", id="soft"), pytest.param("auto", id="enforced", marks=pytest.mark.root)]

@@ -22,9 +22,8 @@ from jupyter_gpu.backends.local.rules import views
 from jupyter_gpu.backends.local.site import surroundings
 from jupyter_gpu.backends.local.site.rules.apart import Apart, MountEntry, Surroundings, apart, behind, parts, table
 from jupyter_gpu_node.devices import cgroup
+from tests.backends.local.stage import Remote, Stage
 from tests.builders import gpu
-
-from .stage import Remote, Stage
 
 HOST = """22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -190,7 +189,7 @@ def contained(stage: Stage) -> Iterator[Remote]:
     command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m"]
     with theirs:
         number = theirs.fileno()
-        outer = subprocess.Popen([*command, "tests.backends.actor", "server", str(number)], pass_fds=[number])
+        outer = subprocess.Popen([*command, "tests.backends.local.actor", "server", str(number)], pass_fds=[number])
     remote = Remote(ours)
     stage.actors.append(remote)
     try:

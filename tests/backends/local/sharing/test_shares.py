@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.devices.enforcement import MARK
-from tests.backends.stage import Remote
+from tests.backends.local.stage import Remote
 
 from .machine import MIB, Machine
 

@@ -23,7 +23,7 @@ from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules as Set
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from tests.backends.stage import Remote
+from tests.backends.local.stage import Remote
 
 from .machine import MEMORY, MIB, Machine
 from .test_failures import offender

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from jupyter_gpu.backends.local.sharing import files, trust
-from tests.backends.stage import PATIENCE
+from tests.backends.local.stage import PATIENCE
 
 from .machine import Machine
 from .test_shares import HOG

@@ -19,7 +19,7 @@ from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, ProcessCh
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.server.peer import Peer
-from tests.backends.stage import wait_for
+from tests.backends.local.stage import wait_for
 
 UID, OTHER = "1" * 32, "2" * 32
 ME = os.geteuid()

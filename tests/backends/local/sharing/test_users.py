@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpu.backends.local.sharing import files, trust
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.revocation import Revocation
-from tests.backends.stage import Remote
+from tests.backends.local.stage import Remote
 
 from .machine import Machine
 from .test_shares import HOG

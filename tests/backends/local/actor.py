@@ -178,7 +178,7 @@ class Actor:
         """Behave as in WSL 2: the driver answers from a file, and all GPUs have one device."""
         from jupyter_gpu.backends.local.site import surroundings
 
-        hardware = Path(__file__).parents[1] / "node" / "gpus" / "fake_hardware"
+        hardware = Path(__file__).parents[2] / "node" / "gpus" / "fake_hardware"
         os.environ.update(FAKE_NVML=driver, PYTHONPATH=f"{hardware}:{os.pathsep.join(sys.path)}")
         surroundings.DXG = Path(dxg)
 
