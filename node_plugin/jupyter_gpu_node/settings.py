@@ -190,7 +190,7 @@ class Settings:
         return self.state / "slots.json"
 
     @property
-    def offences(self) -> Path:
+    def violations(self) -> Path:
         """File of the pods stopped on shared GPUs, and of the shares taken away."""
         return self.state / "offences.json"
 

@@ -37,7 +37,7 @@ class _Pulse:
     async def beat(self) -> None:
         """Beat, in the loop that is watched."""
         self.missed, self.started = 0, True
-        threading.Thread(target=self.watch, name="watchdog", daemon=True).start()
+        threading.Thread(target=self.watch, name="supervision", daemon=True).start()
         while True:
             self.missed = 0
             await asyncio.sleep(0.5)

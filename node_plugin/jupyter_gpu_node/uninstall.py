@@ -45,9 +45,9 @@ def uninstall(settings: Settings) -> list[str]:
     if pins.directory:
         with contextlib.suppress(OSError):
             pins.directory.rmdir()
-    done += _let_go(settings.offences)
+    done += _let_go(settings.violations)
     # without the note the next installation takes the machine for new: nothing that was attached before it is believed
-    paths = [settings.record, settings.pins_note, settings.offences]
+    paths = [settings.record, settings.pins_note, settings.violations]
     paths += [settings.state / "simulated", settings.state / places_of_shares.FOLDER]
     if not running:  # a container that starts again needs its nodes, and a program of a whole GPU its socket
         paths += [settings.run / "slots", settings.device_directory, settings.state / "gate"]
@@ -60,11 +60,11 @@ def uninstall(settings: Settings) -> list[str]:
     return done
 
 
-def _let_go(offences: Path) -> list[str]:
+def _let_go(violations: Path) -> list[str]:
     """Resume programs that were stopped until the next turn of their share, which never comes."""
     stopped = {
         one
-        for state in stopped_processes.load(offences).values()
+        for state in stopped_processes.load(violations).values()
         for record in state.values()
         for one in record.stopped
     }

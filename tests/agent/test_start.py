@@ -341,11 +341,11 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
     stopped = identify(child.pid)
     assert stopped
-    stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: ViolationRecord(stopped=frozenset({stopped}))}})
+    stopped_processes.save(settings.violations, {"GPU-1": {pod.uid: ViolationRecord(stopped=frozenset({stopped}))}})
     signals.stop([stopped])
     assert "1 stopped programs run again." in uninstall.uninstall(settings)
     assert child.run("1 + 1") == 2
-    assert not settings.offences.exists()
+    assert not settings.violations.exists()
 
 
 def test_uninstalling_opens_nothing(quiet: Node) -> None:

@@ -14,7 +14,7 @@ from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 
 from .pod import ManagedPod
 
-NEWS = 5.0
+NAMES_PAUSE = 5.0
 """Seconds between two writes of which only the second names other holders."""
 _NOTHING = Attached(0)
 
@@ -118,7 +118,7 @@ def worth_writing(pod: ManagedPod, now: float) -> bool:
         return False
     if recorded is None or _plain(attached) != _plain(recorded):
         return True
-    return now - pod.record.written >= NEWS
+    return now - pod.record.written >= NAMES_PAUSE
 
 
 def _plain(attached: Attached) -> Attached:

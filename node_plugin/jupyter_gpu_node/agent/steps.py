@@ -23,7 +23,7 @@ from jupyter_gpu_node.holders import killing
 from jupyter_gpu_node.holders.rules.rights import Rights
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, Budget, denied_since
+from jupyter_gpu_node.processes.rules.scan_budget import EACH, ScanBudget, denied_since
 
 from .budget_searches import search_over
 from .evidence import OpenEvidence
@@ -115,7 +115,7 @@ class Steps:
             raise
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
-        budget = Budget(EACH)
+        budget = ScanBudget(EACH)
         seen = device_scan.scan(device_scan.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
         searched = seen is not None and bool(inventory.seen)  # with a silent driver nothing was scanned for
         clean = seen is not None and searched and not any(seen.holders.values()) and not seen.uninspectable

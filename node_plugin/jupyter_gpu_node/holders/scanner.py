@@ -20,7 +20,7 @@ from jupyter_gpu_node.devices.freeze import FreezeResult, frozen
 from jupyter_gpu_node.devices.pod_cgroups import pod_of
 from jupyter_gpu_node.holders.rules.rights import Suspect
 from jupyter_gpu_node.processes import device_scan, proc
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budget, Budgets
+from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budgets, ScanBudget
 
 KTHREADD = 2
 """The parent of the kernel's threads is in the machine's first namespaces, and may always be inspected."""
@@ -129,7 +129,7 @@ def scan_holders(
     inside = frozenset(pid for group in pods.values() for pid in cgroup.processes(group))
     budgets = Budgets()
 
-    def budget(pid: int) -> Budget | None:
+    def budget(pid: int) -> ScanBudget | None:
         uid = pod_of(pid)
         return budgets.of(uid) if uid else None
 
@@ -146,7 +146,7 @@ def search_pod(
     if group is not None:
         builder.add_within(uid, _scan_pod(builder.wanted, group, MOST * HIDDEN))
         return builder.result()
-    budget, others = Budget(MOST), Budget(-1)
+    budget, others = ScanBudget(MOST), ScanBudget(-1)
     seen = device_scan.scan(builder.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
     builder.add_within(uid, _PodScan(seen, budget.over))
     return builder.result()
@@ -163,7 +163,7 @@ class _PodScan:
 
 def _scan_pod(wanted: Mapping[str, device_scan.Target], group: Path, most: float) -> _PodScan:
     """Scan a pod as it runs, and if nothing is found, while it is frozen: each scan may cost ``most``."""
-    budget, again = Budget(most), Budget(most)
+    budget, again = ScanBudget(most), ScanBudget(most)
     pids = cgroup.processes(group)
     first = device_scan.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
     if any(first.holders.values()) or budget.over or not pids:

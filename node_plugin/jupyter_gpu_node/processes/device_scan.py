@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node.processes.rules.scan_budget import EACH, MAPPING, PROCESS, THREAD, Budget, OverBudget
+from jupyter_gpu_node.processes.rules.scan_budget import EACH, MAPPING, PROCESS, THREAD, OverBudget, ScanBudget
 
 from . import syscalls
 from .proc import GONE, ProcessInfo, all_pids, describe, names, possible_holder
@@ -84,7 +84,7 @@ def scan(
     *,
     mappings: bool = True,
     pod: Collection[int] = (),
-    budgets: Callable[[int], Budget | None] = lambda _: None,
+    budgets: Callable[[int], ScanBudget | None] = lambda _: None,
 ) -> Scan[K]:
     """Scan all processes, or only ``pids``.
 
@@ -98,7 +98,7 @@ def scan(
     closed: list[ProcessInfo] = []
     over: list[ProcessInfo] = []
     for pid, budget in _processes(pids, budgets):
-        scanned.budget = budget or Budget(float("inf"))
+        scanned.budget = budget or ScanBudget(float("inf"))
         try:
             held = scanned.process(pid, mappings=mappings, hidden=pid in pod) if wanted else set()
         except OverBudget:
@@ -127,13 +127,13 @@ def open_descriptors(gpus: Iterable[Gpu], pids: Iterable[int]) -> Mapping[str, t
 
     No more is read than a pod's budget for a scan.
     """
-    budget = Budget(EACH)
+    budget = ScanBudget(EACH)
     return scan(targets(gpus), pids, mappings=False, budgets=lambda _: budget).holders
 
 
 def has_open(pid: int, devices: Iterable[Device]) -> bool:
     """Tell whether ``pid`` has any of ``devices`` open, or can't be inspected, or not within a budget."""
-    budget = Budget(EACH)
+    budget = ScanBudget(EACH)
     seen = scan({device: Target(device=device) for device in devices}, (pid,), budgets=lambda _: budget)
     return any(seen.holders.values()) or bool(seen.uninspectable or seen.over)
 
@@ -148,8 +148,8 @@ def still_shows(path: str, wanted: Target) -> bool:
 
 
 def _processes(
-    pids: Iterable[int] | None, budgets: Callable[[int], Budget | None]
-) -> Iterator[tuple[int, Budget | None]]:
+    pids: Iterable[int] | None, budgets: Callable[[int], ScanBudget | None]
+) -> Iterator[tuple[int, ScanBudget | None]]:
     """Yield the processes to scan, each with its budget; none whose budget is spent."""
     if pids is not None:
         for pid in sorted(set(pids)):
@@ -205,7 +205,7 @@ class _ScanPass(Generic[K]):
                 self.files.setdefault(what.file, []).append(key)
         self.mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = {}
         self.evidence: dict[tuple[K, int], str] = {}
-        self.budget = Budget(float("inf"))
+        self.budget = ScanBudget(float("inf"))
         """Budget of the process that is scanned now."""
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:

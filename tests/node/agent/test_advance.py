@@ -8,7 +8,14 @@ import pytest
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu_node.agent.next_state import NEWS, advance, found_holders, to_prove_closed, wanted, worth_writing
+from jupyter_gpu_node.agent.next_state import (
+    NAMES_PAUSE,
+    advance,
+    found_holders,
+    to_prove_closed,
+    wanted,
+    worth_writing,
+)
 from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans, ServerRecord
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
@@ -67,7 +74,7 @@ def test_grant_taken_back_before_it_was_known_is_answered() -> None:
     one.attached = said
     assert worth_writing(one, 0)
     one.record.attached = said
-    assert not worth_writing(one, NEWS + 1)
+    assert not worth_writing(one, NAMES_PAUSE + 1)
     one.view = PodView(REF, problem="it cannot be read")
     assert step(one) == said
 
@@ -186,8 +193,8 @@ def test_holder_names_alone_are_written_later() -> None:
     one.record.attached = Attached(1, shares(A))
     assert worth_writing(one, 50)
     one.record.attached = renamed
-    assert not worth_writing(one, 50 + NEWS - 0.1)
-    assert worth_writing(one, 50 + NEWS)
+    assert not worth_writing(one, 50 + NAMES_PAUSE - 0.1)
+    assert worth_writing(one, 50 + NAMES_PAUSE)
 
 
 def test_only_records_newer_than_our_write_count() -> None:

@@ -37,7 +37,7 @@ def test_slot_is_one_pods() -> None:
 
 
 def test_view_is_outdated_until_it_is_shown() -> None:
-    """A pod is told of each change of its GPUs or slots, once."""
+    """Each change of a pod's GPUs or slots is shown once."""
     found = slots(pod=("1",), empty=("2",), new=("2",))
     view = SlotView(("1",), frozenset({A}))
     assert found.outdated({A: {"pod"}, B: ()}, found.by_pod()) == {"pod": view, "new": SlotView(("2",), frozenset())}

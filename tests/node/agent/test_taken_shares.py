@@ -43,7 +43,7 @@ def test_revocation_is_reported_once_and_ends_with_a_new_decision() -> None:
     for again in (view(4), view(3, 500)):
         world.member.view = again
         assert world.taken.of("u") == {}
-        assert world.taken.known == {(GPU, "u")}, "Until its offences are forgotten."
+        assert world.taken.known == {(GPU, "u")}, "Until its violations are forgotten."
     world.taken.forgive(world.taken.known)
     world.member.view = view(3)
     assert world.taken.of("u") == {}

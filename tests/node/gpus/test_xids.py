@@ -8,7 +8,7 @@ from jupyter_gpu_node.gpus.rules import xids
 from jupyter_gpu_node.gpus.rules.xids import CALM, GpuErrors
 
 APPLICATION = (13, 31, 43, 45, 68, 109)
-"""What a device plugin has to ignore: faults of programs."""
+"""Numbers that a device plugin has to ignore: faults of programs."""
 GPUS = ("GPU-a", "GPU-b")
 
 numbers = st.integers(0, 200)

@@ -12,7 +12,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.processes import device_scan, proc, syscalls
 from jupyter_gpu_node.processes.device_scan import Target
 from jupyter_gpu_node.processes.proc import ProcessInfo
-from jupyter_gpu_node.processes.rules.scan_budget import Budget
+from jupyter_gpu_node.processes.rules.scan_budget import ScanBudget
 from tests.node.conftest import DEVICES, Child
 
 Spawn = Callable[..., Child]
@@ -379,9 +379,9 @@ hoard = [os.dup(null) for _ in range({MANY})]
 """
 
 
-def budgeted(left: float) -> tuple[Budget, Callable[[int], Budget]]:
+def budgeted(left: float) -> tuple[ScanBudget, Callable[[int], ScanBudget]]:
     """One budget for all, and how a scan asks for it."""
-    budget = Budget(left)
+    budget = ScanBudget(left)
     return budget, lambda _: budget
 
 
@@ -451,7 +451,7 @@ def test_pod_that_forks_without_end_does_not_delay_the_scan(spawn: Spawn, nodes:
         threading.Thread(target=fork, daemon=True).start()
     """)
     other.run(f"device = open_device({str(nodes[0])!r})")
-    budget = Budget(2000)
+    budget = ScanBudget(2000)
     own = {os.getpid(), other.pid}
     found = device_scan.scan(TARGETS, budgets=lambda pid: budget if pid >= forker.pid and pid not in own else None)
     assert [process.pid for process in found.holders[DEVICES[0]]] == [other.pid]

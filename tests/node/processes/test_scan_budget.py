@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.processes.rules.scan_budget import (
     LEAST_REST,
     MOST_REST,
-    Budget,
     Budgets,
     OverBudget,
+    ScanBudget,
     Search,
     denied_since,
 )
@@ -21,7 +21,7 @@ uuids = st.frozensets(st.sampled_from("abcd"))
 @given(st.integers(0, 200), costs)
 def test_spent_budget_allows_no_more(most: int, wanted: list[float]) -> None:
     """Once it was not enough nothing more is read, however little."""
-    budget, read, refused = Budget(most), 0.0, False
+    budget, read, refused = ScanBudget(most), 0.0, False
     for cost in wanted:
         try:
             budget.spend(cost)

@@ -271,7 +271,7 @@ def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running:
             await until(lambda: world.taken)
             gpu, pod, reason = world.taken[0]
             assert (gpu, pod) == (GPU, "b")
-            assert "offence 3" in reason
+            assert "violation 3" in reason
             before = len(uses(log))
             await until(lambda: len(uses(log)) > before)
             await world.set({GPU: {"a": 500}})
@@ -469,7 +469,7 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
             assert set(world.seen) == {"T"}
             assert world.told[0][1:] == ("b", "Stopped until its next turn: it used the GPU in turns of others.")
             assert world.taken[0][:2] == (GPU, "b")
-            assert "in turns of others, offence 3" in world.taken[0][2]
+            assert "in turns of others, violation 3" in world.taken[0][2]
             assert not [each for each in world.told if each[1] == "a"]
             before = len(uses(log))
             await until(lambda: len(uses(log)) > before)
@@ -501,7 +501,7 @@ def test_opencl_program_is_recognized_and_keeps_its_share(short: Path, running: 
 
 
 def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Running, driver: Path) -> None:
-    """After its first offence it is stopped at the end of each turn, without a message, and does no harm."""
+    """After its first violation it is stopped at the end of each turn, without a message, and does no harm."""
 
     async def check() -> None:
         async with EnforcingServer(short, penalties={"looks": 10}) as world:  # time enough to see it before
@@ -576,7 +576,7 @@ with Client(Path(sys.argv[1])) as client:
 
 
 def test_idle_holder_loses_the_gpu_after_two_scans(short: Path, running: Running) -> None:
-    """It does not have the ten seconds of a long kernel. It is no offence: a stream can wait for its program."""
+    """It does not have the ten seconds of a long kernel. It is no violation: a stream can wait for its program."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -87,7 +87,7 @@ def test_memory_around_the_gate_is_charged_and_costs_the_share(place: Place, thr
                 await until(lambda: world.taken)
                 assert {(gpu, pod) for gpu, pod, _ in (*world.told, *world.taken)} == {(GPU, "a")}
                 assert "MiB of GPU memory above its limit, which they took without asking for it" in world.told[0][2]
-                assert "offence 5 of late" in world.taken[0][2]
+                assert "violation 5 of late" in world.taken[0][2]
                 assert state(honest.process.pid) != "T"
                 other.close()
 
@@ -110,7 +110,7 @@ def test_program_that_holds_memory_without_the_gate_is_stopped(place: Place) -> 
     asyncio.run(check())
 
 
-def test_a_context_and_fragments_are_no_offence(place: Place) -> None:
+def test_a_context_and_fragments_are_no_violation(place: Place) -> None:
     """A program with a context and a thousand pieces that has all of its limit: it counts as what it asked for."""
 
     async def check() -> None:

@@ -1,4 +1,4 @@
-"""Memory that programs did not ask for, above the limit of their share: when it is an offence."""
+"""Memory that programs did not ask for, above the limit of their share: when it is a violation."""
 
 from jupyter_gpu_node.shares.rules.violations.events import MemoryScanned, Stop, TakeAway, TurnBegan
 from tests.shares.violations.test_violations import HOG, SECOND, World
@@ -23,7 +23,7 @@ def test_memory_above_the_limit_in_three_scans_stops_the_share() -> None:
 
 
 def test_share_that_keeps_untold_memory_is_taken_away() -> None:
-    """It takes as many offences as any other."""
+    """It takes as many violations as any other."""
     world = World()
     taken: list[TakeAway] = []
     for _ in range(20):
@@ -31,7 +31,7 @@ def test_share_that_keeps_untold_memory_is_taken_away() -> None:
         world.see(TurnBegan("a"))
     (one,) = taken
     assert one.reason.startswith("Taken away: its programs hold 257 MiB of GPU memory above its limit")
-    assert one.reason.endswith("offence 3 of late. Restart its programs and ask again.")
+    assert one.reason.endswith("violation 3 of late. Restart its programs and ask again.")
 
 
 def test_scan_of_memory_forgets_shares_that_freed_it() -> None:

@@ -1,4 +1,4 @@
-"""Offences against turns: each rule by a case, and what must hold whatever happens."""
+"""Violations against turns: each rule by a case, and what must hold whatever happens."""
 
 import json
 import random
@@ -115,7 +115,7 @@ def test_it_runs_again_in_its_turn() -> None:
 
 
 def test_lateness_ends_with_the_next_turn() -> None:
-    """A stopped process cannot give back: that is done for it, and is no second offence."""
+    """A stopped process cannot give back: that is done for it, and is no second violation."""
     world = World()
     world.late()
     assert world.late() == ()
@@ -133,13 +133,13 @@ def test_a_stop_ends_without_a_turn() -> None:
     assert world.see(Tick(), after=1) == (Continue("a", group(HOG)),)
 
 
-def test_too_many_offences_cost_the_share() -> None:
+def test_too_many_violations_cost_the_share() -> None:
     """Its user reads why; what is stopped runs again before."""
     world = World()
     for _ in range(2):
         assert world.late() == (stop(HOG),)
         assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
-    words = f"Taken away: {KEPT}, offence 3 of late. Restart its programs and ask again."
+    words = f"Taken away: {KEPT}, violation 3 of late. Restart its programs and ask again."
     assert world.late() == (TakeAway("a", words),)
     assert world.late() == ()  # once
     assert world.see(GaveBack("a"), after=100 * PENALTIES.forget) == ()
@@ -149,8 +149,8 @@ def test_too_many_offences_cost_the_share() -> None:
     assert world.state == {}
 
 
-def test_old_offences_are_forgotten() -> None:
-    """An offence once in a while costs nothing but that turn."""
+def test_old_violations_are_forgotten() -> None:
+    """A violation once in a while costs nothing but that turn."""
     world = World()
     for _ in range(20):
         assert world.late() == (stop(HOG),)
@@ -160,7 +160,7 @@ def test_old_offences_are_forgotten() -> None:
     assert world.state == {}
 
 
-def test_offences_of_spared_processes_count() -> None:
+def test_violations_of_spared_processes_count() -> None:
     """They are not stopped, but their share is taken away."""
     world = World(Present({"a": group(JUPYTER)}, group(JUPYTER)))
     assert world.late() == ()
@@ -199,7 +199,7 @@ def avoider(penalties: Penalties = PENALTIES) -> World:
     return world
 
 
-def test_a_way_that_cannot_ask_is_no_offence() -> None:
+def test_a_way_that_cannot_ask_is_no_violation() -> None:
     """Its processes are kept to their turns as all that never ask, and told by what; however often, the share stays."""
     world = World()
     why = AVOIDED.replace("others.", "others by OpenCL, which cannot ask for turns.")
@@ -254,7 +254,7 @@ def test_children_of_an_avoider_are_kept_to_turns() -> None:
 
 
 def test_an_avoider_that_rests_is_let_be() -> None:
-    """No turns are asked for on its behalf, and one more use is no offence yet."""
+    """No turns are asked for on its behalf, and one more use is no violation yet."""
     world = avoider()
     for _ in range(9):
         assert world.see(UseScanned({}, SECOND)) == ()
@@ -269,7 +269,7 @@ def test_an_avoider_that_rests_is_let_be() -> None:
 
 
 def test_avoider_without_a_turn_runs_again() -> None:
-    """It runs again as after any stop, and is as before the offence."""
+    """It runs again as after any stop, and is as before the violation."""
     world = avoider()
     world.see(TurnEnded("a", group(HOG)))
     assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
@@ -367,7 +367,7 @@ def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
         assert world.see(event) == ()
 
 
-def test_queued_work_of_stopped_processes_is_no_offence() -> None:
+def test_queued_work_of_stopped_processes_is_no_violation() -> None:
     """A stop does not reach what the GPU has already."""
     world = World()
     world.late()
@@ -389,7 +389,7 @@ def test_a_stop_is_remembered_longer_than_its_strike() -> None:
 
 
 def test_a_process_that_comes_later_is_stopped_too() -> None:
-    """It belongs to the same offence; all run again together."""
+    """It belongs to the same violation; all run again together."""
     world = World()
     world.late()
     world.present = replace(world.present, processes={"a": group(HOG, CHILD), "b": group(OTHER)})
@@ -467,7 +467,7 @@ def test_taken_share_is_taken_again_after_a_restart() -> None:
 )  # fmt: skip
 def test_impossible_file_is_refused(plain: Any) -> None:
     """It is, whatever of it is wrong: a signal to the wrong process cannot be taken back."""
-    with pytest.raises(ValueError, match="not what was kept of offences"):
+    with pytest.raises(ValueError, match="not what was kept of violations"):
         from_plain(plain)
 
 

@@ -116,7 +116,7 @@ class ArbiterProcess:
         self._users = GpuUsers(NvmlUsageReader()) if DRIVER.exists() else None
         self._enforced = EnforcedShares(
             ShareStore(self._own),
-            self._own / stopped_elsewhere.OFFENCES,
+            self._own / stopped_elsewhere.VIOLATIONS,
             NodeProcesses(
                 self._clients.check,
                 functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
@@ -266,9 +266,9 @@ class ArbiterProcess:
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """Request a revocation, with the processes that used the GPU for the share: they cannot be found later."""
-        members = connected_for(self._enforced.server, gpu, pod)
+        processes = connected_for(self._enforced.server, gpu, pod)
         pids = self._users.pids(gpu) if self._users else frozenset[int]()
-        self._revoker.request(RevocationRequest(gpu, pod, reason, members, pids))
+        self._revoker.request(RevocationRequest(gpu, pod, reason, processes, pids))
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

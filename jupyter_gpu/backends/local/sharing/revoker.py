@@ -35,7 +35,7 @@ class RevocationRequest:
     gpu: str
     pod: str
     reason: str
-    members: frozenset[ProcessId]
+    processes: frozenset[ProcessId]
     """Processes of the share that the server knew."""
     pids: frozenset[int]
     """Pids of all processes that used the GPU, as the driver saw it."""
@@ -81,18 +81,18 @@ class Revoker:
 
     def _carry_out(self, requests: list[RevocationRequest]) -> bool:
         """Do that in a thread; return whether a revocation came or went."""
-        news = {one.pod for one in requests if self._revoke(one)}
+        changed = {one.pod for one in requests if self._revoke(one)}
         for pod, revocations in list(self._revocations.items()):
             known = self._clients.pods.get(pod)
             left = tuple(one for one in revocations if known and revocation.is_in_force(one, known.record))
             if left != revocations:
-                news.add(pod)
+                changed.add(pod)
             self._revocations[pod] = left
-        self._untold |= news
+        self._untold |= changed
         self._untold -= {pod for pod in self._untold if self._tell(pod)}
         for pod in [pod for pod, left in self._revocations.items() if not left and pod not in self._untold]:
             del self._revocations[pod]
-        return bool(news)
+        return bool(changed)
 
     def _revoke(self, one: RevocationRequest) -> bool:
         """Make a revocation and end its processes, unless there is one already."""
@@ -101,7 +101,7 @@ class Revoker:
             return False
         others = (identify(pid) for pid in one.pids if self._clients.pod_of(pid) == one.pod)
         spared = {*self._clients.servers(), identify(os.getpid())}
-        processes = tuple(sorted({*one.members, *filter(None, others)} - spared))
+        processes = tuple(sorted({*one.processes, *filter(None, others)} - spared))
         self._revocations[one.pod] = (*known, Revocation(uuid.uuid4().hex, one.gpu, one.reason, processes))
         end(processes)
         return True

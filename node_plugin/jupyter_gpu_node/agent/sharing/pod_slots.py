@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class SlotView(NamedTuple):
-    """What a pod sees: its slots, and the GPUs whose shares they show."""
+    """The view that a pod has of its shares: its slots, and the GPUs whose shares they show."""
 
     slots: tuple[str, ...]
     gpus: frozenset[str]

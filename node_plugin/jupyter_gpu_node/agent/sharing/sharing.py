@@ -82,7 +82,7 @@ class Sharing:
         self._worker = WorkerThread("sharing")
         self._enforced = EnforcedShares(
             slot_shares.PodStore(settings.state, self._slots.others),
-            settings.offences,
+            settings.violations,
             NodeProcesses(in_its_pod, self._pod_of, pods.servers, self._opens),
             PenaltyCallbacks(self._take_away, self.taken.stopped),
             functools.partial(gpu_settings.of, settings.shares, settings.node),
@@ -185,13 +185,13 @@ class Sharing:
         """Yield the figures of all shares that are served, whole GPUs too."""
         for gpu, pods in self._planned.now(self.taken.in_force).items():
             for uid in pods:
-                member = self._pods.managed().get(uid)
-                if member and member.view:
+                pod = self._pods.managed().get(uid)
+                if pod and pod.view:
                     try:
                         share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
                     except KeyError:  # it has just come
                         continue
-                    yield ShareSample(member.view.ref, share, clients)
+                    yield ShareSample(pod.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
         return any(slot in self._gate.slots() for slot in self._slots.slots(uid))

@@ -17,16 +17,16 @@ TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 class TakenShares:
     """The taken shares of one node.
 
-    ``members`` returns its pods; ``tell`` makes a pod's Event from reason and message.
+    ``pods`` returns its pods; ``tell`` makes a pod's Event from reason and message.
     """
 
     def __init__(
         self,
-        members: Callable[[], Mapping[str, ManagedPod]],
+        pods: Callable[[], Mapping[str, ManagedPod]],
         tell: Callable[[PodRef, str, str], None],
         metrics: Metrics,
     ) -> None:
-        self._members = members
+        self._pods = pods
         self._tell = tell
         self._metrics = metrics
         self._known: dict[ShareKey, TakenShare] = {}
@@ -41,11 +41,11 @@ class TakenShares:
     @property
     def in_force(self) -> frozenset[ShareKey]:
         """The taken shares whose users have not asked anew."""
-        members = self._members()
+        pods = self._pods()
         for key, found in self._known.items():
-            self._known[key] = _dated(found, members.get(key[1]))
+            self._known[key] = _dated(found, pods.get(key[1]))
         return frozenset(
-            (gpu, uid) for (gpu, uid), found in self._known.items() if _is_in_force(members.get(uid), gpu, found)
+            (gpu, uid) for (gpu, uid), found in self._known.items() if _is_in_force(pods.get(uid), gpu, found)
         )
 
     def of(self, uid: str) -> Mapping[str, str]:
@@ -56,25 +56,25 @@ class TakenShares:
         """Take a share away from now on, with an Event and a step for its pod."""
         if (gpu, uid) in self._known:
             return
-        member = self._members().get(uid)
-        if self.restoring or member is None or member.view is None:
+        pod = self._pods().get(uid)
+        if self.restoring or pod is None or pod.view is None:
             self._known[gpu, uid] = TakenShare(reason)
         else:
-            allocated = member.view.allocated
+            allocated = pod.view.allocated
             given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
             generation = allocated.observed_generation if allocated else None
             self._known[gpu, uid] = TakenShare(reason, generation, given.get(gpu))
             self._metrics.shares_taken.inc()
-            self._tell(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
-        if member:
-            member.wake.set()
+            self._tell(pod.view.ref, TAKEN, f"GPU {gpu}: {reason}")
+        if pod:
+            pod.wake.set()
 
     def stopped(self, gpu: str, uid: str, reason: str) -> None:
         """Publish an Event for the user of a share whose programs are stopped for a while."""
         self._metrics.share_stops.inc()
-        member = self._members().get(uid)
-        if member and member.view:
-            self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
+        pod = self._pods().get(uid)
+        if pod and pod.view:
+            self._tell(pod.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
     def forgive(self, keys: Iterable[ShareKey]) -> None:
         """Allow these shares to be had again."""
@@ -86,14 +86,14 @@ class TakenShares:
         self.forgive([key for key in self._known if key[1] == uid])
 
 
-def _dated(found: TakenShare, member: ManagedPod | None) -> TakenShare:
+def _dated(found: TakenShare, pod: ManagedPod | None) -> TakenShare:
     """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
-    if found.generation is not None or member is None or member.view is None or member.attached is None:
+    if found.generation is not None or pod is None or pod.view is None or pod.attached is None:
         return found
-    return replace(found, generation=member.attached.observed_generation)
+    return replace(found, generation=pod.attached.observed_generation)
 
 
-def _is_in_force(member: ManagedPod | None, gpu: str, found: TakenShare) -> bool:
-    if member is None or member.view is None or member.view.problem:
+def _is_in_force(pod: ManagedPod | None, gpu: str, found: TakenShare) -> bool:
+    if pod is None or pod.view is None or pod.view.problem:
         return True  # nothing is known of a new decision
-    return found.is_in_force(gpu, member.view.allocated)
+    return found.is_in_force(gpu, pod.view.allocated)

@@ -29,7 +29,7 @@ class OverBudget(Exception):
     """The error for a process that has more than may be read."""
 
 
-class Budget:
+class ScanBudget:
     """The amount that may still be read of one pod."""
 
     def __init__(self, left: float) -> None:
@@ -53,11 +53,11 @@ class Budgets:
 
     def __init__(self, each: float = EACH) -> None:
         self.each = each
-        self.by_pod: dict[str, Budget] = {}
+        self.by_pod: dict[str, ScanBudget] = {}
 
-    def of(self, pod: str) -> Budget:
+    def of(self, pod: str) -> ScanBudget:
         """Return the budget of ``pod``."""
-        return self.by_pod.setdefault(pod, Budget(self.each))
+        return self.by_pod.setdefault(pod, ScanBudget(self.each))
 
 
 class Search(NamedTuple):

@@ -222,7 +222,7 @@ class Enforcer:
                 stopped_processes.save, self._path, {gpu: one.state for gpu, one in self._gpus.items()}
             )
         except OSError as error:
-            _log.warning("What became of offences cannot be kept, so no process is stopped: %s", error)
+            _log.warning("What became of violations cannot be kept, so no process is stopped: %s", error)
             return False
         return True
 

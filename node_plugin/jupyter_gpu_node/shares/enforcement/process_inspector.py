@@ -29,8 +29,8 @@ class ProcessInspector:
         """Return what is present on that GPU when ``event`` is judged."""
         watched = self._node.gpus[gpu]
         found: dict[str, set[ProcessId]] = {pod: set(users) for pod, users in watched.users.items()}
-        for pod, keepers in watched.keepers.items():
-            found.setdefault(pod, set()).update(keepers)
+        for pod, memory_holders in watched.memory_holders.items():
+            found.setdefault(pod, set()).update(memory_holders)
         for pod, process in connected_processes(self._node.server, gpu):
             found.setdefault(pod, set()).add(process)
         records = watched.state.values()

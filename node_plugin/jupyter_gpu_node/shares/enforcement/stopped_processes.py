@@ -20,14 +20,14 @@ def load(path: Path) -> dict[str, State]:
     """Return the kept states by GPU; nothing where there is no file, or none that can be used, which is put aside."""
     try:
         with path.open("rb") as file:
-            body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was kept of offences")
+            body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was kept of violations")
         strict.required(body, "version", strict.integer(1, 1))
         gpus = strict.required(body, "gpus", strict.an_object)
         found = {str(gpu): from_plain(state) for gpu, state in gpus.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        _log.warning("What was kept of offences in %s cannot be used and begins anew: %s", path, error)
+        _log.warning("What was kept of violations in %s cannot be used and begins anew: %s", path, error)
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".broken"))
         return {}

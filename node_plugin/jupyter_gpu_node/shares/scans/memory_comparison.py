@@ -51,8 +51,8 @@ class MemoryComparison:
         gpu_server = self._node.server.gpu_server(gpu)
         shares = gpu_server.manager.shares if gpu_server else {}
         limited = len(shares) > 1 or any(one.pool.limit is not None for one in shares.values())
-        if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.keepers):
-            watched.keepers = {}
+        if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.memory_holders):
+            watched.memory_holders = {}
             return None
         told = gpu_server.told()
         by_pid = await self._reader.memory(gpu)
@@ -66,7 +66,7 @@ class MemoryComparison:
         for pod in shares.keys() & watched.pods:
             held = {process: size for process, size in by_share.get(pod, {}).items() if size is not None}
             untold[pod] = gpu_server.measured(pod, held, watched.penalties.context * MIB, told)
-        watched.keepers = {pod: frozenset(some) for pod, some in by_share.items()}
+        watched.memory_holders = {pod: frozenset(some) for pod, some in by_share.items()}
         return untold
 
     def _say_unknown(self, gpu: str) -> None:

@@ -26,7 +26,7 @@ class WatchedGpu:
     state: State = field(default_factory=dict)
     users: dict[str, ProcessIds] = field(default_factory=dict)
     """Processes that used it at the last scan, by share."""
-    keepers: dict[str, ProcessIds] = field(default_factory=dict)
+    memory_holders: dict[str, ProcessIds] = field(default_factory=dict)
     """Processes that had memory on it at the last comparison, by share."""
     turns: dict[str, int] = field(default_factory=dict)
     """GPU time until the last scan, by share."""

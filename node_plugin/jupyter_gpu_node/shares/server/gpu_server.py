@@ -312,8 +312,8 @@ class GpuServer:
         if fresh or keep or closed:
             self._write(self, fresh, [*keep, *closed])
         if still:
-            news = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
-            busy = news or (holder is not None and not holder.exclusive)
+            shown = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
+            busy = shown or (holder is not None and not holder.exclusive)
             self._update_books_later(rests=not busy)
 
     def _closed(self) -> list[str]:

@@ -46,7 +46,7 @@ STRIKES = 4
 
 
 def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
-    """A server with a share that is taken away at the next offence on any GPU."""
+    """A server with a share that is taken away at the next violation on any GPU."""
     server = machine.server()
     files.make_home(machine.state)
     before = {server.uid: violation_records.ViolationRecord(STRIKES, time.monotonic_ns() // 1000)}
@@ -62,7 +62,7 @@ def offender(machine: Machine, server: Remote, gpu: int = 0) -> Program:
     """A program of that server that does not give the GPU back."""
     path = str(machine.socket(server, gpu))
     guilty = machine.start_program(server, [sys.executable, "-c", OFFENDER, path], PYTHONPATH=str(ROOT))
-    machine.until(lambda: guilty.said == ["has it"], "the offence")
+    machine.until(lambda: guilty.said == ["has it"], "the violation")
     return guilty
 
 
@@ -352,7 +352,7 @@ def test_stopped_process_runs_again_when_arbiter_and_servers_are_killed(machine:
     bad, good = share(machine, 500), share(machine, 500)
     path = str(machine.socket(bad))
     guilty = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
-    machine.until(lambda: guilty.said == ["has it"], "the offence")
+    machine.until(lambda: guilty.said == ["has it"], "the violation")
     pid = machine.arbiter()
     machine.run(good, *HOG)
 
@@ -418,7 +418,7 @@ def test_a_state_directory_that_is_removed_ends_its_arbiter(machine: Machine) ->
     ids=["empty", "list", "zeros", "fields", "deep"],
 )
 def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes) -> None:
-    """The next arbiter begins without damaged books, offences, revocations and use."""
+    """The next arbiter begins without damaged books, violations, revocations and use."""
     server = share(machine, 500)
     program = machine.run(server, *HOG)
     machine.more(300)

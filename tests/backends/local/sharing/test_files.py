@@ -235,7 +235,7 @@ def test_sockets_of_unserved_shares_are_removed(state: Path) -> None:
 def test_stopped_processes_are_read_from_their_own_arbiter(state: Path) -> None:
     """Processes of this boot count, from files that can be read and belong to the user that they name."""
     files.make_home(state)
-    file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
+    file = files.home(state) / files.OWN / stopped_elsewhere.VIOLATIONS
     stopped_processes.save(
         file, {"GPU-1": {UID: violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))}}
     )

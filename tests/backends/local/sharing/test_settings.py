@@ -373,7 +373,7 @@ def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
 
 
 def test_penalties_are_set_as_well(machine: Machine) -> None:
-    """Here the first offence costs the share, which is told as ever."""
+    """Here the first violation costs the share, which is told as ever."""
     server, other = machine.server(), machine.server()
     write(machine.state / NAME, {"penalties": {"strikes": 1}})
     for one in (server, other):

@@ -152,7 +152,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 REVOCATIONS = revocation.encode([Revocation("key", GPU, "A reason.")])
-OFFENCES = violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))
+VIOLATIONS = violation_records.ViolationRecord(1.0, 5, stopped=frozenset([ProcessId(7, 70)]))
 
 
 def pod_client(state: Path) -> PodClient:
@@ -182,7 +182,7 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     "stopped": (
         "own/offences.json",
         strict.dumps(
-            {"version": 1, "boot": boot(), "gpus": {GPU: violation_records.to_plain({UID: OFFENCES})}},
+            {"version": 1, "boot": boot(), "gpus": {GPU: violation_records.to_plain({UID: VIOLATIONS})}},
         ).encode(),
         stopped_elsewhere.stopped,
     ),

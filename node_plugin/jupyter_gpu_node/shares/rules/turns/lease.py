@@ -15,7 +15,7 @@ from .served_share import ServedShare, ShareClient
 from .turn_orders import TurnGrant
 
 
-class Lease:
+class GpuLease:
     """The lease of one GPU. ``shares``: all that have clients, also those that are gone and only drain."""
 
     def __init__(self, shares: Mapping[str, ServedShare]) -> None:

@@ -16,7 +16,7 @@ from .arbiter import LONG_KERNEL, Arbiter
 from .bank import Deposit
 from .closed_debts import ClosedDebts
 from .demand import Demand
-from .lease import Lease
+from .lease import GpuLease
 from .ledger import Debt, TimeAccount
 from .memory import MeasuredMemory, Pool
 from .rule import Rule
@@ -35,7 +35,7 @@ class LeaseManager:
         self.arbiter = arbiter
         self._shares: dict[str, ServedShare] = {}
         self._keys: dict[str, ServedShare] = {}
-        self._lease = Lease(self._keys)
+        self._lease = GpuLease(self._keys)
         self._rule: Rule | None = None
         """The rule by pods."""
         self._looked = now

@@ -85,5 +85,5 @@ def from_plain(plain: Any) -> State:
                 raise ValueError("strikes or taken is out of range")
             found[share] = ViolationRecord(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
+        raise ValueError(f"This is not what was kept of violations: {error!r}.") from error
     return found

@@ -218,7 +218,7 @@ def _judged(
     one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0, hoards=0)
     times = round(one.strikes)  # a little of each is forgotten before the next
     if not innocent and times >= penalties.strikes:
-        reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
+        reason = f"Taken away: {what}, violation {times} of late. Restart its programs and ask again."
         orders.append(TakeAway(share, reason))
         return replace(_let_be(_continued(share, one, orders)), taken=reason)
     if new := stoppable - one.stopped:
