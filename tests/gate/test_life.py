@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
+from tests.shares.world import until
 
 from .place import Place, Program
 from .stub import LONG, Connection, Stub
@@ -278,8 +279,7 @@ def test_server_is_heard_while_the_driver_waits(place: Place, work: tuple[str, .
         connection = stub.accept()
         connection.expect(Ask)
         lease = connection.grant(60_000_000)
-        while not place.launches():
-            time.sleep(0.01)
+        until(lambda: place.launches() > 0, "the first launch")
         time.sleep(0.2)  # it is in the driver then
         connection.say(Revoke(lease))
         assert connection.expect(Ask).keeps

@@ -69,21 +69,18 @@ def test_lone_program_loses_nothing_between_launches(place: Place, server: Servi
         return sum(work.end > now for work in log if work.owner == "one")
 
     with _run(place, server, "one", "kernels:100000:1000"):
-        while queued() < 12:
-            pass
+        until(lambda: queued() >= 12, "it does not run ahead")
         with _run(place, server, "two", "kernels:1:10", "sync", "say:there", "wait-line") as other:
             assert [other.line(), other.line()] == ["ready", "there"]
             assert max(queued() for _ in range(200)) <= 3
-        while queued() < 12:
-            pass
+        until(lambda: queued() >= 12, "it does not run ahead")
     assert place.sums().overlaps == 0
 
 
 def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None:
     """Kill the server after so many launches, and start another one."""
     for number in launches:
-        while place.launches() < number:
-            time.sleep(0.001)
+        until(lambda number=number: place.launches() >= number, f"{number} launches")  # type: ignore[misc]
         server.kill()
         server.start()
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
@@ -152,8 +149,7 @@ def test_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> No
         (50, {"one": 1000}), (400, {"one": (500, 256 * MIB), "two": 500}), (900, {"one": 1000}),
     )  # fmt: skip
     for launches, shares in steps:
-        while place.launches() < launches:
-            time.sleep(0.001)
+        until(lambda launches=launches: place.launches() >= launches, f"{launches} launches")  # type: ignore[misc]
         server.set({GPU: shares})
     assert running.lines()[-1] == "done"
     assert place.sums().launches == 20_600

@@ -161,7 +161,7 @@ class EnforcingServer:
         await self.enforced.close()
 
     def _tell(self, *what: str) -> None:
-        """Look at the state of `watched` here, as the stop may last for a moment only."""
+        """Note the state of `watched` here, as the stop may last for a moment only."""
         self.told.append((what[0], what[1], what[2]))
         end = time.monotonic() + PATIENCE
         while self.watched and state(self.watched) != "T" and time.monotonic() < end:

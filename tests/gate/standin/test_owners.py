@@ -10,6 +10,7 @@ import pytest
 
 from tests.gate.standin.board import busy
 from tests.gate.standin.conftest import FIRST, Machine
+from tests.shares.world import until
 
 READY = """
 import sys
@@ -112,8 +113,7 @@ def test_processes_killed_at_any_point_leave_the_board_whole(machine: Machine) -
             assert one.stdout
             assert one.stdout.readline() == "ready\n"
         before = machine.board().sums().launches
-        while machine.board().sums().launches < before + 100:
-            pass
+        until(lambda before=before: machine.board().sums().launches >= before + 100, "a hundred launches")  # type: ignore[misc]
         for one in storm:
             one.kill()
         end(*storm)

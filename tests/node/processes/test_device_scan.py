@@ -14,6 +14,7 @@ from jupyter_gpu_node.processes.device_scan import Target
 from jupyter_gpu_node.processes.proc import ProcessInfo
 from jupyter_gpu_node.processes.rules.scan_budget import ScanBudget
 from tests.node.conftest import DEVICES, Child
+from tests.shares.world import until
 
 Spawn = Callable[..., Child]
 Nodes = tuple[Path, ...]
@@ -154,8 +155,7 @@ def test_main_thread_ended(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
     # exit(2) of the calling thread alone; the answer never comes
     child.process.stdin.write("\"libc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\"\n")
     child.process.stdin.flush()
-    while proc.read_stat(child.pid).state != "Z":
-        time.sleep(0.01)
+    until(lambda: proc.read_stat(child.pid).state == "Z", "its first thread to end")
     assert proc.alive(child.pid, start)
     assert holders() == {child.pid}
     assert [process.pid for process in device_scan.scan(file_target(path)).holders["file"]] == [child.pid]
@@ -228,8 +228,7 @@ def test_zombie_holds_nothing(spawn: Spawn, nodes: Nodes) -> None:
             os._exit(0)
         os.close(device)
     """) or child.run("dead")
-    while proc.read_stat(zombie).state != "Z":
-        time.sleep(0.01)
+    until(lambda: proc.read_stat(zombie).state == "Z", "the zombie")
     scan = device_scan.scan(TARGETS)
     assert scan.holders[DEVICES[0]] == ()
     assert zombie not in {process.pid for process in scan.uninspectable}

@@ -26,6 +26,7 @@ from jupyter_gpu_node.shares.rules import jupyter_server
 from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 from tests.node.conftest import Child
 from tests.shares.enforcing import until
+from tests.shares.world import until as wait_until
 
 processes = st.builds(ProcessId, st.integers(1, 9), st.integers(0, 9))
 ancestors = st.builds(Ancestor, st.integers(0, 9), st.booleans(), st.booleans())
@@ -154,8 +155,7 @@ def group(unified: Path) -> Iterator[Path]:
     made.mkdir(parents=True)
     yield made
     (made / "cgroup.kill").write_text("1")
-    while cgroup.populated(made):
-        pass
+    wait_until(lambda: not cgroup.populated(made), "the group to be empty")
     for directory in (made, *list(made.parents)[:3]):
         directory.rmdir()
 
