@@ -64,7 +64,7 @@ def cost(server: Serving) -> float:
 
 
 def test_a_loop_of_connects_costs_the_others_nothing(tmp_path: Path) -> None:
-    """It costs the server two hundredths of a core; a loaded machine takes longer for the same, so a calm time counts."""
+    """It costs the server two hundredths of a core; a loaded machine takes longer, so a calm time counts."""
     with Serving(tmp_path) as server:
         server.set({GPU: {"a": 400, "b": 400, "c": 200}})
         with flooding(server, "c"):
