@@ -140,6 +140,13 @@ def test_night_of_a_weekday_ends_on_the_next_day(now: str, most: int, until: str
     assert (found.max.value, found.until) == (most, at(until))
 
 
+def test_next_change_is_the_soonest() -> None:
+    """Hours that begin on the next day come before the end of those that began today, if they are sooner."""
+    night, morning = Hours(2000, start=22 * 60, end=12 * 60), Hours(1000, frozenset({1}), 8 * 60, 9 * 60)
+    found = in_force(with_hours(night, morning), at("2026-05-04T23:00"), BERLIN, {})
+    assert (found.max.value, found.until) == (2000, at("2026-05-05T08:00"))
+
+
 def test_hours_do_not_flap_when_clocks_are_set_back() -> None:
     """A boundary within the hour that comes twice is passed once, and hours that follow each other leave no gap."""
     late, early = Hours(0, start=22 * 60, end=2 * 60 + 30), Hours(1000, start=2 * 60 + 30, end=8 * 60)
@@ -185,6 +192,8 @@ MAY4 = date(2026, 5, 4)  # a Monday
         (Window.MONTH, {date(2026, 4, 30): 9 * HOUR}, False),
         (Window.MONTH, {date(2026, 5, 1): HOUR // 2, MAY4: HOUR // 2}, True),
         (Window.WEEK, {date(2026, 5, 5): HOUR}, True),  # the clock was set back
+        (Window.DAY, {date(2026, 5, 5): 9 * HOUR}, False),
+        (Window.WEEK, {date(2026, 5, 11): 9 * HOUR}, False),
         (Window.WEEK, {}, False),
     ],
 )
@@ -205,6 +214,13 @@ def test_spent_budget_returns_with_the_next_window(window: Window, ends: str) ->
     found = in_force(limits, at("2026-10-25T00:30"), BERLIN, used)
     assert (found.max.value, found.until) == (1000, at(f"{ends}T00:00"))
     assert in_force(limits, at(f"{ends}T00:00"), BERLIN, used).max == Sourced(4000)
+
+
+def test_day_that_is_not_yet_here_is_foreseen() -> None:
+    """After a clock was set back, the use of a later day lowers the maximum on that day."""
+    limits = with_budgets(Budget(HOUR, Window.DAY))
+    found = in_force(limits, at("2026-05-04T12:00"), BERLIN, {date(2026, 5, 6): HOUR})
+    assert (found.max.value, found.until) == (4000, at("2026-05-06T00:00"))
 
 
 def test_budgets_of_groups_are_alternatives() -> None:

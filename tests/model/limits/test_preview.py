@@ -9,7 +9,7 @@ from datetime import UTC, date
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.account import Account
@@ -132,6 +132,7 @@ WORDS = ["A100", "A100 SXM4", "H100", "NVIDIA"]
     st.dictionaries(st.sampled_from(WORDS), st.integers(0, 3) | st.just(UNLIMITED)),
     st.integers(0, 6) | st.just(UNLIMITED),
 )
+@example({MODELS[0]: 2, MODELS[2]: 2}, {"NVIDIA": 3, "H100": 1}, UNLIMITED)
 def test_preview_takes_back_the_least(held: dict[str, int], limits: dict[str, Any], most: Any) -> None:
     """Limits of models count together with the maximum, and no more is taken than all of them demand."""
 

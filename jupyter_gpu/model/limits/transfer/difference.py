@@ -11,6 +11,7 @@ from typing import Any
 
 from ..conflicts import subject_name
 from ..limit import HUB_PROPERTIES, Limit, Subject
+from ..owner import object_name
 from .row import Row
 
 
@@ -117,7 +118,8 @@ def _line(row: Row, same: Sequence[Limit]) -> Line:
         return Line(Outcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
     if before is None:
         changes = _changes({}, _fields(row.limit))
-        return Line(Outcome.ADDED, row.subject, row.line, changes, after=row.limit)
+        after = dataclasses.replace(row.limit, object_name=_name(row.limit))
+        return Line(Outcome.ADDED, row.subject, row.line, changes, after=after)
     changes = _changes(_fields(before), _fields(row.limit))
     if not changes and not before.problem and len(same) == 1:
         return Line(Outcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
@@ -133,6 +135,12 @@ def _refusal(row: Row, same: Sequence[Limit]) -> str:
     return (
         f"{same[0].managed_by} keeps this limit, and would undo the change; change it there." if same[0].locked else ""
     )
+
+
+def _name(limit: Limit) -> str:
+    """Return the name of the object that writers make for a limit."""
+    subject = limit.subject
+    return object_name(subject.kind, subject.name, subject.hub) if subject else ""
 
 
 def _merged(before: Limit, after: Limit) -> Limit:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.owner import Owner, object_name
+from jupyter_gpu.model.limits.preview import preview
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.limits.transfer.difference import Difference, FieldChange, Outcome, difference
 from jupyter_gpu.model.limits.transfer.row import Row
@@ -99,9 +103,16 @@ def test_result_keeps_what_an_import_does_not_have() -> None:
     found = imported("kind name max\nGroup ml 2\nUser new 3\n", *current, remove=True)
     assert found.result(current) == [
         replace(newer, max=2000),
-        Limit(Subject(SubjectKind.USER, "new"), max=3000),
+        Limit(Subject(SubjectKind.USER, "new"), max=3000, object_name=object_name("User", "new")),
     ]
     assert imported("kind name max\nUser ann x\n", *current).result(current) == current
+
+
+def test_effects_of_an_import_are_foreseen() -> None:
+    """The limits after an import, several new ones among them, have a preview."""
+    found = imported("kind name max\nUser ann 1\nUser bob 1\nUser eve 1\n")
+    users = [Account(Owner("User", name, "jhub"), used=2000) for name in ("ann", "bob", "eve")]
+    assert preview([], found.result([]), users, 0, UTC).sentence() == "3 users will lose 3 GPUs in 10 minutes."
 
 
 some = st.lists(
