@@ -293,11 +293,11 @@ def nursery(orders: socket.socket) -> None:
 
     Everything an actor needs is imported here, once; so it can also become a user who may not read it.
     """
-    import jupyter_gpu.backends.local
     import jupyter_gpu_node.gpus.simulated
+    from jupyter_gpu.backends.local import backend
     from tests.devices import first_minor
 
-    assert jupyter_gpu.backends.local
+    backend.load()
     jupyter_gpu_node.gpus.simulated.FIRST_MINOR = first_minor()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: their sockets tell when they are gone
     while True:
