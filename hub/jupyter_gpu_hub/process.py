@@ -46,7 +46,7 @@ async def run(settings: HubServiceSettings, stop: asyncio.Event, environ: Mappin
             await _first_to_end(parts)
         finally:
             web.stop()
-            site.feed.close()
+            await site.feed.close()
             await web.close_all_connections()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import SettingsError, bounded
 
@@ -55,7 +57,22 @@ class HubServiceSettings:
     """Age in seconds at which the list of the hub's users is read again when a page shows it. Default 60."""
     pages: int = bounded(500, least=1, most=10_000)
     """Pages that may follow changes at the same time. Default 500, and 20 for each person."""
+    time_zone: str = "UTC"
+    """Time zone of hours and budgets, the scheduler's, such as ``Europe/Berlin``: for previews. Default UTC."""
     rate: RateSettings = RateSettings()
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.time_zone)
+        except (OSError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError
+            raise ValueError(f"'timeZone' is no time zone: {error}") from None
+        except KeyError:
+            raise ValueError(f"'timeZone' is not known on this machine: {self.time_zone!r}.") from None
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone."""
+        return ZoneInfo(self.time_zone)
 
 
 def listen_on(settings: HubServiceSettings, environ: Mapping[str, str]) -> tuple[str, int]:

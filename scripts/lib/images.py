@@ -36,7 +36,7 @@ PACKAGES = ("python3",)
 NOT_NEEDED = ("doc", "man", "info", "locale", "lintian", "/var/cache/apt", "/var/lib/apt/lists", "/var/log")
 """Paths removed from the base image: absolute, or below /usr/share."""
 
-KINDS = {"node": "programs", "scheduler": "programs", "notebook": "lab", "kube-scheduler": ""}
+KINDS = {"node": "programs", "scheduler": "programs", "hub": "hub", "notebook": "lab", "kube-scheduler": ""}
 """Kind of wheels of each image; empty: none."""
 
 _started = time.monotonic()

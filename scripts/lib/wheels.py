@@ -37,12 +37,15 @@ Say = Callable[[str], None]
 
 
 def requirements(kind: str) -> list[str]:
-    """Return the requirements of `programs` (scheduler and node plugin) or `lab` (JupyterLab with the extension)."""
+    """Return the requirements of `programs` (scheduler and node plugin), `hub` (its service) or `lab` (JupyterLab)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     if kind == "programs":
         common = [text for text in project["dependencies"] if Requirement(text).name in PROGRAMS_NEED]
         return [*common, *_own(extras, "scheduler"), *_own(extras, "node")]
+    if kind == "hub":
+        common = [text for text in project["dependencies"] if Requirement(text).name in PROGRAMS_NEED]
+        return [*common, *_own(extras, "hub")]
     lab = [text for text in extras["test"] if Requirement(text).name in LAB_NEEDS]
     return [*project["dependencies"], *_own(extras, "kubernetes"), *lab]
 

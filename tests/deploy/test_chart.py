@@ -12,6 +12,7 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped,unused-ign
 
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model.limits.owner import object_name
+from jupyter_gpu_hub import settings as hub_settings
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
@@ -34,7 +35,7 @@ FULL: dict[str, Any] = {
         {"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]},
         {"namespace": "hub", "serviceAccount": "second", "notebookNamespaces": ["alice"], "name": "second"},
     ],
-    "hub": {"enabled": True},
+    "hub": {"enabled": True, "apiUrl": "http://hub.hub:8081/hub/api", "tokenSecret": {"name": "gpu-token"}},
     "limits": {"objects": [{"subject": {"kind": "Default"}, "max": 1}], "timeZone": "Europe/Berlin"},
     "image": {"pullSecrets": ["registry"]},
 }
@@ -172,6 +173,9 @@ def test_values_and_schema_name_the_same() -> None:
         ({"limits": {"objects": [{"subject": {"kind": "Cap"}, "maxi": 2}]}}, "/limits/objects/0"),
         ({"limits": {"objects": [{"subject": {"kind": "Cap"}, "max": "two"}]}}, "/limits/objects/0/max"),
         ({"hub": {"edit": "no"}}, "/hub/edit"),
+        ({"hub": {"apiUrl": "hub:8081"}}, "/hub/apiUrl"),
+        ({"hub": {"baseUrl": "jupyter"}}, "/hub/baseUrl"),
+        ({"hub": {"enabled": True, "apiUrl": "http://hub:8081/hub/api"}}, "hub.tokenSecret.name"),
         ({"policies": {"breakGlassGroup": "it's"}}, "/policies/breakGlassGroup"),
         ({"policies": {"allowedHostPaths": ["/"]}}, "/policies/allowedHostPaths/0"),
         ({"policies": {"allowedHostPaths": ["srv"]}}, "/policies/allowedHostPaths/0"),
@@ -361,8 +365,9 @@ def test_programs_have_exactly_the_rights_that_they_use() -> None:
         "jupyter-gpu-notebook": {"patch pods/status", "update-own pods/requested"},
         "jupyter-gpu-hub-service": limits
         | accounts
-        | {"get gpulimits", "get gpuaccounts"}
-        | {"create gpulimits", "update gpulimits", "patch gpulimits", "delete gpulimits"},
+        | nodes
+        | {"list pods", "watch pods"}
+        | {"get gpulimits", "create gpulimits", "patch gpulimits", "delete gpulimits"},
         "jupyter-gpu-users-hub-hub": {"attribute users"},
         "jupyter-gpu-users-hub-second": {"attribute users"},
     }
@@ -385,6 +390,30 @@ def test_hub_speaks_for_its_own_users_only() -> None:
         "hub": (["alice", "bob"], [("RoleBinding", "alice"), ("RoleBinding", "bob")]),
         "second": (["second"], [("ClusterRoleBinding", None)]),
     }
+
+
+def test_hub_s_service_knows_the_hub() -> None:
+    """Its environment is that of an external service, its prefix is where the proxy leads, and it may reach the hub."""
+    values = {"hub": {**FULL["hub"], "baseUrl": "/jupyter/", "name": "east", "settings": {"mirrorSeconds": 5}}}
+    objects = chart.render({**values, "limits": {"timeZone": "Europe/Berlin"}})
+    deployment = chart.find(objects, "Deployment", "jupyter-gpu-hub")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value") for item in container["env"]}
+    assert environment["JUPYTERHUB_SERVICE_PREFIX"] == "/jupyter/services/gpu/"
+    assert environment["JUPYTERHUB_CLIENT_ID"] == "service-gpu"
+    hub_settings.check_environment({name: value or "from a Secret" for name, value in environment.items()})
+    settings = settings_file.parse(
+        json.loads(chart.find(objects, "ConfigMap", "jupyter-gpu-hub")["data"]["settings.json"]),
+        hub_settings.HubServiceSettings,
+    )
+    assert (settings.hub, settings.mirror_seconds, settings.time_zone) == ("east", 5, "Europe/Berlin")
+    assert deployment["spec"]["template"]["metadata"]["labels"]["hub.jupyter.org/network-access-hub"] == "true"
+    service = chart.find(objects, "Service", "jupyter-gpu-hub")["spec"]
+    assert service["ports"][0]["port"] == settings.port
+    assert service["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    names = {(item["kind"], item["metadata"]["name"]) for item in chart.render({"hub": {"enabled": True}})}
+    assert ("ServiceAccount", "jupyter-gpu-hub") in names
+    assert ("Deployment", "jupyter-gpu-hub") not in names
 
 
 def test_hub_s_service_has_no_rights_where_it_is_not_enabled() -> None:

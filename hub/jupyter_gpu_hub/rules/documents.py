@@ -1,57 +1,93 @@
-"""Limits as documents: JSON for export and import, and the edits that an import makes. Pure."""
+"""Imports of limits: the edits of a request, those of a document or a table, and the limits that would follow. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.limits.limit import Limit, Subject
+from jupyter_gpu.model.limits.conflicts import subject_name
+from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.transfer.difference import Difference, Line, Outcome, difference
+from jupyter_gpu.model.limits.transfer.document import read_document
+from jupyter_gpu.model.limits.transfer.row import MAX_ROWS
+from jupyter_gpu.model.limits.transfer.table import read_table
 
-from .edits import Edit
-from .known import KnownLimit
+from .edits import CAP, Edit, Prepared
 
-MOST = 10_000
-"""Limits of one import, or edits of one request."""
-
-
-def export(limits: Iterable[KnownLimit]) -> dict[str, Any]:
-    """Return all limits that people write, as the body of an import. Copies of groups' properties are left out."""
-    known = [item for item in limits if item.limit.subject and not item.mirrored]
-    return {"limits": [item.limit.spec() for item in sorted(known, key=lambda item: (item.limit.subject, item.name))]}
+_WRITTEN = (Outcome.ADDED, Outcome.CHANGED, Outcome.REMOVED)
 
 
-def read_limits(value: Any, key: str = "limits") -> list[Edit]:
-    """Read a list of specs, each with its subject; fields that are not there are inherited. Raises `FieldError`."""
-    return distinct(strict.list_of(_read_spec, MOST)(value, key))
+@dataclass(frozen=True, slots=True)
+class Import:
+    """The body of an import: ``{"format": "csv", "text": "kind,name,max…", "replace": false, "dryRun": true}``."""
+
+    text: str
+    table: bool
+    """Whether it is a table (CSV); otherwise it is a document (JSON)."""
+    replace: bool = False
+    """Whether limits that are not in it are removed."""
+    dry_run: bool = False
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Import:
+        """Checked; raises `FieldError`."""
+        strict.no_unknown(body, ("format", "text", "replace", "dryRun"))
+        return cls(
+            text=strict.required(body, "text", _text),
+            table=strict.required(body, "format", strict.one_of("csv", "json")) == "csv",
+            replace=strict.optional(body, "replace", strict.boolean) or False,
+            dry_run=strict.optional(body, "dryRun", strict.boolean) or False,
+        )
+
+    def difference(self, current: Sequence[Limit]) -> Difference:
+        """Return what it does to the limits; the cap is left to cluster administrators."""
+        rows = read_table(self.text) if self.table else read_document(self.text)
+        found = difference(current, rows, replace=self.replace)
+        return Difference(tuple(line for item in found.lines if (line := _without_cap(item))))
+
+
+def edits_of(found: Difference) -> list[Edit]:
+    """Return the edits of an import, each of which sets or inherits every field."""
+    return [_edit(line, line.subject) for line in found.lines if line.outcome in _WRITTEN and line.subject]
 
 
 def read_edits(value: Any, key: str = "edits") -> list[Edit]:
-    """Read a list of edits; raises `FieldError`."""
-    return distinct(strict.list_of(Edit.from_json, MOST)(value, key))
-
-
-def distinct(edits: Sequence[Edit]) -> list[Edit]:
-    """Return the edits; raises `FieldError` if two are about the same subject."""
+    """Read a list of edits about different subjects; raises `FieldError`."""
+    edits = strict.list_of(Edit.from_json, MAX_ROWS)(value, key)
     seen: set[Subject] = set()
     for edit in edits:
         if edit.subject in seen:
-            raise strict.FieldError(f"{describe(edit.subject)} is there twice.", "subject")
+            raise strict.FieldError(f"There are two edits of {subject_name(edit.subject)}.", "subject")
         seen.add(edit.subject)
     return list(edits)
 
 
-def describe(subject: Subject) -> str:
-    """Return a subject for people: ``user ann of hub jhub``, ``the default``."""
-    if not subject.name:
-        return f"the {subject.kind.value.lower()}"
-    of_hub = f" of hub {strict.printable(subject.hub, 64)}" if subject.hub else ""
-    return f"{subject.kind.value.lower()} {strict.printable(subject.name, 64)}{of_hub}"
+def limits_after(limits: Iterable[Limit], prepared: Iterable[Prepared]) -> list[Limit]:
+    """Return the limits as they would be after some writes: for a preview of their effects."""
+    done = list(prepared)
+    written = {item.object_name for item in done}
+    kept = [limit for limit in limits if limit.object_name not in written]
+    return [*kept, *(item.limit for item in done if item.limit)]
 
 
-def _read_spec(value: Any, key: str) -> Edit:
-    body = strict.an_object(value, key)
-    strict.no_unknown(body, ("subject", *Limit.FIELDS))
-    subject = strict.required(body, "subject", Subject.from_json)
-    fields: Mapping[str, Any] = {**dict.fromkeys(Limit.FIELDS), **{k: v for k, v in body.items() if k != "subject"}}
-    return Edit(subject, fields)
+def _without_cap(line: Line) -> Line | None:
+    if line.subject is None or line.subject.kind is not SubjectKind.CAP or line.outcome not in _WRITTEN:
+        return line
+    if line.outcome is Outcome.REMOVED:  # as little as those that a tool keeps
+        return None
+    return replace(line, outcome=Outcome.REFUSED, errors=(CAP,))
+
+
+def _edit(line: Line, subject: Subject) -> Edit:
+    if line.after is None:
+        return Edit(subject, None)
+    spec = line.after.spec()
+    return Edit(subject, {key: spec.get(key) for key in Limit.FIELDS})
+
+
+def _text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise strict.FieldError(f"{key!r} must be text.", key)
+    return value

@@ -18,6 +18,7 @@ from .refusals import Refusal
 WRITER = "jupyter-gpu-hub"
 """Value of the label by which our objects are known; it leaves them to people."""
 KIND = "GpuLimit"
+CAP = "The cap is for cluster administrators: it is changed with kubectl, or in the chart."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int) -> Prepare
     """
     _check_version(edit, current)
     if edit.subject.kind is SubjectKind.CAP:
-        raise Refusal(403, "The cap is for cluster administrators: it is changed with kubectl, or in the chart.")
+        raise Refusal(403, CAP)
     if current and current.limit.locked:
         raise Refusal(
             403,

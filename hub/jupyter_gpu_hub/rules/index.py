@@ -1,54 +1,39 @@
-"""The limits that may count for a user, found without reading all of them, and the effective limits of many users.
-
-Pure.
-"""
+"""The effective limits of many users: those to whom the same limits apply share one result. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from jupyter_gpu.model.limits.effective import Effective, applies, effective
+from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 
 
-class LimitIndex:
-    """The limits at one moment, by the owners that they are for."""
+class EffectiveLimits:
+    """The limits at one moment, and the effective limits of each owner."""
 
     def __init__(self, limits: Iterable[Limit]) -> None:
-        self._named: dict[str, list[Limit]] = {}  # users and namespaces by name
-        self._groups: dict[str, list[Limit]] = {}  # by member
-        self._everyone: list[Limit] = []
-        self._memo: dict[tuple[str, str, tuple[int, ...]], Effective] = {}
-        for limit in limits:
-            kind = limit.subject.kind if limit.subject else None
-            if limit.subject is None:
-                continue
-            if kind in (SubjectKind.DEFAULT, SubjectKind.CAP):
-                self._everyone.append(limit)
-            elif kind is SubjectKind.GROUP:
-                for member in limit.members:
-                    self._groups.setdefault(member, []).append(limit)
-            else:
-                self._named.setdefault(limit.subject.name, []).append(limit)
+        self._limits = tuple(limits)  # they live as long as the results, so an identity names one of them
+        self._index = LimitIndex(self._limits)
+        self._results: dict[tuple[str, str, tuple[int, ...]], Effective] = {}
 
-    def limits(self, owner: Owner) -> list[Limit]:
+    def applying(self, owner: Owner) -> list[Limit]:
         """Return the limits that apply to an owner."""
-        found = [*self._named.get(owner.name, ()), *self._groups.get(owner.name, ()), *self._everyone]
-        return [limit for limit in found if applies(limit, owner)]
+        return [limit for limit in self._index.of(owner) if applies(limit, owner)]
 
     def effective(self, owner: Owner) -> Effective:
-        """Return the effective limits of an owner; users to whom the same limits apply share one result."""
-        mine = self.limits(owner)
-        key = (owner.kind, owner.hub, tuple(id(limit) for limit in mine))  # they live as long as this index
-        if key not in self._memo:
-            self._memo[key] = effective(owner, mine)
-        return self._memo[key]
+        """Return the effective limits of an owner."""
+        mine = self.applying(owner)
+        key = (owner.kind, owner.hub, tuple(map(id, mine)))
+        if key not in self._results:
+            self._results[key] = effective(owner, mine)
+        return self._results[key]
 
-    def names(self) -> set[str]:
-        """Return the names of users that have a limit of their own."""
+    def users(self, hub: str) -> set[str]:
+        """Return the names of a hub's users that have a limit of their own."""
         return {
-            name
-            for name, limits in self._named.items()
-            if any(limit.subject and limit.subject.kind is SubjectKind.USER for limit in limits)
+            limit.subject.name
+            for limit in self._limits
+            if limit.subject and limit.subject.kind is SubjectKind.USER and limit.subject.hub in ("", hub)
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from jupyter_gpu.model.limits.amount import amount_key
 from jupyter_gpu.model.limits.changes import format_time
+from jupyter_gpu.model.limits.conflicts import LimitCondition, conditions
 from jupyter_gpu.model.limits.limit import Subject, SubjectKind
 
 from .groups import Group, limit_of
@@ -24,8 +25,8 @@ class LimitRow:
     known: KnownLimit | None
     problem: str = ""
     """A sentence about what cannot be read; empty: all can be."""
-    twins: tuple[str, ...] = ()
-    """Names of other objects about the same subject: the smaller value holds, field by field."""
+    conditions: tuple[LimitCondition, ...] = ()
+    """What an administrator should know: two limits for one subject, a value that cannot be read."""
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class LimitRow:
             "managedBy": (limit.managed_by if limit else "") or None,
             "mirrored": self.known.mirrored if self.known else True,
             "problem": self.problem or None,
-            "twins": list(self.twins),
+            "conditions": [condition.to_json() for condition in self.conditions],
             "changed": {"by": changed.by, "at": format_time(changed.at)} if changed else None,
         }
 
@@ -82,17 +83,13 @@ def rows(limits: Iterable[KnownLimit], groups: Iterable[Group], hub: str) -> lis
     """Return a row for each limit, and one for each group whose properties say something that is no limit."""
     known = list(limits)
     problems = {group.name: said.problem for group in groups if (said := limit_of(group)).problem}
-    by_subject: dict[Subject, list[str]] = {}
-    for item in known:
-        if item.limit.subject and not item.mirrored:
-            by_subject.setdefault(item.limit.subject, []).append(item.name)
+    told = conditions([item.limit for item in known])
     found = []
     for item in sorted(known, key=lambda item: item.name):
         subject, problem = item.limit.subject, item.limit.problem
         if item.mirrored and subject and subject.hub == hub:
             problem = " ".join(filter(None, [problem, problems.pop(subject.name, "")]))
-        twins = [name for name in sorted(by_subject.get(subject, ())) if name != item.name] if subject else []
-        found.append(LimitRow(subject, item, problem, () if item.mirrored else tuple(twins)))
+        found.append(LimitRow(subject, item, problem, told.get(item.name, ())))
     lost = [
         LimitRow(Subject(SubjectKind.GROUP, name, hub), None, problem) for name, problem in sorted(problems.items())
     ]

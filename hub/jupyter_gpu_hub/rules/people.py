@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
 from jupyter_gpu.model.limits.changes import Change, format_time
 from jupyter_gpu.model.limits.effective import Effective
@@ -13,7 +14,7 @@ from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Source, Sourced
 
-from .index import LimitIndex
+from .index import EffectiveLimits
 from .usage import PodUse
 
 
@@ -29,8 +30,8 @@ class UserRow:
     pods: tuple[PodUse, ...] = ()
     changed: Change | None = None
     """The newest change of a limit that applies to the user."""
-    over_since: float | None = None
-    """Seconds since 1970 since when the user has more than the limit; ``None``: has not."""
+    account: Account | None = None
+    """What the scheduler keeps of the user; ``None``: nothing yet."""
     used: int = field(init=False)
     """Held by all pods of the user."""
     waiting: int = field(init=False)
@@ -56,7 +57,7 @@ class UserRow:
             "used": self.used,
             "waiting": self.waiting,
             "idle": self.idle,
-            "overSince": self.over_since,
+            **_account_json(self.account),
             "changed": {"by": self.changed.by, "at": format_time(self.changed.at)} if self.changed else None,
         }
 
@@ -76,9 +77,9 @@ SORTS: Mapping[str, Callable[[UserRow], Any]] = {
 def rows(
     hub: str,
     users: Iterable[str],
-    index: LimitIndex,
+    index: EffectiveLimits,
     pods: Iterable[PodUse],
-    over: Mapping[Owner, float],
+    accounts: Mapping[Owner, Account],
 ) -> list[UserRow]:
     """Return the rows of all users of a hub: those whom it knows, and those who have a limit or a pod."""
     of_owner: dict[str, list[PodUse]] = {}
@@ -86,19 +87,18 @@ def rows(
         if pod.owner.kind == "User" and pod.owner.hub == hub:
             of_owner.setdefault(pod.owner.name, []).append(pod)
     known = frozenset(users)
-    mine = {name for name in index.names() if has_own(index, Owner("User", name, hub))}
     return [
-        row(Owner("User", name, hub), index, of_owner.get(name, ()), known=name in known, over=over)
-        for name in sorted({*known, *mine, *of_owner})
+        row(Owner("User", name, hub), index, of_owner.get(name, ()), known=name in known, accounts=accounts)
+        for name in sorted({*known, *index.users(hub), *of_owner})
     ]
 
 
 def row(
-    owner: Owner, index: LimitIndex, pods: Iterable[PodUse], *, known: bool, over: Mapping[Owner, float]
+    owner: Owner, index: EffectiveLimits, pods: Iterable[PodUse], *, known: bool, accounts: Mapping[Owner, Account]
 ) -> UserRow:
     """Return the row of one user."""
     effective = index.effective(owner)
-    changes = [limit.changed for limit in index.limits(owner) if limit.changed]
+    changes = [limit.changed for limit in index.applying(owner) if limit.changed]
     return UserRow(
         name=owner.name,
         known=known,
@@ -106,13 +106,8 @@ def row(
         guaranteed=effective.guaranteed,
         pods=tuple(pods),
         changed=max(changes, key=lambda change: change.at, default=None),
-        over_since=over.get(owner),
+        account=accounts.get(owner),
     )
-
-
-def has_own(index: LimitIndex, owner: Owner) -> bool:
-    """Tell whether a limit of that very owner exists."""
-    return any(limit.subject and limit.subject.kind is SubjectKind.USER for limit in index.limits(owner))
 
 
 def sourced_json(value: Sourced[Any]) -> dict[str, Any]:
@@ -125,7 +120,7 @@ def sourced_json(value: Sourced[Any]) -> dict[str, Any]:
 
 
 def explanation(effective: Effective, limits: Iterable[Limit]) -> list[dict[str, Any]]:
-    """Return, for each limit that applies to an owner, whether the owner's maximum comes from it."""
+    """Return, for each limit that applies to an owner, in their order, whether the owner's maximum comes from it."""
     chosen: Source = effective.max.source
     return [
         {
@@ -136,5 +131,22 @@ def explanation(effective: Effective, limits: Iterable[Limit]) -> list[dict[str,
             "sentence": limit.source.sentence(you=False),
             "problem": limit.problem,
         }
-        for limit in limits
+        for limit in sorted(limits, key=_order)
     ]
+
+
+def _order(limit: Limit) -> tuple[int, str]:
+    kinds = tuple(SubjectKind)
+    assert limit.subject is not None  # one without applies to nobody
+    return kinds.index(limit.subject.kind), limit.object_name
+
+
+def _account_json(account: Account | None) -> dict[str, Any]:
+    """Return what holds now: hours of the day and spent budgets lower the limit for some time."""
+    if account is None:
+        return {"inForce": None, "until": None, "overSince": None, "giveBackAt": None}
+    times = {"until": account.until, "overSince": account.over_since, "giveBackAt": account.give_back_at}
+    return {
+        "inForce": sourced_json(account.max),
+        **{key: None if moment is None else format_time(moment) for key, moment in times.items()},
+    }

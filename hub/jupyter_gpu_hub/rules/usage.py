@@ -159,6 +159,18 @@ def cluster(nodes: Iterable[tuple[Gpu, ...]], pods: Iterable[PodUse]) -> Cluster
     )
 
 
+def models_held(nodes: Iterable[tuple[Gpu, ...]], pods: Iterable[PodUse]) -> dict[Owner, dict[str, int]]:
+    """Return the milli that each owner holds of each model of GPU."""
+    models = {gpu.uuid: gpu.model for of_node in nodes for gpu in of_node}
+    found: dict[Owner, dict[str, int]] = {}
+    for pod in pods:
+        mine = found.setdefault(pod.owner, {})
+        for uuid, milli in pod.held.items():
+            if uuid in models:
+                mine[models[uuid]] = mine.get(models[uuid], 0) + milli
+    return found
+
+
 def _closing(holds: Mapping[str, int], allocated: Allocated | None) -> dict[str, int]:
     now = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     return {uuid: milli - now.get(uuid, 0) for uuid, milli in holds.items() if milli > now.get(uuid, 0)}

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
+FAREWELL = 2.0
+"""Seconds that pages' connections have to end."""
 PAUSE = 0.25
 """Seconds between two messages to one page, at least."""
 
@@ -64,8 +66,11 @@ class Feed:
             if not self.closed:
                 yield self.counts
 
-    def close(self) -> None:
-        """End all pages' connections."""
+    async def close(self) -> None:
+        """End all pages' connections in order: a proxy passes on the end of an answer, and not that of a connection."""
         self.closed = True
-        for event in self._listeners:
-            event.set()
+        end = asyncio.get_running_loop().time() + FAREWELL
+        while self._listeners and asyncio.get_running_loop().time() < end:
+            for event in self._listeners:
+                event.set()
+            await asyncio.sleep(PAUSE / 10)

@@ -32,6 +32,7 @@ class Mirror:
         every: float,
         shared: bool,
         writes: bool,
+        properties: bool,
         changed: Callable[[], None],
     ) -> None:
         self._kube = kube
@@ -41,6 +42,7 @@ class Mirror:
         self._every = every
         self._shared = shared
         self._writes = writes
+        self._properties = properties
         self._changed = changed
         self._wake = asyncio.Event()
         self.groups: Mapping[str, Group] = {}
@@ -78,6 +80,8 @@ class Mirror:
             self._changed()
         failed: KubeError | None = None
         for write in mirror.plan(found, self._limits(), self._name, shared=self._shared) if self._writes else ():
+            if not self._properties and not isinstance(write, SetMembers):
+                continue  # limits are kept elsewhere
             try:
                 await self._write(write)
             except KubeError as error:  # the others must not wait for one that is refused

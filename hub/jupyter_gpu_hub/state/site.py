@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from jupyter_gpu.kube import Kube
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.account import Account, read_account
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.preview import preview
 from jupyter_gpu_hub.rules import people, usage
-from jupyter_gpu_hub.rules.index import LimitIndex
+from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
@@ -44,6 +47,7 @@ class Site:
         self._api = hub
         self._settings = settings
         self.limits = Copy(kube, paths.limits(), KnownLimit.of, self._limits_changed, optional=True)
+        self.accounts = Copy(kube, paths.accounts(), read_account, self._use_changed, optional=True)
         self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed, trim=usage.trim_pod)
         self.nodes: Copy[tuple[Gpu, ...]] = Copy(
             kube, paths.nodes(), usage.read_node, self._use_changed, trim=usage.trim_node
@@ -52,10 +56,11 @@ class Site:
             kube,
             hub,
             name,
-            self._plain_limits,
+            self.plain_limits,
             every=settings.mirror_seconds,
             shared=settings.mirror_shared,
             writes=settings.mirror,
+            properties=settings.edit,
             changed=lambda: self.feed.changed("limits"),
         )
         self.writer = LimitWriter(kube, lambda: self.known)
@@ -100,9 +105,15 @@ class Site:
         )
 
     @property
-    def index(self) -> LimitIndex:
+    def index(self) -> EffectiveLimits:
         """The limits by the owners that they are for."""
-        return self._once("index", self.limits.version, lambda: LimitIndex(self._plain_limits()))
+        return self._once("index", self.limits.version, lambda: EffectiveLimits(self.plain_limits()))
+
+    @property
+    def accounts_by_owner(self) -> Mapping[Owner, Account]:
+        """The scheduler's accounts."""
+        accounts = self.accounts.values
+        return self._once("accounts", self.accounts.version, lambda: {item.owner: item for item in accounts.values()})
 
     def cluster(self) -> ClusterUse:
         """Return the GPUs of the cluster."""
@@ -113,22 +124,32 @@ class Site:
 
     def users(self) -> list[UserRow]:
         """Return the rows of all users, as far as they are known; `refresh_users` first."""
-        version = (self.limits.version, self.pods.version, self._users)
+        version = (self.limits.version, self.pods.version, self.accounts.version, self._users)
         return self._once(
             "users",
             version,
-            lambda: people.rows(self.hub, self._users, self.index, self.pods.values.values(), {}),
+            lambda: people.rows(self.hub, self._users, self.index, self.pods.values.values(), self.accounts_by_owner),
         )
 
     def user(self, name: str) -> UserRow:
         """Return the row of one user, who need not be known."""
         owner = Owner("User", name, self.hub)
-        return people.row(owner, self.index, self.pods_of(owner), known=name in self._users, over={})
+        return people.row(
+            owner, self.index, self.pods_of(owner), known=name in self._users, accounts=self.accounts_by_owner
+        )
 
     def pods_of(self, owner: Owner) -> list[PodUse]:
         """Return the pods of an owner, by namespace and name."""
         mine = [pod for pod in self.pods.values.values() if pod.owner == owner]
         return sorted(mine, key=lambda pod: (pod.namespace, pod.name))
+
+    async def preview(self, after: Sequence[Limit]) -> dict[str, Any]:
+        """Return the effects of a change of limits, beside the event loop: it takes a while for thousands of users."""
+        accounts = list(self.accounts.values.values())
+        models = usage.models_held(self.nodes.values.values(), self.pods.values.values())
+        before, zone = self.plain_limits(), self._settings.zone
+        found = await asyncio.to_thread(preview, before, after, accounts, time.time(), zone, models=models)
+        return found.to_json(self.cluster().total)
 
     async def refresh_users(self) -> None:
         """Read the hub's users again if they are old; who asks first waits, later ones get the last list at once."""
@@ -165,11 +186,12 @@ class Site:
         self.feed.changed("users")
         self.feed.changed("cluster")
 
-    def _plain_limits(self) -> list[Limit]:
+    def plain_limits(self) -> list[Limit]:
+        """Return what all limits say."""
         return [item.limit for item in self.limits.values.values()]
 
     def _copies(self) -> tuple[Copy[Any], ...]:
-        return self.limits, self.pods, self.nodes
+        return self.limits, self.accounts, self.pods, self.nodes
 
     def _once(self, name: str, version: Any, make: Callable[[], T]) -> T:
         """Return what was made for this version, or make it."""

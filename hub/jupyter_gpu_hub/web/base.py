@@ -19,12 +19,12 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado import web
 
-from jupyter_gpu.kube import KubeError, Unavailable
 from jupyter_gpu.model import strict
 from jupyter_gpu_hub.rules import access, browser
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.rate import RateLimiter
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
+from jupyter_gpu_hub.state import results
 from jupyter_gpu_hub.state.site import Site
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
 
     async def prepare(self) -> None:
         """Identify the visitor. A write asks the hub itself: a token may have been revoked a second ago."""
+        if self.request.method not in verbs(type(self)):
+            raise of_status(405)
         browser.check(self.request.method or "", self.request.headers, self.request.host)
         self._check_rate(self._client())
         model = await self.hub_auth.get_user(self, sync=False)
@@ -136,8 +138,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         if refusal.retry_after:
             self.set_header("Retry-After", str(max(1, round(refusal.retry_after + 0.5))))
         if refusal.status == 405:
-            verbs = [verb for verb in self.SUPPORTED_METHODS if getattr(type(self), verb.lower()) is not _unimplemented]
-            self.set_header("Allow", ", ".join(verbs))
+            self.set_header("Allow", ", ".join(verbs(type(self))))
         self.write_refusal(refusal)
 
     def write_refusal(self, refusal: Refusal) -> None:
@@ -149,13 +150,18 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Log one line for what is no mistake of ours, a traceback for what is."""
-        if isinstance(value, Refusal | KubeError | strict.FieldError):
+        if isinstance(value, results.REFUSED):
             _log.info("%s %s: %s", self.request.method, self.request.path, value)
         else:
             super().log_exception(typ, value, tb)
 
 
 _unimplemented = web.RequestHandler._unimplemented_method  # noqa: SLF001 - by which tornado knows them
+
+
+def verbs(handler: type[web.RequestHandler]) -> list[str]:
+    """Return the methods that a handler understands."""
+    return [verb for verb in handler.SUPPORTED_METHODS if getattr(handler, verb.lower()) is not _unimplemented]
 
 
 def set_headers(handler: web.RequestHandler) -> None:
@@ -173,31 +179,12 @@ def log_request(handler: web.RequestHandler) -> None:
 
 
 def refusal_of(status: int, error: BaseException | None) -> Refusal:
-    """Return what to answer for an exception; one that nobody foresaw shows nothing of itself."""
-    match error:
-        case Refusal():
-            return error
-        case strict.OversizeError():
-            return Refusal(413, str(error))
-        case strict.FieldError():
-            return Refusal(400, str(error), field=error.field)
-        case Unavailable():
-            return Refusal(503, f"{error.message} Limits that are set hold. Try again in a moment.", retry_after=2)
-        case KubeError():
-            return _of_kube(error)
-        case web.HTTPError():
-            # The hub's library raises 500 when the hub does not answer, or refuses the service's own token.
-            hub = status >= 500
-            return of_status(503 if hub else status, "" if hub else error.log_message or responses.get(status, ""))
-    return of_status(500)
-
-
-def _of_kube(error: KubeError) -> Refusal:
-    """Return the refusal for an answer of the API server. What it says of a limit is written for people."""
-    if error.status == 403:
-        return Refusal(403, f"This service may not do that in the cluster: {error.message}")
-    status = error.status if error.status in (404, 409, 422, 429) else 503
-    return Refusal(status, error.message, retry_after=2.0 if status in (429, 503) else 0.0)
+    """Return what to answer for an exception; ``status``: what tornado would answer."""
+    if isinstance(error, web.HTTPError):
+        # The hub's library raises 500 when the hub does not answer, or refuses the service's own token.
+        hub = status >= 500
+        return of_status(503 if hub else status, "" if hub else error.log_message or responses.get(status, ""))
+    return results.refusal_of(error)
 
 
 def _text(token: Any) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from jupyter_gpu.kube import KubeError
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.limits.transfer.document import write_document
+from jupyter_gpu.model.limits.transfer.table import write_table
 from jupyter_gpu_hub.rules import documents, limit_rows
-from jupyter_gpu_hub.rules.edits import Edit, Prepared
+from jupyter_gpu_hub.rules.edits import Edit
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.limit_rows import LimitRow
 from jupyter_gpu_hub.rules.paging import page, read_query
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
+from jupyter_gpu_hub.state.results import REFUSED, WORDS, done, refused
 
 from .api import ApiHandler
-from .base import refusal_of
 
 MAX_DOCUMENT = 8 * 2**20
 """Bytes of an import: 10,000 limits with all fields."""
@@ -27,14 +28,18 @@ AT_ONCE = 8
 class OneLimit(ApiHandler):
     """Base of handlers that answer with one limit, whose version is the ETag."""
 
+    _etag = ""
+
     def send_limit(self, known: KnownLimit, status: int = 200) -> None:
         """Answer with one limit and its version."""
-        self.set_header("ETag", f'"{known.version}"')
+        self._etag = f'"{known.version}"'
+        if self.request.method != "GET":  # to that tornado adds it, and compares it with what the client has
+            self.set_header("ETag", self._etag)
         self.answer(LimitRow(known.limit.subject, known, known.limit.problem).to_json(), status)
 
     def compute_etag(self) -> str | None:
         """Return the ETag of a table; that of one limit is its version."""
-        return self._headers.get("ETag") or super().compute_etag()
+        return self._etag or super().compute_etag()
 
 
 class LimitsHandler(OneLimit):
@@ -108,90 +113,85 @@ class LimitHandler(OneLimit):
         return text.removeprefix("W/").strip('"')[:64] or "?"
 
 
-class BulkHandler(ApiHandler):
-    """Many edits at once; with ``dryRun`` only what they would do."""
+class ManyHandler(ApiHandler):
+    """Base of handlers that carry out many edits."""
 
     most = MAX_DOCUMENT
 
-    async def post(self) -> None:
-        """Answer with the result of each edit; one that is refused does not stop the others."""
-        self.need_editor()
-        body = self.body()
-        strict.no_unknown(body, ("edits", "dryRun"))
-        edits = strict.required(body, "edits", documents.read_edits)
-        await self.carry_out(edits, dry_run=_dry_run(body))
-
-    async def carry_out(self, edits: Sequence[Edit], *, dry_run: bool) -> None:
-        """Do all edits, and answer."""
+    async def write_all(self, edits: Sequence[Edit]) -> list[dict[str, Any]]:
+        """Write all edits, some at a time; return the result of each. One that is refused does not stop the others."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(edit: Edit) -> dict[str, Any]:
             async with gate:
-                return await self._result(edit, dry_run)
+                try:
+                    prepared, _ = await self.site.writer.write(edit, self.visitor.label)
+                except REFUSED as error:
+                    return refused(edit, error)
+                return done(prepared)
 
-        results = await asyncio.gather(*(one(edit) for edit in edits))
-        counts = {word: sum(item["result"] == word for item in results) for word in _WORDS}
-        self.answer({"dryRun": dry_run, "counts": counts, "results": results})
+        return await asyncio.gather(*(one(edit) for edit in edits))
 
-    async def _result(self, edit: Edit, dry_run: bool) -> dict[str, Any]:
-        """Return the result of one edit."""
-        try:
-            if dry_run:
-                prepared = self.site.writer.prepare(edit, self.visitor.label)
-            else:
-                prepared, _ = await self.site.writer.write(edit, self.visitor.label)
-        except (Refusal, KubeError, strict.FieldError) as error:
-            refused = refusal_of(500, error).to_json()
-            return {"subject": edit.subject.to_json(), "result": "refused", "error": refused}
-        return _done(prepared)
+    async def try_all(self, edits: Sequence[Edit]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Write nothing; return what the result of each edit would be, and who would lose or get GPUs."""
+        results, prepared = [], []
+        for edit in edits:
+            try:
+                prepared.append(self.site.writer.prepare(edit, self.visitor.label))
+                results.append(done(prepared[-1]))
+            except REFUSED as error:
+                results.append(refused(edit, error))
+        after = documents.limits_after(self.site.plain_limits(), prepared)
+        return results, await self.site.preview(after)
 
 
-class ImportHandler(BulkHandler):
-    """Limits from a document: JSON."""
+class BulkHandler(ManyHandler):
+    """Many edits at once; with ``dryRun`` only what they would do."""
 
     async def post(self) -> None:
-        """Answer with the result for each limit of the document."""
+        """Answer with the result of each edit and, for a dry run, with a preview."""
         self.need_editor()
         body = self.body()
-        strict.no_unknown(body, ("limits", "dryRun"))
-        edits = strict.required(body, "limits", documents.read_limits)
-        await self.carry_out(edits, dry_run=_dry_run(body))
+        strict.no_unknown(body, ("edits", "dryRun"))
+        edits = strict.required(body, "edits", documents.read_edits)
+        dry = strict.optional(body, "dryRun", strict.boolean) or False
+        results, preview = await self.try_all(edits) if dry else (await self.write_all(edits), None)
+        counts = {word: sum(item["result"] == word for item in results) for word in WORDS}
+        self.answer({"dryRun": dry, "counts": counts, "results": results, "preview": preview})
+
+
+class ImportHandler(ManyHandler):
+    """Limits from a table (CSV) or a document (JSON). One limit that can't be written stops the import."""
+
+    async def post(self) -> None:
+        """Answer with the difference, line by line, and, for a dry run, with a preview."""
+        self.need_editor()
+        wanted = documents.Import.from_json(self.body())
+        current = self.site.plain_limits()
+        found = wanted.difference(current)
+        if found.refused and not wanted.dry_run:
+            raise Refusal(422, "Nothing was imported, as some limits can't be written.", difference=found.to_json())
+        if wanted.dry_run:
+            preview = await self.site.preview(found.result(current))
+            self.answer({**found.to_json(), "dryRun": True, "preview": preview, "results": None})
+        else:
+            results = await self.write_all(documents.edits_of(found))
+            self.answer({**found.to_json(), "dryRun": False, "preview": None, "results": results})
 
 
 class ExportHandler(ApiHandler):
-    """All limits that people write, as a document."""
+    """All limits that people write, as a table (CSV) or a document (JSON)."""
 
     async def get(self) -> None:
-        """Answer with the document, which an import accepts."""
+        """Answer with a file that an import accepts; ``format``: csv or json."""
         self.need_reader()
-        strict.no_unknown(self.query(), ())
-        self.set_header("Content-Disposition", 'attachment; filename="gpu-limits.json"')
-        self.answer(documents.export(self.site.known.values()))
-
-
-_WORDS = ("created", "changed", "removed", "unchanged", "refused")
-
-
-def _done(prepared: Prepared) -> dict[str, Any]:
-    change = prepared.change
-    word = "changed"
-    if prepared.write is None:
-        word = "unchanged"
-    elif change.before is None:
-        word = "created"
-    elif change.after is None:
-        word = "removed"
-    return {
-        "subject": prepared.subject.to_json(),
-        "object": prepared.object_name,
-        "result": word,
-        "from": change.before,
-        "to": change.after,
-    }
-
-
-def _dry_run(body: Mapping[str, Any]) -> bool:
-    return bool(strict.optional(body, "dryRun", strict.boolean))
+        query = self.query()
+        strict.no_unknown(query, ("format",))
+        kind = strict.one_of("csv", "json")(query.get("format", "json"), "format")
+        limits = self.site.plain_limits()
+        self.set_header("Content-Disposition", f'attachment; filename="gpu-limits.{kind}"')
+        self.set_header("Content-Type", "text/csv; charset=utf-8" if kind == "csv" else "application/json")
+        self.finish(write_table(limits, bom=True) if kind == "csv" else write_document(limits))
 
 
 def _subject(known: KnownLimit) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.limit import MAX_SUBJECT
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.times import format_gpu_hours
 from jupyter_gpu_hub.rules import audit, people, words
 from jupyter_gpu_hub.rules.paging import page, read_query
 from jupyter_gpu_hub.rules.people import UserRow
@@ -44,8 +45,8 @@ class ExplainHandler(ApiHandler):
         return {
             **row.to_json(),
             "sentence": f"{words.may_have(row.limit, name=name)} {words.use(row, name=name)}",
-            "limits": people.explanation(index.effective(owner), index.limits(owner)),
-            "pods": [pod_json(pod) for pod in row.pods],
+            "limits": people.explanation(index.effective(owner), index.applying(owner)),
+            **more_json(row),
         }
 
 
@@ -95,7 +96,16 @@ def own_json(row: UserRow) -> dict[str, Any]:
     for key, value in (("limit", row.limit), ("guaranteed", row.guaranteed)):
         body[key]["sentence"] = value.source.sentence()
     del body["known"]
-    return {**body, "pods": [pod_json(pod) for pod in row.pods]}
+    return {**body, **more_json(row)}
+
+
+def more_json(row: UserRow) -> dict[str, Any]:
+    """Return what is shown of one user only: pods, and GPU-hours by day."""
+    hours = row.account.hours if row.account else {}
+    return {
+        "pods": [pod_json(pod) for pod in row.pods],
+        "hours": {day.isoformat(): str(format_gpu_hours(hours[day])) for day in sorted(hours)},
+    }
 
 
 def pod_json(pod: PodUse) -> dict[str, Any]:

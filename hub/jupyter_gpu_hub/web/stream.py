@@ -6,6 +6,7 @@ The browser's ``EventSource`` cannot send the header that the hub's check wants,
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from tornado.iostream import StreamClosedError
@@ -23,12 +24,20 @@ BEAT = 20.0
 class EventsHandler(ApiHandler):
     """The stream of one page. It ends when the visitor's right does."""
 
+    _changed: asyncio.Event | None = None
+
+    def on_connection_close(self) -> None:
+        """Wake up, and find that the page is gone."""
+        if self._changed:
+            self._changed.set()
+
     async def get(self) -> None:
         """Send the counts of changes at once and after each change, until the page is closed."""
         self.need_reader()
         strict.no_unknown(self.query(), ())
         try:
             with self.site.feed.listen(self.visitor.label) as event:
+                self._changed = event
                 self.set_header("Content-Type", "text/event-stream")
                 self.set_header("Cache-Control", "no-store")
                 self.set_header("X-Accel-Buffering", "no")  # nginx would keep it back

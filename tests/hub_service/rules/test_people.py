@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.effective import effective
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.source import Sourced
 from jupyter_gpu_hub.rules import people, words
-from jupyter_gpu_hub.rules.index import LimitIndex
+from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.people import UserRow, explanation, rows
 from jupyter_gpu_hub.rules.usage import PodUse
 
@@ -33,8 +35,9 @@ def use(user: str, hub: str = HUB, **more: int) -> PodUse:
 
 def table(*users: str, pods: list[PodUse] | None = None) -> dict[str, UserRow]:
     """Return the table by name."""
-    over = {Owner("User", "ann", HUB): 7.0}
-    return {row.name: row for row in rows(HUB, users, LimitIndex(LIMITS), pods or [], over)}
+    ann = Owner("User", "ann", HUB)
+    accounts = {ann: Account(ann, Sourced(1000), over_since=1777802400)}
+    return {row.name: row for row in rows(HUB, users, EffectiveLimits(LIMITS), pods or [], accounts)}
 
 
 def test_users_are_those_known_limited_or_served() -> None:
@@ -47,13 +50,16 @@ def test_row_has_limits_with_sources_and_use() -> None:
     """The limit comes from the user, a group or the default."""
     found = table("bob", "cat", pods=[use("ann", idle=500, waiting=2000), use("ann")])
     ann = found["ann"]
-    assert (ann.used, ann.idle, ann.waiting, ann.over_since) == (2000, 500, 2000, 7.0)
+    assert (ann.used, ann.idle, ann.waiting) == (2000, 500, 2000)
+    now = ann.to_json()
+    assert (now["inForce"]["value"], now["overSince"], now["giveBackAt"]) == ("1", CHANGE["at"], None)
     assert [found[name].limit.value for name in ("ann", "bob", "cat")] == [2000, 4000, 1000]
     body = found["bob"].to_json()
     assert body["limit"]["value"] == "4"
     assert body["limit"]["sentence"] == "set for group ml by root on 3 May"
     assert body["changed"] == {"by": "root", "at": CHANGE["at"]}
     assert found["cat"].to_json()["changed"] is None
+    assert found["cat"].to_json()["inForce"] is None
 
 
 def test_every_column_can_be_sorted() -> None:
@@ -70,9 +76,9 @@ def test_every_column_can_be_sorted() -> None:
 
 def test_explanation_marks_the_limit_that_decides() -> None:
     """All that apply are named, whatever they set."""
-    index = LimitIndex(LIMITS)
+    index = EffectiveLimits(LIMITS)
     bob = Owner("User", "bob", HUB)
-    found = explanation(index.effective(bob), index.limits(bob))
+    found = explanation(index.effective(bob), index.applying(bob))
     assert [(item["object"], item["max"], item["decides"]) for item in found] == [
         ("ml", "4", True),
         ("default", "1", False),
@@ -81,10 +87,10 @@ def test_explanation_marks_the_limit_that_decides() -> None:
 
 def test_owners_to_whom_the_same_limits_apply_share_a_result() -> None:
     """Ten thousand users cost as much as there are different ones."""
-    index = LimitIndex(LIMITS)
+    index = EffectiveLimits(LIMITS)
     one, two = (index.effective(Owner("User", name, HUB)) for name in ("x", "y"))
     assert one is two
-    assert index.names() == {"ann", "eve"}
+    assert (index.users(HUB), index.users("other")) == ({"ann"}, {"eve"})
 
 
 MANY = st.lists(
@@ -109,7 +115,7 @@ MANY = st.lists(
 @given(MANY)
 def test_index_gives_what_all_limits_give(limits: list[Limit]) -> None:
     """It leaves out only limits that do not apply."""
-    index = LimitIndex(limits)
+    index = EffectiveLimits(limits)
     for owner in (Owner("User", "ann", HUB), Owner("User", "bob", "other"), Owner("Namespace", "ann")):
         assert index.effective(owner) == effective(owner, limits)
 
@@ -130,6 +136,6 @@ def test_words_are_sentences() -> None:
 
 def test_no_limit_is_any_number() -> None:
     """Unlimited is no number."""
-    index = LimitIndex([])
-    row = people.row(Owner("User", "ann", HUB), index, [], known=True, over={})
+    index = EffectiveLimits([])
+    row = people.row(Owner("User", "ann", HUB), index, [], known=True, accounts={})
     assert words.may_have(row.limit) == "You may have any number of GPUs, as no limit is set."

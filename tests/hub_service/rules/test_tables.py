@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from jupyter_gpu.model.limits.limit import Subject, SubjectKind
-from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_hub.rules import audit, limit_rows
-from jupyter_gpu_hub.rules.documents import describe, export, read_edits, read_limits
-from jupyter_gpu_hub.rules.edits import prepare
 from jupyter_gpu_hub.rules.groups import Group
 
 from .builders import ANN, HUB, ML, known, mirrored
@@ -35,7 +27,9 @@ def test_rows_tell_limits_twins_and_problems() -> None:
     found = limit_rows.rows(limits, groups, HUB)
     bodies = {row.to_json()["object"] or row.name: row.to_json() for row in found}
     assert [row.to_json()["object"] for row in found] == ["a", "b", "m", "properties", "z", None]
-    assert (bodies["a"]["twins"], bodies["b"]["twins"], bodies["m"]["twins"]) == (["b"], ["a"], [])
+    types = {name: [condition["type"] for condition in body["conditions"]] for name, body in bodies.items()}
+    assert types["a"] == ["Unreadable", "Conflicting"]
+    assert (types["b"], types["m"], types["properties"], types["new"]) == (["Conflicting"], [], ["Overridden"], [])
     assert bodies["b"]["changed"] == {"by": "root", "at": CHANGE["at"]}
     assert "odd" in bodies["a"]["problem"]
     assert (bodies["m"]["managedBy"], bodies["m"]["members"], bodies["m"]["mirrored"]) == ("Helm", 2, False)
@@ -78,45 +72,3 @@ def test_changes_of_all_limits_are_listed() -> None:
     assert next(row.change.by for row in sorted(found, key=audit.SORTS["by"])) == "eve"
     assert {audit.SORTS["at"](row) for row in found} == {1777802400}
     assert audit.SORTS["name"](found[0]).startswith("ann")
-
-
-def test_document_gives_the_same_limits_again() -> None:
-    """An import of an export changes nothing; one without a field inherits it."""
-    limits = [known(ANN, name="b", max=2), known({"kind": "Default"}, name="a", weight=3), mirrored(), known("odd")]
-    document = export(limits)
-    assert document == {"limits": [{"subject": {"kind": "Default"}, "weight": 3}, {"subject": ANN, "max": "2"}]}
-    first, second = read_limits(document["limits"])
-    assert prepare(second, limits[0], "root", 1).write is None
-    assert prepare(first, limits[1], "root", 1).write is None
-    (less,) = read_limits([{"subject": {"kind": "Default"}, "max": 1}])
-    assert prepare(less, limits[1], "root", 1).change.after == {"max": "1"}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        [7],
-        [{"max": 1}],
-        [{"subject": ANN, "maximum": 1}],
-        [{"subject": ANN, "max": 1}, {"subject": ANN, "max": 2}],
-    ],
-)
-def test_documents_are_checked(body: Any) -> None:
-    """A subject that is there twice has no one value."""
-    with pytest.raises(FieldError):
-        read_limits(body)
-
-
-def test_edits_of_one_request_are_about_different_subjects() -> None:
-    """The sentence names the subject."""
-    item = {"subject": ANN, "set": {"max": 1}}
-    assert len(read_edits([item])) == 1
-    with pytest.raises(FieldError, match="user ann of hub jhub is there twice"):
-        read_edits([item, item])
-
-
-def test_subjects_have_words() -> None:
-    """Those for everyone have no name."""
-    assert describe(Subject(SubjectKind.DEFAULT)) == "the default"
-    assert describe(Subject(SubjectKind.NAMESPACE, "jobs")) == "namespace jobs"

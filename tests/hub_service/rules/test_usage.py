@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.owner import HUB as OF_HUB
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu_hub.rules.usage import SERVER, ClusterUse, PodUse, cluster, read_node, read_pod, trim_node, trim_pod
+from jupyter_gpu_hub.rules.usage import (
+    SERVER,
+    ClusterUse,
+    PodUse,
+    cluster,
+    models_held,
+    read_node,
+    read_pod,
+    trim_node,
+    trim_pod,
+)
 
 from .builders import HUB, node, pod
 
@@ -98,6 +108,13 @@ def test_cluster_is_added_up() -> None:
         total=5000, owned=1000, shares=400, draining=1000, free=1600, unhealthy=1000, waiting=1600
     )
     assert cluster([gpus], []).to_json()["free"] == 4000
+
+
+def test_models_are_counted_for_each_owner() -> None:
+    """A GPU of no node has no model."""
+    pods = [read(name="one", shares={"a": 1000, "b": 250, "z": 500}), read(name="two", user="bob", shares={"a": 500})]
+    held = models_held([read_node(node("a", "b"))], [use for use in pods if use])
+    assert held == {ANN: {"A100": 1250}, Owner("User", "bob", HUB): {"A100": 500}}
 
 
 MILLI = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([250, 500, 1000]))
