@@ -260,10 +260,12 @@ def test_users_have_limits_and_use(world: World) -> None:
         assert (me["pods"][0]["name"], me["pods"][0]["position"], me["hours"]) == ("one", 2, {})
         told = world.limits.gpu("GET", "explain/ann").json
         assert told["sentence"].startswith("ann may have 3 GPUs, set for user ann")
-        assert [(item["subject"]["kind"], item["decides"]) for item in told["limits"]] == [
+        assert [(item["subject"]["kind"], item["holds"]) for item in told["limits"]] == [
             ("User", True),
             ("Default", False),
         ]
+        assert world.limits.gpu("GET", "explain/ann?field=weight").json["limits"][0]["value"] is None
+        assert world.limits.gpu("GET", "explain/ann?field=budget").status == 400
         assert world.token("bob").gpu("GET", "explain/ann").status == 403
         assert world.limits.gpu("GET", "me").status == 403
     finally:

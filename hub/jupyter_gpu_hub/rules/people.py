@@ -9,10 +9,8 @@ from typing import Any
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
 from jupyter_gpu.model.limits.changes import Change, format_time
-from jupyter_gpu.model.limits.effective import Effective
-from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.limits.source import Source, Sourced
+from jupyter_gpu.model.limits.source import Sourced
 
 from .index import EffectiveLimits
 from .usage import PodUse
@@ -117,28 +115,6 @@ def sourced_json(value: Sourced[Any]) -> dict[str, Any]:
         "source": value.source.to_json(),
         "sentence": value.source.sentence(you=False),
     }
-
-
-def explanation(effective: Effective, limits: Iterable[Limit]) -> list[dict[str, Any]]:
-    """Return, for each limit that applies to an owner, in their order, whether the owner's maximum comes from it."""
-    chosen: Source = effective.max.source
-    return [
-        {
-            "object": limit.object_name,
-            "subject": limit.subject.to_json() if limit.subject else None,
-            "max": None if limit.max is None else format_amount(limit.max),
-            "decides": limit.object_name == chosen.object,
-            "sentence": limit.source.sentence(you=False),
-            "problem": limit.problem,
-        }
-        for limit in sorted(limits, key=_order)
-    ]
-
-
-def _order(limit: Limit) -> tuple[int, str]:
-    kinds = tuple(SubjectKind)
-    assert limit.subject is not None  # one without applies to nobody
-    return kinds.index(limit.subject.kind), limit.object_name
 
 
 def _account_json(account: Account | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.limits.explain import ATTRIBUTES, explain
 from jupyter_gpu.model.limits.limit import MAX_SUBJECT
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.times import format_gpu_hours
@@ -33,19 +34,21 @@ class ExplainHandler(ApiHandler):
     """One user: the limit in words, and the limits that it comes from."""
 
     async def get(self, name: str) -> None:
-        """Answer for any name; a limit of a user who does not exist yet is explained as well."""
+        """Answer for any name; a limit of a user who does not exist yet is explained as well. ``field``: of a limit."""
         self.need_reader()
-        strict.no_unknown(self.query(), ())
+        query = self.query()
+        strict.no_unknown(query, ("field",))
+        field = strict.one_of(*ATTRIBUTES)(query.get("field", "max"), "field")
         await self.site.refresh_users()
-        self.answer(self._explained(strict.text(MAX_SUBJECT)(name, "user")))
+        self.answer(self._explained(strict.text(MAX_SUBJECT)(name, "user"), field))
 
-    def _explained(self, name: str) -> dict[str, Any]:
+    def _explained(self, name: str, field: str) -> dict[str, Any]:
         row, owner = self.site.user(name), Owner("User", name, self.site.hub)
         index = self.site.index
         return {
             **row.to_json(),
             "sentence": f"{words.may_have(row.limit, name=name)} {words.use(row, name=name)}",
-            "limits": people.explanation(index.effective(owner), index.applying(owner)),
+            "limits": [step.to_json() for step in explain(owner, index.applying(owner), field)],
             **more_json(row),
         }
 

@@ -12,7 +12,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Sourced
 from jupyter_gpu_hub.rules import people, words
 from jupyter_gpu_hub.rules.index import EffectiveLimits
-from jupyter_gpu_hub.rules.people import UserRow, explanation, rows
+from jupyter_gpu_hub.rules.people import UserRow, rows
 from jupyter_gpu_hub.rules.usage import PodUse
 
 from .builders import ANN, HUB, ML, limit
@@ -72,17 +72,6 @@ def test_every_column_can_be_sorted() -> None:
     assert order["guaranteed"][-1] == "ann"
     assert order["changed"][-1] == "bob"
     assert set(order) == set(people.SORTS)
-
-
-def test_explanation_marks_the_limit_that_decides() -> None:
-    """All that apply are named, whatever they set."""
-    index = EffectiveLimits(LIMITS)
-    bob = Owner("User", "bob", HUB)
-    found = explanation(index.effective(bob), index.applying(bob))
-    assert [(item["object"], item["max"], item["decides"]) for item in found] == [
-        ("ml", "4", True),
-        ("default", "1", False),
-    ]
 
 
 def test_owners_to_whom_the_same_limits_apply_share_a_result() -> None:
