@@ -12,7 +12,6 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped,unused-ign
 
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model.limits.owner import object_name
-from jupyter_gpu_hub import settings as hub_settings
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
@@ -390,44 +389,6 @@ def test_hub_speaks_for_its_own_users_only() -> None:
         "hub": (["alice", "bob"], [("RoleBinding", "alice"), ("RoleBinding", "bob")]),
         "second": (["second"], [("ClusterRoleBinding", None)]),
     }
-
-
-def test_hub_s_service_knows_the_hub() -> None:
-    """Its environment is that of an external service, its prefix is where the proxy leads, and it may reach the hub."""
-    values = {"hub": {**FULL["hub"], "baseUrl": "/jupyter/", "name": "east", "settings": {"mirrorSeconds": 5}}}
-    objects = chart.render({**values, "limits": {"timeZone": "Europe/Berlin"}})
-    deployment = chart.find(objects, "Deployment", "jupyter-gpu-hub")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    environment = {item["name"]: item.get("value") for item in container["env"]}
-    assert environment["JUPYTERHUB_SERVICE_PREFIX"] == "/jupyter/services/gpu/"
-    assert environment["JUPYTERHUB_CLIENT_ID"] == "service-gpu"
-    hub_settings.check_environment({name: value or "from a Secret" for name, value in environment.items()})
-    settings = settings_file.parse(
-        json.loads(chart.find(objects, "ConfigMap", "jupyter-gpu-hub")["data"]["settings.json"]),
-        hub_settings.HubServiceSettings,
-    )
-    assert (settings.hub, settings.mirror_seconds, settings.time_zone) == ("east", 5, "Europe/Berlin")
-    assert deployment["spec"]["template"]["metadata"]["labels"]["hub.jupyter.org/network-access-hub"] == "true"
-    service = chart.find(objects, "Service", "jupyter-gpu-hub")["spec"]
-    assert service["ports"][0]["port"] == settings.port
-    assert service["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    names = {(item["kind"], item["metadata"]["name"]) for item in chart.render({"hub": {"enabled": True}})}
-    assert ("ServiceAccount", "jupyter-gpu-hub") in names
-    assert ("Deployment", "jupyter-gpu-hub") not in names
-
-
-def test_hub_s_service_has_no_rights_where_it_is_not_enabled() -> None:
-    """Neither account nor role are there; with limits in files it writes nothing but the members of groups."""
-    assert not [item for item in chart.render() if item["metadata"]["name"] == "jupyter-gpu-hub-service"]
-    assert not [
-        item
-        for item in chart.render()
-        if item["kind"] == "ServiceAccount" and item["metadata"]["name"] == "jupyter-gpu-hub"
-    ]
-    role = chart.find(chart.render({"hub": {"enabled": True, "edit": False}}), "ClusterRole", "jupyter-gpu-hub-service")
-    written = {resource for rule in role["rules"] for resource in rule["resources"] if "patch" in rule["verbs"]}
-    assert written == {"gpulimits/status"}
-    assert not {"create", "update", "delete"} & {verb for rule in role["rules"] for verb in rule["verbs"]}
 
 
 def test_time_zone_reaches_the_scheduler_where_it_is_set() -> None:

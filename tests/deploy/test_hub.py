@@ -1,0 +1,54 @@
+"""The hub's service as the chart renders it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jupyter_gpu.common import settings_file
+from jupyter_gpu_hub import settings as hub_settings
+from tests.deploy import chart
+
+HUB: dict[str, Any] = {
+    "enabled": True,
+    "apiUrl": "http://hub.hub:8081/hub/api",
+    "tokenSecret": {"name": "gpu-token"},
+}
+
+
+def test_hub_s_service_knows_the_hub() -> None:
+    """Its environment is that of an external service, its prefix is where the proxy leads, and it may reach the hub."""
+    values = {"hub": {**HUB, "baseUrl": "/jupyter/", "name": "east", "settings": {"mirrorSeconds": 5}}}
+    objects = chart.render({**values, "limits": {"timeZone": "Europe/Berlin"}})
+    deployment = chart.find(objects, "Deployment", "jupyter-gpu-hub")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value") for item in container["env"]}
+    assert environment["JUPYTERHUB_SERVICE_PREFIX"] == "/jupyter/services/gpu/"
+    assert environment["JUPYTERHUB_CLIENT_ID"] == "service-gpu"
+    hub_settings.check_environment({name: value or "from a Secret" for name, value in environment.items()})
+    settings = settings_file.parse(
+        json.loads(chart.find(objects, "ConfigMap", "jupyter-gpu-hub")["data"]["settings.json"]),
+        hub_settings.HubServiceSettings,
+    )
+    assert (settings.hub, settings.mirror_seconds, settings.time_zone) == ("east", 5, "Europe/Berlin")
+    assert deployment["spec"]["template"]["metadata"]["labels"]["hub.jupyter.org/network-access-hub"] == "true"
+    service = chart.find(objects, "Service", "jupyter-gpu-hub")["spec"]
+    assert service["ports"][0]["port"] == settings.port
+    assert service["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    names = {(item["kind"], item["metadata"]["name"]) for item in chart.render({"hub": {"enabled": True}})}
+    assert ("ServiceAccount", "jupyter-gpu-hub") in names
+    assert ("Deployment", "jupyter-gpu-hub") not in names
+
+
+def test_hub_s_service_has_no_rights_where_it_is_not_enabled() -> None:
+    """Neither account nor role are there; with limits in files it writes nothing but the members of groups."""
+    assert not [item for item in chart.render() if item["metadata"]["name"] == "jupyter-gpu-hub-service"]
+    assert not [
+        item
+        for item in chart.render()
+        if item["kind"] == "ServiceAccount" and item["metadata"]["name"] == "jupyter-gpu-hub"
+    ]
+    role = chart.find(chart.render({"hub": {"enabled": True, "edit": False}}), "ClusterRole", "jupyter-gpu-hub-service")
+    written = {resource for rule in role["rules"] for resource in rule["resources"] if "patch" in rule["verbs"]}
+    assert written == {"gpulimits/status"}
+    assert not {"create", "update", "delete"} & {verb for rule in role["rules"] for verb in rule["verbs"]}
