@@ -34,9 +34,13 @@ class Bound:
     """The maximum at which it ends, in milli."""
     models: list[tuple[str, int]] = field(default_factory=list)
 
+    def keep(self, milli: int) -> None:
+        """Bound the allowance alone: no maximum is the reason."""
+        self.allowance = milli if self.allowance is None else min(self.allowance, milli)
+
     def at_most(self, allowance: int, slider: int, maximum: Maximum) -> None:
         """Take another part into account."""
-        self.allowance = allowance if self.allowance is None else min(self.allowance, allowance)
+        self.keep(allowance)
         if self.slider is None or slider <= self.slider:
             self.slider, self.maximum = slider, maximum
 
@@ -59,7 +63,14 @@ class Division:
         parts = [(self._models[word], maximum) for word, maximum in self._limits.models.items()]
         parts += [(self._memory, maximum) for maximum in (self._limits.memory,) if maximum]
         parts += [(self._gpus, maximum) for maximum in (self._limits.gpus,) if maximum]
-        return any(excess(found, maximum.amount) for found, maximum in parts)
+        return any(excess(found, maximum.amount) for found, maximum in parts) or any(
+            pod.has > self._left(pod) for pod in self._pods.values() if not pod.gone
+        )
+
+    def _left(self, pod: PodState) -> int:
+        """Return the milli that a pod keeps once it has given back what is reclaimed; what drains counts for that."""
+        lost = self._limits.reclaimed.get(pod.uid, 0)
+        return sum(pod.held.values()) - lost if lost else pod.has
 
     def bounds(self, *, tolerated: bool) -> dict[str, Bound]:
         """Return what the maxima leave for each pod, by uid."""
@@ -70,6 +81,9 @@ class Division:
             self._divide_memory(found, self._limits.memory, tolerated)
         if self._limits.gpus:
             self._divide_gpus(found, self._limits.gpus, tolerated)
+        for uid in self._limits.reclaimed.keys() & found.keys():
+            pod = self._pods[uid]
+            found[uid].keep(pod.has if tolerated else max(0, min(pod.has, self._left(pod))))
         return found
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------

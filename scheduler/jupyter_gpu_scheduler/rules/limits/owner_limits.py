@@ -38,3 +38,5 @@ class OwnerLimits:
     """Milli that the owner gets before others get more than theirs, where the line is fair."""
     weight: int = 1
     """The owner's weight in a fair line."""
+    reclaimed: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Milli that pods give back for others that come before them (`reclaim`), by uid; together on all nodes."""

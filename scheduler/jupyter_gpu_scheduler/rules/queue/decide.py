@@ -167,8 +167,10 @@ def _bounds(pod: PodState) -> str:
 def _limited(pod: PodState) -> str:
     """Explain the limit of a pod that wishes more than its allowance."""
     limit = pod.pod_limit
-    if limit is None or limit.max is None:
+    if limit is None:
         return " The limit permits no more."
+    if limit.max is None:
+        return " The rest is for others, to whom it is guaranteed or who come before preemptible servers."
     return f" Your limit is {count_gpus(limit.max)} for all your servers together, {limit.source.sentence()}."
 
 

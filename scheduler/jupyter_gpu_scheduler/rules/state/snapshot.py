@@ -41,6 +41,9 @@ SLOT = PREFIX + "slot"
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
+PREEMPTIBLE = "preemptible"
+"""Key in ``requested``: true for a wish that is served with what others do not use."""
+
 HIGHEST = 9
 """The highest priority."""
 
@@ -144,7 +147,7 @@ class PodState:
             order = _OVERDUE
         elif standing and wish:
             step = max(0, next_amount(wish, has, whole=self.pending) - has)
-            order = standing.order(self.priority, step)
+            order = standing.order(self.priority, step, last=self.preemptible)
         return (*order, ticket is None, ticket or 0, self.created, self.uid)
 
     @property
@@ -181,6 +184,11 @@ class PodState:
         if self.requested is None or self.allowance is None:
             return self.requested.wish if self.requested else None
         return permitted(self.requested.wish, self.allowance)
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether its user wants it to run on what others do not use: it gives that back when another pod waits."""
+        return self.requested is not None and self.requested.extra.get(PREEMPTIBLE) is True
 
     @property
     def cut(self) -> bool:

@@ -1,8 +1,9 @@
 """The standing of an owner whose pod waits, where the line is fair: what decides between the owners.
 
-An owner below what is guaranteed comes first, then the higher priority, then the owner who would have least for the
-weight: ``(holds + step) / weight`` over the whole cluster, where ``step`` is the next part of the wish. This is the
-method of D'Hondt: by ``holds / weight`` a heavier owner could be left with nothing. Then the earlier ticket.
+An owner below what is guaranteed comes first, and a preemptible wish last; then the higher priority; then the owner who
+would have least for the weight: ``(holds + step) / weight`` over the whole cluster, where ``step`` is the next part of
+the wish. This is the method of D'Hondt: by ``holds / weight`` a heavier owner could be left with nothing. Then the
+earlier ticket.
 
 A wish is served in steps of one GPU, or of the size of its shares. What is served as a whole is one step: a new pod,
 and a wish for one island or switch.
@@ -25,10 +26,13 @@ class Standing:
     guaranteed: int = 0
     weight: int = 1
 
-    def order(self, priority: int, step: int) -> tuple[int, int, Fraction]:
-        """Return the key that sorts wishes of this owner and of others, for the next ``step``; least first."""
-        below = self.holds < self.guaranteed
-        return (-1 if below else 0, -priority, Fraction(self.holds + step, self.weight))
+    def order(self, priority: int, step: int, *, last: bool = False) -> tuple[int, int, Fraction]:
+        """Return the key that sorts wishes of this owner and of others, for the next ``step``; least first.
+
+        ``last``: above what is guaranteed, it comes after all that are not last.
+        """
+        precedence = -1 if self.holds < self.guaranteed else int(last)
+        return (precedence, -priority, Fraction(self.holds + step, self.weight))
 
 
 def next_amount(wish: Wish, has: int, *, whole: bool) -> int:

@@ -1,0 +1,169 @@
+"""What pods give back on one node for others that come before them: guaranteed GPUs, and those of preemptible pods.
+
+A preemptible pod runs on what others do not use, so it gives back whatever another owner's pod waits for. A pod whose
+owner is below what is guaranteed is served from any pod of an owner above: each time of the one with the most for the
+weight. Nobody is brought below what is guaranteed to them. Within an owner, idle shares go first, then the newest.
+
+What is free or drains already is counted first. What drains stays reclaimed until it is closed, else its pod would take
+it back. Only a share that makes room for a whole step of the wish is reclaimed: half of a GPU helps no wish for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import fits, groups
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+
+from .owner_limits import OwnerLimits
+
+LimitsOf = Callable[[Owner], OwnerLimits]
+
+
+def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarantees: bool = True) -> dict[str, int]:
+    """Return the milli that pods of ``node`` give back, by uid, for `OwnerLimits.reclaimed`; the others are left out.
+
+    ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. To be asked again
+    when the node changes; the answer stays the same while pods have their grace and close what they give back.
+    """
+    waiting = [pod for pod in snapshot.line(node) if not (pod.blocked or pod.preemptible or pod.fault)]
+    if not waiting:
+        return {}
+    reclaim = _Reclaim(snapshot, node, limits, guarantees)
+    for pod in waiting:
+        reclaim.serve(pod)
+    return reclaim.taken
+
+
+@dataclass(eq=False, slots=True)
+class _Room:
+    """Room that there is, or that a pod could make, on one GPU."""
+
+    gpu: Gpu
+    milli: int
+    pod: PodState | None = None
+    """The pod that makes it; ``None``: it is free."""
+    closing: bool = False
+    """Whether it drains already."""
+    age: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One share of a wish, and the room that serves it."""
+
+    room: _Room
+    milli: int
+    reclaims: bool
+    """Whether the pod that makes the room must give it back."""
+
+
+class _Reclaim:
+    """The rooms of one node, and what is reclaimed so far."""
+
+    def __init__(self, snapshot: ClusterSnapshot, node: str, limits: LimitsOf, guarantees: bool) -> None:
+        self.taken: dict[str, int] = {}
+        self._snapshot = snapshot
+        self._limits = limits
+        self._guarantees = guarantees
+        self._gpus = snapshot.gpus(node) or ()
+        self._rooms = list(_rooms(snapshot, node))
+        self._has: dict[Owner, int] = {}
+        """Milli of the owners, as if all were carried out."""
+
+    def serve(self, pod: PodState) -> None:
+        """Reclaim what a waiting pod lacks: within one group of GPUs, and all or nothing where only all of it helps."""
+        wish = pod.wish
+        assert wish is not None
+        joined = wish.topology in ("island", "switch")
+        usable = [gpu for gpu in self._gpus if gpu.uuid not in pod.lacks]
+        for group in groups(usable, wish):
+            found = self._serve_within(pod, wish, {gpu.uuid for gpu in group})
+            if found or not joined:
+                return
+
+    def _serve_within(self, pod: PodState, wish: Wish, uuids: set[str]) -> bool:
+        """Reclaim within these GPUs; tell whether the pod gets there all that it lacks."""
+        shares = pod.allocated.shares if pod.allocated and pod.has else ()
+        left = uuids - {share.uuid for share in shares}
+        lacks = list((Counter(wish.pieces) - Counter(share.milli for share in shares)).elements())
+        lacks = lacks[: len(wish.pieces) - len(shares)]  # shares that are too small grow where they are
+        steps: list[_Step] = []
+        for size in lacks:
+            step = self._best(pod, wish, size, left)
+            if step is None:
+                break
+            self._carry_out(pod, step, 1)
+            left.discard(step.room.gpu.uuid)
+            steps.append(step)
+        found = len(steps) == len(lacks)
+        if not found and (pod.pending or wish.topology in ("island", "switch")):
+            for step in steps:
+                self._carry_out(pod, step, -1)
+        return found
+
+    def _carry_out(self, pod: PodState, step: _Step, sign: int) -> None:
+        """Serve a pod with a step; with the sign -1, undo that."""
+        room, milli = step.room, sign * step.milli
+        room.milli -= milli
+        self._has[pod.owner] = self._owner_has(pod.owner) + milli
+        if room.pod and step.reclaims:
+            self.taken[room.pod.uid] = self.taken.get(room.pod.uid, 0) + milli
+            if not self.taken[room.pod.uid]:
+                del self.taken[room.pod.uid]
+            if not room.closing:
+                self._has[room.pod.owner] = self._owner_has(room.pod.owner) - milli
+
+    def _owner_has(self, owner: Owner) -> int:
+        if owner not in self._has:
+            self._has[owner] = sum(pod.has for pod in self._snapshot.owned(owner) if not pod.gone)
+        return self._has[owner]
+
+    def _best(self, pod: PodState, wish: Wish, size: int, uuids: Collection[str]) -> _Step | None:
+        """Return the room that one step of a wish takes first; ``None`` where there is none that it may take."""
+        below = self._guarantees and self._owner_has(pod.owner) + size <= self._limits(pod.owner).guaranteed
+        able = [
+            _Step(room, size, self._reclaims(pod, room, below))
+            for room in self._rooms
+            if room.gpu.uuid in uuids and room.milli >= size and room.gpu.healthy and fits(room.gpu, wish, size)
+        ]
+        return min(filter(self._is_allowed, able), key=self._order, default=None)
+
+    def _reclaims(self, pod: PodState, room: _Room, below: bool) -> bool:
+        """Tell whether a pod may have the room from the one that makes it; ``below``: it lacks what is guaranteed."""
+        return room.pod is not None and room.pod.owner != pod.owner and (below or room.pod.preemptible)
+
+    def _is_allowed(self, step: _Step) -> bool:
+        giver = step.room.pod
+        if giver is None or step.room.closing:
+            return True
+        return step.reclaims and self._owner_has(giver.owner) - step.milli >= self._limits(giver.owner).guaranteed
+
+    def _order(self, step: _Step) -> tuple[object, ...]:
+        room, pod = step.room, step.room.pod
+        if pod is None or room.closing:
+            return (int(room.closing), room.milli)
+        share = Fraction(self._owner_has(pod.owner), self._limits(pod.owner).weight)
+        busy = room.gpu.uuid in pod.busy
+        return (2, not pod.preemptible, -share, pod.owner, busy, -pod.created, -room.age, pod.uid)
+
+
+def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus(node) or ()}
+    for uuid, gpu in gpus.items():
+        yield _Room(gpu, snapshot.free(uuid, node))
+    for pod in snapshot.pods(node):
+        shares = pod.allocated.shares if pod.allocated and pod.has and not pod.gone else ()
+        stays = {share.uuid: share.milli for share in shares}
+        for age, share in enumerate(shares):
+            if share.uuid in gpus:
+                yield _Room(gpus[share.uuid], share.milli, pod, age=age)
+        for uuid, milli in pod.held.items():
+            if uuid in gpus and milli > stays.get(uuid, 0):
+                yield _Room(gpus[uuid], milli - stays.get(uuid, 0), pod, closing=True)
