@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
@@ -48,6 +50,38 @@ def test_terms_of_a_maximum_of_gpus() -> None:
     assert found["y"] == PodTerms(1000, (), PodLimit(2000, 3000, USER))
     state = found["x"].applied(pods[0])
     assert (state.allowance, state.model_allowances, state.pod_limit) == (2000, (), found["x"].pod_limit)
+
+
+def test_slider_that_is_longer_than_the_node_ignores_other_pods() -> None:
+    """Where the others leave more than the node has, its end does not change with each of them."""
+    pods = [pod("x", wants=1, node="a"), pod("y", wants=1, has=[10], node="h"), new("z", wants=1)]
+    found = _terms(_cluster(), pods, OwnerLimits(Maximum(9000, USER)))
+    assert [found[uid].pod_limit.milli for uid in "xyz"] == [9000, 9000, 8000]
+    found = _terms(_cluster(), [*pods, pod("v", wants=6, node="a")], OwnerLimits(Maximum(4500, USER)))
+    assert [found[uid].pod_limit.milli for uid in "xyz"] == [3500, 4500, 3500]
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda uid, wants, has, gone: pod(uid, wants=wants, has=has, node="a", gone=gone),
+            st.uuids().map(str),
+            st.none() | st.sampled_from([0, 0.5, 1, 2, 3]),
+            st.lists(st.integers(0, 3), unique=True),
+            st.booleans(),
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_terms_that_permit_all_are_those_of_a_division(pods: list[PodState], fair: bool) -> None:
+    """Most owners wish less than they may have; the short way comes to the same as the long one."""
+    most = sum(max(one.holds, one.wished) for one in pods)
+    short, long = (
+        terms(_cluster(), pods, OwnerLimits(Maximum(most, USER), models=models), stored=None, now=0, fair=fair)
+        for models in ({}, {"none": Maximum(0)})
+    )
+    assert short == long
 
 
 MODELS = {

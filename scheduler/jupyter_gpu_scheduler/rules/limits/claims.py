@@ -40,7 +40,7 @@ def claims(
     pods: Collection[PodState],
     last: Collection[str] = (),
     measure: Measure = lambda _, __, milli: milli,
-    wished: Callable[[PodState], int] = lambda pod: pod.requested.milli if pod.requested else 0,
+    wished: Callable[[PodState], int] = lambda pod: pod.wished,
 ) -> tuple[Claim, ...]:
     """Return the claims of one owner's pods on a quantity: as it stands, on milli of GPUs.
 

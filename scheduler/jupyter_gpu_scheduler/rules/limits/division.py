@@ -70,7 +70,7 @@ class Division:
     def _left(self, pod: PodState) -> int:
         """Return the milli that a pod keeps once it has given back what is reclaimed; what drains counts for that."""
         lost = self._limits.reclaimed.get(pod.uid, 0)
-        return sum(pod.held.values()) - lost if lost else pod.has
+        return pod.holds - lost if lost else pod.has
 
     def bounds(self, *, tolerated: bool) -> dict[str, Bound]:
         """Return what the maxima leave for each pod, by uid."""

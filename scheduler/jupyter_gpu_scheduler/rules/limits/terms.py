@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import Standing
 
@@ -14,8 +18,7 @@ from .grace import Grace, grace
 from .owner_limits import OwnerLimits
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerms:
+class PodTerms(NamedTuple):
     """The terms of one pod; each field is the field of `PodState` with that name."""
 
     allowance: int | None
@@ -24,7 +27,9 @@ class PodTerms:
     standing: Standing | None = None
 
     def applied(self, pod: PodState) -> PodState:
-        """Return the pod under these terms."""
+        """Return the pod under these terms; the same object where it is under them already."""
+        if self == (pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing):
+            return pod
         return replace(
             pod,
             allowance=self.allowance,
@@ -58,26 +63,74 @@ def terms(
     asked for GPUs only. To be asked again when a pod of the owner, a limit or a node's GPUs change, and when the grace
     ends.
     """
+    held = sum(pod.holds for pod in pods)
+    standing = Standing(held, limits.guaranteed, limits.weight) if fair else None
+    if _permits_all(pods, limits):
+        found = grace(stored, above=False, seconds=limits.grace, now=now)
+        return OwnerTerms({pod.uid: _all(snapshot, pod, limits, held, standing) for pod in pods}, found)
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.above(), seconds=limits.grace, now=now)
     bounds = division.bounds(tolerated=found.tolerated)
-    standing = Standing(sum(sum(pod.held.values()) for pod in pods), limits.guaranteed, limits.weight)
-    made = {}
-    for pod in pods:
-        without = _terms(bounds[pod.uid], limits, found)
-        made[pod.uid] = replace(without, standing=standing) if fair and _waits(without.applied(pod)) else without
+    made = {pod.uid: _terms(snapshot, pod, bounds[pod.uid], limits, found, standing) for pod in pods}
     return OwnerTerms(made, found)
 
 
-def _waits(pod: PodState) -> bool:
-    """Tell whether a pod lacks GPUs that its terms permit: the others need no standing, so nothing changes for them."""
-    return pod.wish is not None and not pod.gone and pod.wish.milli > pod.has
+def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
+    """Tell whether the limits permit all that the pods hold and wish: true of most owners, and quickly found."""
+    if limits.models or limits.memory or limits.reclaimed:
+        return False
+    return limits.gpus is None or sum(max(pod.holds, pod.wished) for pod in pods) <= limits.gpus.amount
 
 
-def _terms(bound: Bound, limits: OwnerLimits, found: Grace) -> PodTerms:
+def _all(
+    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, standing: Standing | None
+) -> PodTerms:
+    """Return the terms of a pod that may have all that it wishes; `Division` would come to the same."""
+    waits = standing if pod.wished > pod.has else None
+    if limits.gpus is None:
+        return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
+    most, source = limits.gpus.amount, limits.gpus.source
+    shown = _pod_limit(snapshot, pod, most - (held - pod.holds), most, source, None)
+    return PodTerms(max(pod.has, pod.wished), (), shown, waits)
+
+
+def _terms(
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    bound: Bound,
+    limits: OwnerLimits,
+    found: Grace,
+    standing: Standing | None,
+) -> PodTerms:
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
+    allowance = bound.allowance
+    wish = pod.requested.wish if pod.requested else None
+    wished = min(pod.wished, permitted(wish, allowance).milli if wish and allowance is not None else pod.wished)
     return PodTerms(
-        allowance=bound.allowance,
+        allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
-        pod_limit=PodLimit(bound.slider, most, source, found.give_back_at),
+        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, found.give_back_at),
+        standing=standing if wished > pod.has else None,  # the others do not change with every pod of their owner
     )
+
+
+def _pod_limit(
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    milli: int | None,
+    most: int | None,
+    source: Source,
+    give_back_at: float | None,
+) -> PodLimit:
+    """Return the limit that a pod's panel shows; the one that it has, where that is the same.
+
+    Where the owner's other pods leave more than its node has, they are not counted: so a change of one pod is not
+    written to all pods of a large owner.
+    """
+    if milli is not None and pod.node and milli >= MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ()):
+        milli = most
+    found = (milli, most, source, give_back_at)
+    known = pod.pod_limit
+    if known is not None and (known.milli, known.max, known.source, known.give_back_at) == found:
+        return known
+    return PodLimit(*found)

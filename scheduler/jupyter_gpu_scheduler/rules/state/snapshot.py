@@ -135,6 +135,8 @@ class PodState:
     """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
     `standing`."""
 
+    _holds: int | None = field(init=False, default=None, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         """Compute the rank once: a pod is compared with many others."""
         object.__setattr__(self, "rank", self.ranked(self.standing, self.has if self.standing else 0))
@@ -218,6 +220,20 @@ class PodState:
     def has(self) -> int:
         """Milli allocated to it that it can use or keep; none while it is pending, nor once it has finished."""
         return total(self.allocated.shares) if self.allocated and self.node and not self.finished else 0
+
+    @property
+    def wished(self) -> int:
+        """Milli that its user wishes in all, whatever is permitted; nothing more is given to a pod that is gone."""
+        return self.requested.milli if self.requested and not self.fault and not self.gone else 0
+
+    @property
+    def holds(self) -> int:
+        """Milli that it holds in all, see `held`. Computed once, as all pods of an owner are asked at each change."""
+        known: int | None = self._holds
+        if known is None:
+            known = sum(self.held.values())
+            object.__setattr__(self, "_holds", known)
+        return known
 
     @property
     def held(self) -> dict[str, int]:
@@ -321,7 +337,7 @@ class ClusterSnapshot:
         for uuid, milli in held.items():
             self._holders.setdefault(uuid, {})[pod.uid] = milli
         self._owned.setdefault(pod.owner, {})[pod.uid] = pod
-        self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + sum(held.values())
+        self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + pod.holds
         self._touched(pod)
 
     def remove_pod(self, uid: str) -> None:
@@ -334,7 +350,7 @@ class ClusterSnapshot:
             _discard(self._holders, uuid, uid)
         _discard(self._by_node, pod.node, uid)
         _discard(self._owned, pod.owner, uid)
-        self._owner_holds[pod.owner] -= sum(held.values())
+        self._owner_holds[pod.owner] -= pod.holds
         if pod.owner not in self._owned:
             del self._owner_holds[pod.owner]
         if pod.pending:
