@@ -221,7 +221,7 @@ def test_stored_limits_outlive_stricter_rules(world: World) -> None:
     spec["properties"]["grace"].pop("x-kubernetes-validations")
     spec["properties"]["weight"].pop("maximum")
     spec["properties"]["formerly"] = {"type": "string"}
-    # As helm wrote it: another manager's field, which only a replacement takes away.
+    # As helm wrote it: the field of another manager, which must go nevertheless.
     spec["x-kubernetes-validations"].append({"rule": "!has(self.weight) || self.weight != 7", "message": "no seven"})
     world.admin.need("PUT", f"{path}?fieldManager=helm", old)
     seven = limit({"subject": DEFAULT, "weight": 7})

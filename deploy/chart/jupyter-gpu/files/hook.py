@@ -120,24 +120,14 @@ def apply() -> None:
 
 
 def define() -> None:
-    """Create the definitions of our kinds or replace them by this version, and wait until they are established.
-
-    They are replaced as a whole: helm created them, and rules that it wrote would survive an apply under our name.
-    """
+    """Apply the definitions of our kinds, and wait until they are established."""
     for path, body in definitions():
 
         def defined(path: str = path, body: Any = body) -> bool:
-            try:
-                there = call("GET", path)
-            except Gone:
-                call("POST", DEFINITIONS, body)
+            now = call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", body, "application/apply-patch+yaml")
+            if "deletionTimestamp" in now["metadata"]:  # by an uninstallation whose objects are not all gone yet
                 return False
-            metadata = there["metadata"]
-            if "deletionTimestamp" in metadata:  # by an uninstallation whose objects are not all gone yet
-                return False
-            labels = {**metadata.get("labels", {}), **body["metadata"]["labels"]}
-            now = call("PUT", path, {**body, "metadata": {**metadata, "labels": labels}})
-            conditions = now.get("status", {}).get("conditions", [])
+            conditions = now["status"].get("conditions") or []  # null where there are none
             return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
         patiently(f"Establishing {path}", defined)
