@@ -105,7 +105,12 @@ function Range(props: IRangeProps): React.JSX.Element {
         aria-valuetext={trans.__('%1 of %2', formatGpus(places[index]), gpus(limit, trans))}
         data-lm-suppress-shortcuts="true"
         style={{ '--jp-gpu-filled': nearest(places, attached) / last } as React.CSSProperties}
-        onChange={event => onDraft(places[Number(event.target.value)] ?? value)}
+        onChange={event => {
+          // React also calls it for `change` where the browser moved the thumb itself, as a lower `max` does.
+          if (event.nativeEvent.type === 'input') {
+            onDraft(places[Number(event.target.value)] ?? value);
+          }
+        }}
         onKeyDown={event => {
           typing.current = MOVES.has(event.key);
           if (event.key === 'Escape') {

@@ -186,3 +186,18 @@ test('with a limit of nothing a wish that stands can be taken back, and nothing 
   input(field(), '1');
   expect(field().getAttribute('aria-invalid')).toBe('true');
 });
+
+test('after a release nothing of the drag is left, although the browser moved the thumb itself', () => {
+  show();
+  input(range(), '6');
+  show({ steps: [0, 250, 500, 1000, 2000], limit: 2000 });
+  // A lower `max` moves the thumb without an event, so React takes the release for a change of its own.
+  act(() => {
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value')!.set!.call(range(), '3');
+  });
+  change(range());
+  expect(commits).toEqual([1000]);
+  show({ value: 500 });
+  expect(range().getAttribute('aria-valuetext')).toBe('0.5 of 4 GPUs');
+  expect(field().value).toBe('0.5');
+});
