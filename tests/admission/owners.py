@@ -16,7 +16,7 @@ def of(user: str | None, hub: str | None = "", **labels: str) -> dict[str, Any]:
 
 
 def _at_creation() -> Iterator[Case]:
-    """Only who may attribute says whose a pod is."""
+    """Only accounts with the right to attribute say whose a pod is."""
     make = "create slot pod"
     yield Case("hub", make, "", DONE, spec=of("ann"), note="of ann")
     yield Case("hub", make, "", DONE, spec=of("ann", NOTEBOOKS), note="of ann and the namespace's hub")

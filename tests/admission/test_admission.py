@@ -149,7 +149,7 @@ def test_policy_of_visible_devices_can_be_switched_off(world: World) -> None:
 
 
 def test_creators_ask_where_limits_are_used(world: World) -> None:
-    """Who may create a pod with a slot may write its first request then, and no later one, and none of others."""
+    """A creator of a pod with a slot may write its first request then, no later one, and none of other pods."""
     asked = {case.who: case for case in CASES if case.route == "create slot pod" and case.change == cases.WISH}
     later = [case for case in CASES if case.route != "create slot pod" and case.change == cases.WISH]
     assert asked["editor"].wanted is cases.DENIED
@@ -164,7 +164,7 @@ def test_creators_ask_where_limits_are_used(world: World) -> None:
 
 
 def test_attestation_can_be_switched_off(world: World) -> None:
-    """Who creates a pod may then name any user, and still nobody changes it later."""
+    """The creator of a pod may then name any user, and still nobody changes it later."""
     forged = [case for case in OWNERS if case.wanted is cases.DENIED and case.who != "break-glass"]
     created = [case for case in forged if case.route == "create slot pod" and "too long" not in case.note]
     later = [case for case in forged if case not in created]

@@ -214,7 +214,7 @@ def without_lengths(part: Any) -> int:
 
 
 def test_stored_limits_outlive_stricter_rules(world: World) -> None:
-    """What an older definition let pass can be read, given a status, changed elsewhere and removed after an upgrade."""
+    """Objects that an older definition let pass can be read, given a status, changed elsewhere and removed."""
     path = f"{DEFINITIONS}/gpulimits.jupyter-gpu.io"
     old = copy.deepcopy(world.admin.need("GET", path))
     spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]

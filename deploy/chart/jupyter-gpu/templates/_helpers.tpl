@@ -180,7 +180,7 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- mergeOverwrite $settings (deepCopy .Values.scheduler.settings) | toJson -}}
 {{- end }}
 
-{{/* Whether whoever may create a pod may write its first request: where limits are used, unless values say otherwise. */}}
+{{/* Whether the right to create a pod includes its first request: where limits are used, unless values say otherwise. */}}
 {{- define "jupyter-gpu.askAtCreation" -}}
 {{- $default := or .Values.limits.objects .Values.hub.enabled -}}
 {{- if kindIs "bool" .Values.limits.askAtCreation | ternary .Values.limits.askAtCreation $default }}true{{ end -}}
