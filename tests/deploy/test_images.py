@@ -31,6 +31,7 @@ def described(archive: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     [
         ("node", "", ["python", "-m", "jupyter_gpu_node"], 250),
         ("scheduler", "1000:1000", ["python", "-m", "jupyter_gpu_scheduler"], 250),
+        ("hub", "1000:1000", ["python", "-m", "jupyter_gpu_hub"], 300),
         ("notebook", "1000:100", ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"], 600),
         ("kube-scheduler", "65532:65532", ["/usr/local/bin/kube-scheduler"], 100),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_hub.rules.groups import PROPERTIES
 from scripts.lib import front_end, rooms, tree
 
 ROOT = tree.ROOT
@@ -47,7 +48,7 @@ def missing(text: str) -> list[str]:
         *(name for name in folders if not ends(name, FOLDERS)),
         *(name for name in paths if name.split("/")[0] in inside and not is_module(name.replace("/", "."))),
         *(name for name in attributes if not is_module(name)),
-        *(name for name in dotted if ".".join(name.split(".")[:2]) not in {*MODULES, "jupyter_gpu.gpu"}),
+        *(name for name in dotted if ".".join(name.split(".")[:2]) not in {*MODULES, "jupyter_gpu.gpu", *PROPERTIES}),
     ]
 
 

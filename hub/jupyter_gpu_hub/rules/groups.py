@@ -75,7 +75,7 @@ def limit_of(group: Group) -> PropertyLimit:
         try:
             spec[field_name] = _READERS[field_name](value, key)
         except KeyError:
-            known = ", ".join(PREFIX + name for name in _READERS)
+            known = ", ".join(PROPERTIES)
             problems.append(f"The property {strict.printable(key, 60)!r} is not known; known are {known}.")
         except ValueError as error:
             problems.append(f"The property {key!r} can't be read: {error}")
@@ -114,3 +114,5 @@ _READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "weight": _whole(1, 1000),
 }
 """Readers by the name of the property, which is that of the limit's field."""
+PROPERTIES = tuple(PREFIX + name for name in _READERS)
+"""The properties that are read."""

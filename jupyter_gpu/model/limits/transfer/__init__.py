@@ -1,1 +1,1 @@
-"""Import and export of limits: tables (CSV), documents (JSON), and what an import would change."""
+"""Pure: import and export of limits: tables (CSV), documents (JSON), and what an import would change."""
