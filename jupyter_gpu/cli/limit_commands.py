@@ -70,7 +70,7 @@ def _access(given: argparse.Namespace) -> LimitAccess:
         from jupyter_gpu.model.errors import GpuError
 
         raise GpuError(
-            f"This command needs a package that is absent ({error.name}). Install the wheel with its extra 'kubernetes'."
+            f"This needs a package that is not installed ({error.name}): the wheel's extra 'kubernetes' has it."
         ) from None
     return access(given.service, given.hub)
 
