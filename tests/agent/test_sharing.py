@@ -17,8 +17,10 @@ from tests.node.conftest import Child
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 MIB = 2**20
-STRICT = {"penalties": {"grace": 100_000, "strikes": 1}, "timing": {"savings": 40}}
-"""Who is late once has lost the share; and there is more to save than a restart takes."""
+PATIENT = {"penalties": {"grace": 30_000_000}, "timing": {"savings": 40}}
+"""A busy machine makes no program late, and there is more to save than a restart takes."""
+STRICT = {"penalties": {"grace": 100_000, "strikes": 1}}
+"""A program that is late once has lost the share, and another has its turn although the work may run on."""
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +31,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def place(plane: ControlPlane, api: Api) -> Iterator[Node]:
-    """A node whose plugin is strict; it does not run yet."""
-    made = Node(plane, api, shares=STRICT)
+    """A node; its plugin does not run yet."""
+    made = Node(plane, api, shares=PATIENT)
     try:
         yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def strict(plane: ControlPlane, api: Api, built: Built, tmp_path: Path) -> Iterator[Scene]:
+    """A node whose plugin is strict, to put pods on."""
+    made = Node(plane, api, shares=STRICT)
+    try:
+        yield Scene(made, built, tmp_path)
     finally:
         made.close()
 
@@ -195,13 +207,13 @@ def test_the_socket_of_another_pod(scene: Scene) -> None:
     assert len(owner.run("s.recv(32)")) == 32
 
 
-def test_a_share_that_is_taken_away(scene: Scene) -> None:
+def test_a_share_that_is_taken_away(strict: Scene) -> None:
     """A program that keeps the GPU loses the share: closed, its processes ended, and told why; until asked anew.
 
     All of them: also the container's first process, which is connected as the Jupyter server is, before all others.
     """
-    gpu, hog, other = two(scene)
-    device = scene.node.nodes[0]
+    gpu, hog, other = two(strict)
+    device = strict.node.nodes[0]
     first, rude, holder = hog.pod.spawn(), hog.pod.spawn(), hog.pod.spawn()
     path, node = str(hog.socket(gpu)), str(hog.directory() / "node.sock")
     first.run(f'global s; s = socket.socket(socket.AF_UNIX); s.connect({node!r}); s.sendall(b\'{{"get": "node"}}\\n\')')
@@ -218,9 +230,9 @@ def test_a_share_that_is_taken_away(scene: Scene) -> None:
     runs_on(program)
     assert rude.probe(device) == "-"
     until(lambda: not hog.socket(gpu).exists(), PATIENCE, "the socket to be gone")
-    assert scene.metric("jupyter_gpu_shares_taken_total") == 1
-    scene.node.kill()
-    scene.start()  # it is not forgotten
+    assert strict.metric("jupyter_gpu_shares_taken_total") == 1
+    strict.node.kill()
+    strict.start()  # it is not forgotten
     until(lambda: other.served(gpu, 500), PATIENCE)
     assert hog.pod.has == []
     assert rude.probe(device) == "-"
