@@ -50,6 +50,11 @@ DIVIDED: dict[str, tuple[list[PodState], int, dict[str, int]]] = {
         1000,
         {"a": 1000},
     ),
+    "nor for two pods that close more than the maximum": (
+        [pod("a", wants=1, has=[], draining=[0]), pod("b", wants=1, has=[], draining=[1])],
+        1000,
+        {"a": 1000, "b": 0},
+    ),
     "what a pod that ends has still counts": (
         [pod("a", wants=2, has=[0, 1], gone=True), pod("b", wants=2)],
         3000,

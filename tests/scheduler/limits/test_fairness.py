@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Requested, Wish
@@ -86,6 +86,7 @@ def test_pareto(users: list[User], gpus: int) -> None:
     assert all(got <= user.useful for got, user in zip(found, users, strict=True))
 
 
+@example([User(2), User(2), User(2, weight=2)], 2)  # by what they have, the heavier one would get nothing
 @given(limited, gpus)
 def test_sharing_incentive(users: list[User], gpus: int) -> None:
     """Each gets at least the whole part of the share by weight, or all that is wanted."""

@@ -21,7 +21,7 @@ from jupyter_gpu_scheduler.rules.queue.decide import decide, deciding
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import Standing, next_amount
-from tests.builders import NODE, apply, by_index, cluster, inventory, new, pod, wish, world
+from tests.builders import NODE, apply, by_index, cluster, gpu, inventory, new, pod, wish, world
 
 POLICY = Policy()
 
@@ -94,6 +94,16 @@ def test_order_of_users(name: str) -> None:
     assert _served(world(inventory(6, island=6), pods), {"ann": limits}) == expected
 
 
+def test_steps_together_are_arranged_as_one() -> None:
+    """Two GPUs come from one island, though the first step alone would take the GPU that belongs to none."""
+    gpus = [gpu(0), gpu(1, island="x"), gpu(2, island="x")]
+    snapshot = world(gpus, _of("ann", pod("a", wants=2)))
+    _served(snapshot)
+    state = snapshot.pod("a")
+    assert state is not None
+    assert by_index(state.allocated) == {1: 1000, 2: 1000}
+
+
 def test_equal_users_are_served_by_ticket() -> None:
     """The last GPU goes to the one who asked first."""
     pods = [*_of("ann", pod("a", wants=1, has=[], ticket=2)), *_of("bob", pod("b", wants=1, has=[], ticket=1))]
@@ -151,7 +161,7 @@ def test_pod_that_only_changes_its_shares_comes_first() -> None:
 def test_big_wish_keeps_nothing_back_until_it_has_waited_too_long() -> None:
     """Small wishes pass a new pod that does not fit; once it is overdue, what comes free is kept for it."""
     busy = _of("cid", pod("x", wants=1, has=[0]))
-    big = new("a", wants=2, ticket=1, on=NODE, offered=[NODE])
+    big = new("a", wants=2, ticket=1, on=NODE, offered=[NODE], priority=1)
     small = pod("b", wants=1)
     for overdue, expected in ((False, 1000), (True, 0)):
         snapshot = cluster({NODE: 2}, [*busy, *_of("ann", replace(big, overdue=overdue)), *_of("bob", small)])
