@@ -10,7 +10,6 @@ import heapq
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
 from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
@@ -27,7 +26,7 @@ from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, Pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .owners import Owners
-from .settings import LineSettings, PrioritySettings
+from .settings import LimitSettings, LineSettings, PrioritySettings
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
 
@@ -47,9 +46,9 @@ class ClusterCache:
 
     ``on_change`` is called after each change, on the event loop.
 
-    ``zone`` is the time zone of limits. ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the
-    seconds since 1970. ``complete``: whether all is known from the start; otherwise nothing may be decided before
-    `begin`, and until then no terms of pods are computed, as each new pod of an owner changes those of the others.
+    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970. ``complete``: whether
+    all is known from the start; otherwise nothing may be decided before `begin`, and until then no terms of pods are
+    computed, as each new pod of an owner changes those of the others.
     """
 
     def __init__(
@@ -59,13 +58,21 @@ class ClusterCache:
         namespaces: Collection[str] = (),
         line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
         priorities: PrioritySettings = PrioritySettings(),  # noqa: B008
-        zone: tzinfo = UTC,
+        limits: LimitSettings = LimitSettings(),  # noqa: B008
         complete: bool = True,
         elapsed: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.snapshot = ClusterSnapshot()
-        self.owners = Owners(self.snapshot, priority=priorities.cap, zone=zone, elapsed=elapsed, now=now)
+        self.owners = Owners(
+            self.snapshot,
+            priority=priorities.cap,
+            zone=limits.time_zone,
+            fair=limits.queue == "fair",
+            reclaim=limits.reclaim,
+            elapsed=elapsed,
+            now=now,
+        )
         self._on_change = on_change
         self._complete = complete
         self._namespaces = frozenset(namespaces)
@@ -145,6 +152,11 @@ class ClusterCache:
         """Take over what the leader before wrote about an owner."""
         self.owners.restore(account)
         self._settle((account.owner,))
+
+    def reclaim(self, node: str) -> None:
+        """Have pods of a node give back what others are guaranteed, or what preemptible pods hold while others wait."""
+        if owners := self.owners.reclaim(node):
+            self._settle(owners)
 
     def begin(self) -> None:
         """Compute the terms of all pods, now that pods, nodes and limits are known."""

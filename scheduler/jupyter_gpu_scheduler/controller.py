@@ -143,6 +143,7 @@ class Controller:
                 self._apply((found,), "nominate")
             await yield_point.yield_if_due()
         for node in dict.fromkeys((*nodes, *self._cache.take_changed_nodes())):
+            self._cache.reclaim(node)
             with self._metrics.decide_seconds.time():
                 self._apply(await self._decide(node, yield_point), "", node)
             self._cache.clear_changed(node)  # the decisions just made are no reason to decide again

@@ -23,6 +23,7 @@ from .rules.accounts.statement import account_of, days_until
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.grace import Grace
 from .rules.limits.owner_limits import OwnerLimits
+from .rules.limits.reclaim import reclaimed
 from .rules.limits.terms import terms
 from .rules.state.snapshot import ClusterSnapshot, PodState
 
@@ -54,18 +55,23 @@ class Owners:
         *,
         priority: Callable[[str], int],
         zone: tzinfo,
+        fair: bool = True,
+        reclaim: bool = False,
         elapsed: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
         self._snapshot = snapshot
         self._priority = priority
         self._zone = zone
+        self._fair = fair
+        self._reclaim = reclaim
         self._elapsed = elapsed
         self._now = now
         self._limits = LimitIndex()
         self._owners: dict[Owner, OwnerRecord] = {}
         self._alarms: list[tuple[float, Owner]] = []  # a heap of the owners' `due`
         self._changed: dict[Owner, None] = {}
+        self._reclaimed: dict[str, dict[str, int]] = {}  # by node: milli that pods give back for others, by uid
 
     @property
     def limits(self) -> LimitIndex:
@@ -152,6 +158,21 @@ class Owners:
         else:
             yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
 
+    def reclaim(self, node: str) -> tuple[Owner, ...]:
+        """Find what pods of a node give back for others; return the owners whose pods must be settled again."""
+        found: dict[str, int] = {}
+        if len(self._limits) and self._snapshot.gpus(node) is not None:
+            found = reclaimed(self._snapshot, node, self._limits_of, guarantees=self._reclaim)
+        before = self._reclaimed.pop(node, {})
+        if found:
+            self._reclaimed[node] = found
+        changed = (uid for uid in {**before, **found} if found.get(uid) != before.get(uid))
+        pods = (self._snapshot.pod(uid) for uid in changed)
+        return tuple({pod.owner: None for pod in pods if pod})
+
+    def _limits_of(self, owner: Owner) -> OwnerLimits:
+        return self._record(owner).limits
+
     def by_kind(self) -> tuple[Owner, ...]:
         """Return the owners whose pods must be settled again when a node gets other kinds of GPUs."""
         return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
@@ -161,7 +182,9 @@ class Owners:
     ) -> Iterator[PodState]:
         assert found.effective is not None
         most = found.effective.priority_max.value
-        known = terms(self._snapshot, pods, found.limits, stored=found.grace.since, now=self._now())
+        back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
+        limits = replace(found.limits, reclaimed=back) if back else found.limits
+        known = terms(self._snapshot, pods, limits, stored=found.grace.since, now=self._now(), fair=self._fair)
         found.grace = known.grace
         self._set_alarm(owner, found)
         for pod in pods:
@@ -171,7 +194,9 @@ class Owners:
 
     def _free(self, pod: PodState) -> PodState:
         """Return a pod where no limits are in use."""
-        return replace(pod, allowance=None, model_allowances=(), pod_limit=None, cap=self._priority(pod.namespace))
+        return replace(
+            pod, allowance=None, model_allowances=(), pod_limit=None, standing=None, cap=self._priority(pod.namespace)
+        )
 
     def _record(self, owner: Owner) -> OwnerRecord:
         found = self._owners.get(owner)

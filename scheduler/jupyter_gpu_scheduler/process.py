@@ -47,7 +47,7 @@ class SchedulerProcess:
             namespaces=settings.namespaces,
             line=settings.line,
             priorities=settings.priorities,
-            zone=settings.limits.time_zone,
+            limits=settings.limits,
             complete=False,
         )
         self.metrics = SchedulerMetrics(self.cache.snapshot)

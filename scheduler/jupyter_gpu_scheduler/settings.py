@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import bounded, checked
@@ -149,6 +149,12 @@ class LimitSettings:
 
     time_zone: ZoneInfo = checked(_read_zone, default=ZoneInfo("UTC"))  # noqa: RUF009 it is a field
     """Time zone of the hours of limits, and of the days, weeks and months of budgets. Default UTC."""
+    queue: Literal["fair", "ticket"] = "fair"
+    """Order of the line where limits exist. ``fair``: owners below what is guaranteed come first, then the higher
+    priority, then the owner with the least for the weight; ``ticket``: first come, first served. Default fair."""
+    reclaim: bool = False
+    """Whether guaranteed GPUs are taken back from owners who have more than is guaranteed to them, after their grace.
+    GPUs of preemptible pods always are. Default false."""
 
 
 @dataclass(frozen=True, slots=True)

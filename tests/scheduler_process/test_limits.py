@@ -218,6 +218,22 @@ def test_hours_outlive_the_scheduler(limited: Stage) -> None:
     assert "budget" in told.limit.source.sentence()
 
 
+def test_job_gives_a_notebook_its_guaranteed_gpus_back(limited: Stage) -> None:
+    """A preemptible pod fills a resting node; a notebook takes what is guaranteed to its owner, within the grace."""
+    node = limited.node()
+    set_limit(limited, "default", subject={"kind": "Default"}, grace="3s")
+    set_limit(limited, "ann", subject=user("ann"), max=3, guaranteed=2)
+    limited.scheduler()
+    pod_of(limited, "bob", "job", node, {"generation": 1, "milli": 4000, "preemptible": True})
+    limited.until_count("job", 4)
+    pod_of(limited, "ann", "notebook", node, 2)
+    limited.until_count("notebook", 2)
+    limited.until_count("job", 2)
+    assert limited.until_reason("job", "Partial").ticket
+    limited.delete("notebook")
+    limited.until_count("job", 4)
+
+
 def test_limits_are_counted_in_the_metrics(limited: Stage) -> None:
     """How many limits are known, and that none can be, are told to Prometheus."""
     scheduler = limited.scheduler()

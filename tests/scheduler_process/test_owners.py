@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu.common.settings_file import parse
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Allocated, encode
 from jupyter_gpu.model.limits.account import Account
@@ -17,7 +18,7 @@ from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.records import read_pod
-from jupyter_gpu_scheduler.settings import PrioritySettings
+from jupyter_gpu_scheduler.settings import LimitSettings, PrioritySettings
 from tests.scheduler_process.test_cluster_cache import NODES, node, pod
 
 ANN = Owner("User", "ann", "hub")
@@ -271,6 +272,43 @@ def test_other_kind_of_gpu_changes_a_limit_of_a_model() -> None:
     other["metadata"]["annotations"][key] = other["metadata"]["annotations"][key].replace('"m"', '"other"')
     made.node_changed(ObjectChange("changed", other))
     assert allowances(made) == {"a": None}
+
+
+def test_line_is_fair_where_limits_exist() -> None:
+    """The owner with less comes first, whoever asked first; by tickets where the settings say so."""
+    for queue, expected in (("fair", ["b"]), ("ticket", ["a2"])):
+        made = cache(limits=parse({"queue": queue}, LimitSettings))
+        put_limit(made, max=4)
+        put_pod(made, "a", 1, "n0", 1, ("n0-0",))
+        put_pod(made, "x", 2, "n0", 1, ("n0-1",), user="eve")
+        put_pod(made, "a2", 3, "n0", 1)
+        put_pod(made, "b", 4, "n0", 1, user="bob")
+        made.pod_changed(ObjectChange("removed", pod("x", 5, "n0")))
+        made.reclaim("n0")
+        gains = [decision.uid for decision in decide(made.snapshot, "n0") if decision.added]
+        assert gains == expected
+
+
+def test_guaranteed_gpus_are_taken_back_if_the_settings_say_so() -> None:
+    """A pod of an owner above what is guaranteed gives back, with its grace, for one below; by default it keeps all."""
+    for reclaim, left in ((True, 1000), (False, 2000)):
+        clock = Clock()
+        made = cache(clock, limits=parse({"reclaim": reclaim}, LimitSettings))
+        put_limit(made, max=2, grace="1m")
+        put_limit(made, "bob", subject={"kind": "User", "name": "bob"}, max=2, guaranteed=1)
+        put_pod(made, "a", 1, "n0", 2, ("n0-0", "n0-1"))
+        put_pod(made, "b", 2, "n0", 1, (), user="bob")
+        for decision in decide(made.snapshot, "n0"):
+            made.assume(decision.uid, decision.allocated)
+        made.reclaim("n0")
+        assert allowances(made) == {"a": 2000}
+        clock.wait(60)
+        made.catch_up()
+        assert allowances(made) == {"a": left}
+        made.pod_changed(ObjectChange("removed", pod("b", 3, "n0")))
+        made.reclaim("n0")
+        assert allowances(made) == {"a": 2000}
+        assert made.owners.reclaim("unknown") == ()
 
 
 actions = st.one_of(
