@@ -46,8 +46,8 @@ class ClusterCache:
 
     ``on_change`` is called after each change, on the event loop.
 
-    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970. ``complete``: whether
-    all is known from the start; otherwise nothing may be decided before `begin`, and until then no terms of pods are
+    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970. ``complete``:
+    whether all is known from the start; otherwise nothing may be decided before `begin`, and until then no terms are
     computed, as each new pod of an owner changes those of the others.
     """
 
