@@ -66,7 +66,7 @@ class Api:
         data = b"" if body is None else json.dumps(body).encode()
         try:
             answer = self._send(method, path, data, kind)
-        except (http.client.HTTPException, ConnectionError):  # the server closed a connection that was kept
+        except (http.client.HTTPException, ConnectionError, ssl.SSLEOFError):  # the server closed a kept connection
             self._connection.close()
             answer = self._send(method, path, data, kind)
         text = answer.read().decode()
