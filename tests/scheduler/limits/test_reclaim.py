@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
@@ -239,6 +239,10 @@ users = st.sampled_from(["ann", "bob", "cid"])
 many = st.lists(st.tuples(users, st.sampled_from([0, 500, 1000, 2000, 3000]), st.booleans()), min_size=1, max_size=5)
 
 
+@example(
+    [("ann", 1000, True), ("ann", 3000, True), ("ann", 2000, False), ("bob", 3000, False)],
+    {"ann": 0, "bob": 0, "cid": 0},
+)
 @given(many, st.fixed_dictionaries({name: st.sampled_from([0, 1000, 2000]) for name in ("ann", "bob", "cid")}))
 def test_reclaim_comes_to_rest_with_guarantees_kept(
     wishes: list[tuple[str, int, bool]], guaranteed: dict[str, int]

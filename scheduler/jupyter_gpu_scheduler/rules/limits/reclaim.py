@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.feasible import fits, groups
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
@@ -136,8 +136,16 @@ class _Reclaim:
         return min(filter(self._is_allowed, able), key=self._order, default=None)
 
     def _reclaims(self, pod: PodState, room: _Room, below: bool) -> bool:
-        """Tell whether a pod may have the room from the one that makes it; ``below``: it lacks what is guaranteed."""
-        return room.pod is not None and room.pod.owner != pod.owner and (below or room.pod.preemptible)
+        """Tell whether a pod may have the room from the one that makes it; ``below``: it lacks what is guaranteed.
+
+        What a pod closes because it was reclaimed stays so for any pod that waits, also if another one is first by now.
+        """
+        giver = room.pod
+        if giver is None:
+            return False
+        if room.closing and giver.allocated is not None and giver.allocated.reason is Reason.LIMIT_EXCEEDED:
+            return True
+        return giver.owner != pod.owner and (below or giver.preemptible)
 
     def _is_allowed(self, step: _Step) -> bool:
         giver = step.room.pod
