@@ -25,6 +25,8 @@ from tests.cluster.testbed.ports import free
 PROXY = Path(__file__).parent / "cluster" / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
 PASSWORD = "letmein"
 SECONDS = 120.0
+PYTHON = "JUPYTER_GPU_TEST_HUB"
+"""Variable with the Python of another version of JupyterHub than that of the tests."""
 _CONFIG = """
 c = get_config()
 c.JupyterHub.authenticator_class = "dummy"
@@ -66,7 +68,7 @@ def running(
     )
     file, log, address = folder / "jupyterhub_config.py", folder / "hub.log", f"http://127.0.0.1:{public}"
     file.write_text(ours + config)
-    words = [sys.executable, "-m", "jupyterhub", "--config", str(file)]
+    words = [os.environ.get(PYTHON) or sys.executable, "-m", "jupyterhub", "--config", str(file)]
     environment = {**os.environ, **(more or {})}
     with (
         log.open("wb") as output,

@@ -14,8 +14,8 @@ class EffectiveLimits:
     """The limits at one moment, and the effective limits of each owner."""
 
     def __init__(self, limits: Iterable[Limit]) -> None:
-        self._limits = tuple(limits)  # they live as long as the results, so an identity names one of them
-        self._index = LimitIndex(self._limits)
+        self.limits = tuple(limits)  # they live as long as the results, so an identity names one of them
+        self._index = LimitIndex(self.limits)
         self._results: dict[tuple[str, str, tuple[int, ...]], Effective] = {}
 
     def applying(self, owner: Owner) -> list[Limit]:
@@ -34,6 +34,6 @@ class EffectiveLimits:
         """Return the names of a hub's users that have a limit of their own."""
         return {
             limit.subject.name
-            for limit in self._limits
+            for limit in self.limits
             if limit.subject and limit.subject.kind is SubjectKind.USER and limit.subject.hub in ("", hub)
         }

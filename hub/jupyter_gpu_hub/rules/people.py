@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jupyter_gpu.model.limits.account import Account
@@ -72,23 +72,37 @@ SORTS: Mapping[str, Callable[[UserRow], Any]] = {
 """The columns of the table by which it can be sorted."""
 
 
+def limit_rows(hub: str, users: Iterable[str], index: EffectiveLimits) -> dict[str, UserRow]:
+    """Return rows without use, by name, of the users whom a hub knows, and of those who have a limit."""
+    known = frozenset(users)
+    names = sorted({*known, *index.users(hub)})
+    return {name: row(Owner("User", name, hub), index, (), known=name in known, accounts={}) for name in names}
+
+
 def rows(
     hub: str,
-    users: Iterable[str],
+    known: Mapping[str, UserRow],
     index: EffectiveLimits,
     pods: Iterable[PodUse],
     accounts: Mapping[Owner, Account],
 ) -> list[UserRow]:
-    """Return the rows of all users of a hub: those whom it knows, and those who have a limit or a pod."""
+    """Return the rows of all users of a hub: those of `limit_rows`, and those who have a pod.
+
+    It costs what is in use: limits change rarely, pods all the time.
+    """
     of_owner: dict[str, list[PodUse]] = {}
     for pod in pods:
         if pod.owner.kind == "User" and pod.owner.hub == hub:
             of_owner.setdefault(pod.owner.name, []).append(pod)
-    known = frozenset(users)
-    return [
-        row(Owner("User", name, hub), index, of_owner.get(name, ()), known=name in known, accounts=accounts)
-        for name in sorted({*known, *index.users(hub), *of_owner})
-    ]
+    kept = {owner.name for owner in accounts if owner.kind == "User" and owner.hub == hub}
+    found = dict(known)
+    for name in sorted({*of_owner, *(kept & known.keys())}):
+        owner, mine = Owner("User", name, hub), tuple(of_owner.get(name, ()))
+        if name in known:
+            found[name] = replace(known[name], pods=mine, account=accounts.get(owner))
+        else:
+            found[name] = row(owner, index, mine, known=False, accounts=accounts)
+    return list(found.values())
 
 
 def row(

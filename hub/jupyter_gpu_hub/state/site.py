@@ -68,6 +68,10 @@ class Site:
         self._users_read: float | None = None  # by the clock of the event loop
         self._reading: asyncio.Task[None] | None = None
         self._group_limits: frozenset[str] = frozenset()
+        self._seen: list[Limit] = []
+        self._index = EffectiveLimits(())
+        self._known_rows: tuple[EffectiveLimits, frozenset[str], dict[str, UserRow]] = (self._index, frozenset(), {})
+        self._known_count = 0
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     async def run(self) -> None:
@@ -107,7 +111,14 @@ class Site:
     @property
     def index(self) -> EffectiveLimits:
         """The limits by the owners that they are for."""
-        return self._once("index", self.limits.version, lambda: EffectiveLimits(self.plain_limits()))
+        self._once("seen", self.limits.version, self._see_limits)
+        return self._index
+
+    def _see_limits(self) -> None:
+        """Keep the results where no limit says anything else: the scheduler writes what is used into each."""
+        now = self.plain_limits()
+        if now != self._seen:
+            self._seen, self._index = now, EffectiveLimits(now)
 
     @property
     def accounts_by_owner(self) -> Mapping[Owner, Account]:
@@ -122,13 +133,19 @@ class Site:
             "cluster", version, lambda: usage.cluster(self.nodes.values.values(), self.pods.values.values())
         )
 
-    def users(self) -> list[UserRow]:
-        """Return the rows of all users, as far as they are known; `refresh_users` first."""
-        version = (self.limits.version, self.pods.version, self.accounts.version, self._users)
+    async def users(self) -> list[UserRow]:
+        """Return the rows of all users. New limits are applied beside the event loop: users may be thousands."""
+        await self.refresh_users()
+        index, users = self.index, self._users
+        if self._known_rows[:2] != (index, users):
+            rows = await asyncio.to_thread(people.limit_rows, self.hub, users, EffectiveLimits(index.limits))
+            self._known_rows = index, users, rows
+            self._known_count += 1
+        known, pods = self._known_rows[2], self.pods.values.values()
         return self._once(
             "users",
-            version,
-            lambda: people.rows(self.hub, self._users, self.index, self.pods.values.values(), self.accounts_by_owner),
+            (self._known_count, self.pods.version, self.accounts.version),
+            lambda: people.rows(self.hub, known, self.index, pods, self.accounts_by_owner),
         )
 
     def user(self, name: str) -> UserRow:

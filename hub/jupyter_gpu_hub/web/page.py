@@ -20,8 +20,7 @@ class PageHandler(Handler):
         query = read_query(self.query(), people.SORTS)
         table = None
         if self.visitor.may_read:
-            await self.site.refresh_users()
-            table = page_of(self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+            table = page_of(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
         row = self.site.user(self.visitor.name) if self.visitor.is_user else None
         self.xsrf_token  # noqa: B018 - sets the cookie that code of the page sends back
         self.set_header("Content-Type", "text/html; charset=utf-8")

@@ -24,8 +24,7 @@ class UsersHandler(ApiHandler):
         """Answer with one page of the table."""
         self.need_reader()
         query = read_query(self.query(), people.SORTS)
-        await self.site.refresh_users()
-        found = page(self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+        found = page(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
         problem = self.site.problem()
         self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
 

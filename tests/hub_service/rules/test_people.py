@@ -12,7 +12,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Sourced
 from jupyter_gpu_hub.rules import people, words
 from jupyter_gpu_hub.rules.index import EffectiveLimits
-from jupyter_gpu_hub.rules.people import UserRow, rows
+from jupyter_gpu_hub.rules.people import UserRow, limit_rows, rows
 from jupyter_gpu_hub.rules.usage import PodUse
 
 from .builders import ANN, HUB, ML, limit
@@ -37,7 +37,8 @@ def table(*users: str, pods: list[PodUse] | None = None) -> dict[str, UserRow]:
     """Return the table by name."""
     ann = Owner("User", "ann", HUB)
     accounts = {ann: Account(ann, Sourced(1000), over_since=1777802400)}
-    return {row.name: row for row in rows(HUB, users, EffectiveLimits(LIMITS), pods or [], accounts)}
+    index = EffectiveLimits(LIMITS)
+    return {row.name: row for row in rows(HUB, limit_rows(HUB, users, index), index, pods or [], accounts)}
 
 
 def test_users_are_those_known_limited_or_served() -> None:
