@@ -188,8 +188,10 @@ class Owners:
         found.grace = known.grace
         self._set_alarm(owner, found)
         for pod in pods:
-            after = replace(known.pods[pod.uid].applied(pod), cap=min(self._priority(pod.namespace), most))
-            if pod is new or after != pod:
+            after, cap = known.pods[pod.uid].applied(pod), min(self._priority(pod.namespace), most)
+            if after.cap != cap:
+                after = replace(after, cap=cap)
+            if pod is new or after is not pod:
                 yield after
 
     def _free(self, pod: PodState) -> PodState:
