@@ -96,12 +96,15 @@ def test_every_pod_and_hook_can_be_shaped(name: str, part: str) -> None:
 
 
 def test_every_container_declares_its_resources() -> None:
-    """Quotas on requests and memory admit it by default; classes are Kubernetes' own."""
+    """Quotas on requests and memory admit it by default; classes are Kubernetes' own.
+
+    Hooks and the hub's page have none: GPUs are decided and attached, and limits hold, without them.
+    """
     for part, template in templates(FULL):
         for container in template["spec"]["containers"]:
             assert {"cpu", "memory"} <= set(container["resources"]["requests"]), part
             assert "memory" in container["resources"]["limits"], part
-        assert template["spec"].get("priorityClassName", "").startswith("system-") == (part != "hook")
+        assert template["spec"].get("priorityClassName", "").startswith("system-") == (part not in ("hook", "hub"))
 
 
 def test_hooks_and_kube_scheduler_follow_the_scheduler() -> None:
