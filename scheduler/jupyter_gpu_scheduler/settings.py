@@ -149,9 +149,9 @@ class LimitSettings:
 
     time_zone: ZoneInfo = checked(_read_zone, default=ZoneInfo("UTC"))  # noqa: RUF009 it is a field
     """Time zone of the hours of limits, and of the days, weeks and months of budgets. Default UTC."""
-    queue: Literal["fair", "ticket"] = "ticket"
+    queue: Literal["fair", "ticket"] = "fair"
     """Order of the line where limits exist. ``fair``: owners below what is guaranteed come first, then the higher
-    priority, then the owner with the least for the weight; ``ticket``: first come, first served. Default ticket."""
+    priority, then the owner with the least for the weight; ``ticket``: first come, first served. Default fair."""
     reclaim: bool = False
     """Whether guaranteed GPUs are taken back from owners who have more than is guaranteed to them, after their grace.
     GPUs of preemptible pods always are. Default false."""

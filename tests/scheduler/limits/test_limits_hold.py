@@ -63,7 +63,7 @@ class World(RuleBasedStateMachine):
     @initialize(
         first=st.lists(wishes, min_size=5, max_size=5),
         nodes=st.lists(st.sampled_from(NODES), min_size=5, max_size=5),
-        fair=st.just(False),
+        fair=st.booleans(),
     )
     def start(self, first: list[Wish], nodes: list[str], fair: bool) -> None:
         """Pods on both nodes; the line is fair, or by tickets alone."""
@@ -250,6 +250,16 @@ class World(RuleBasedStateMachine):
     def no_gpu_is_given_twice(self) -> None:
         """At most all of a GPU is held."""
         assert not any(self.snapshot.contested(node) for node in NODES)
+
+
+def test_order_within_an_owner_does_not_follow_the_answers() -> None:
+    """A limit that lets only one of two waiting pods have more comes to rest: a fair line ranks pods of several owners."""
+    world = World()
+    wishes_of = (Wish(0), Wish(0), Wish(1000, 500), Wish(2000, 1000), Wish(2000, 1000))
+    world.start(list(wishes_of), ["n"] * 5, fair=True)
+    world.administer(UIDS["e"], 2000, None, None, 0, 0.0)
+    world.limits_hold()
+    assert [world.snapshot.pod(uid).wish for uid in "de"] == [Wish(2000, 1000), Wish(0, 1000)]  # type: ignore[union-attr]
 
 
 TestWorld = World.TestCase

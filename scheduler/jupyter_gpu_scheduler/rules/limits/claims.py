@@ -24,7 +24,8 @@ class Claim:
     wished: int
     """What its user wishes in all."""
     turn: tuple[bool, Rank]
-    """Sorts pods by who may have more first."""
+    """Sorts the pods of the owner, the first to have more first: by priority, ticket and age. Not by the rank in a fair
+    line, which follows from the answer: then two pods could give way to each other for ever."""
     created: float = 0.0
     busy: frozenset[str] = frozenset()
     ends: bool = False
@@ -52,7 +53,7 @@ def claims(
             shares=tuple(_allocated(pod, measure)),
             holds=sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items()),
             wished=0 if pod.fault or pod.gone else wished(pod),
-            turn=(pod.uid in last, pod.rank),
+            turn=(pod.uid in last, pod.ranked(None, 0)),
             created=pod.created,
             busy=pod.busy,
             ends=pod.gone,
