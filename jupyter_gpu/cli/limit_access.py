@@ -18,12 +18,12 @@ from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.limits.explain import explain
+from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.transfer.document import write_document
 from jupyter_gpu.model.limits.transfer.table import write_table
 from jupyter_gpu_hub.rules import documents, limit_rows, people, words
 from jupyter_gpu_hub.rules.edits import Edit
-from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.state.results import REFUSED, done, refused
 from jupyter_gpu_hub.state.writer import LimitWriter
@@ -155,14 +155,14 @@ class OverKubernetes:
         """Return a user's limit, with a sentence."""
         if not self._hub:
             raise InvalidRequest("Say which hub the user belongs to: --hub NAME.")
-        limits = EffectiveLimits([item.limit for item in self._run(_listed)])
+        limits = LimitIndex([item.limit for item in self._run(_listed)])
         owner = Owner("User", user, self._hub)
         found = limits.effective(owner)
         return {
             "name": user,
             "limit": people.sourced_json(found.max),
             "sentence": words.may_have(found.max, name=user),
-            "limits": [step.to_json() for step in explain(owner, limits.applying(owner))],
+            "limits": [step.to_json() for step in explain(owner, limits.of(owner))],
         }
 
     def export(self, kind: str) -> str:

@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 from jupyter_gpu.kube import Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
-from jupyter_gpu.model.limits.limit import Limit
+from jupyter_gpu.model.limits.limit import LIMITS, Limit
 from jupyter_gpu.model.limits.read_limit import read_limit
 
 RECHECK_SECONDS = 5.0
 """Seconds between two looks at the definition while removed limits hold."""
-PLURAL = "gpulimits"
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ class LimitWatch:
     async def _is_defined(self) -> bool:
         """Tell whether the definition is there and stays."""
         try:
-            definition = await self._kube.get(paths.definition(PLURAL))
+            definition = await self._kube.get(paths.definition(LIMITS))
         except NotFound:
             why = "their CustomResourceDefinition is gone"
         except KubeError as error:

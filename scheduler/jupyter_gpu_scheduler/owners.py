@@ -145,7 +145,7 @@ class Owners:
         found, holds = self._record(owner), self._snapshot.holds(owner)
         if new is not None:
             before = self._snapshot.pod(new.uid)
-            holds += _held(new) - (_held(before) if before and before.owner == owner else 0)
+            holds += new.holds - (before.holds if before and before.owner == owner else 0)
         self._update(owner, found, holds)
         if new is not None and new.pod_limit is None and not len(self._limits):
             yield self._free(new)
@@ -246,7 +246,3 @@ class Owners:
             if self._owners[owner].due == when:
                 found[owner] = None
         return tuple(found)
-
-
-def _held(pod: PodState) -> int:
-    return sum(pod.held.values())

@@ -9,10 +9,11 @@ from typing import Any
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
 from jupyter_gpu.model.limits.changes import Change, format_time
+from jupyter_gpu.model.limits.index import LimitIndex
+from jupyter_gpu.model.limits.limit import SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Sourced
 
-from .index import EffectiveLimits
 from .usage import PodUse
 
 
@@ -29,7 +30,7 @@ class UserRow:
     changed: Change | None = None
     """The newest change of a limit that applies to the user."""
     account: Account | None = None
-    """What the scheduler keeps of the user; ``None``: nothing yet."""
+    """The scheduler's account of the user; ``None``: none yet."""
     used: int = field(init=False)
     """Held by all pods of the user."""
     waiting: int = field(init=False)
@@ -72,17 +73,23 @@ SORTS: Mapping[str, Callable[[UserRow], Any]] = {
 """The columns of the table by which it can be sorted."""
 
 
-def limit_rows(hub: str, users: Iterable[str], index: EffectiveLimits) -> dict[str, UserRow]:
+def limit_rows(hub: str, users: Iterable[str], index: LimitIndex) -> dict[str, UserRow]:
     """Return rows without use, by name, of the users whom a hub knows, and of those who have a limit."""
     known = frozenset(users)
-    names = sorted({*known, *index.users(hub)})
+    names = sorted({*known, *limited_users(index, hub)})
     return {name: row(Owner("User", name, hub), index, (), known=name in known, accounts={}) for name in names}
+
+
+def limited_users(index: LimitIndex, hub: str) -> set[str]:
+    """Return the names of a hub's users that have a limit of their own."""
+    subjects = (limit.subject for limit in index if limit.subject)
+    return {subject.name for subject in subjects if subject.kind is SubjectKind.USER and subject.hub in ("", hub)}
 
 
 def rows(
     hub: str,
     known: Mapping[str, UserRow],
-    index: EffectiveLimits,
+    index: LimitIndex,
     pods: Iterable[PodUse],
     accounts: Mapping[Owner, Account],
 ) -> list[UserRow]:
@@ -106,11 +113,11 @@ def rows(
 
 
 def row(
-    owner: Owner, index: EffectiveLimits, pods: Iterable[PodUse], *, known: bool, accounts: Mapping[Owner, Account]
+    owner: Owner, index: LimitIndex, pods: Iterable[PodUse], *, known: bool, accounts: Mapping[Owner, Account]
 ) -> UserRow:
     """Return the row of one user."""
     effective = index.effective(owner)
-    changes = [limit.changed for limit in index.applying(owner) if limit.changed]
+    changes = [limit.changed for limit in index.of(owner) if limit.changed]
     return UserRow(
         name=owner.name,
         known=known,

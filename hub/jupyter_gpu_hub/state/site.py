@@ -13,11 +13,11 @@ from jupyter_gpu.kube import Kube
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
 from jupyter_gpu_hub.rules import people, usage
-from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
@@ -69,8 +69,8 @@ class Site:
         self._reading: asyncio.Task[None] | None = None
         self._group_limits: frozenset[str] = frozenset()
         self._seen: list[Limit] = []
-        self._index = EffectiveLimits(())
-        self._known_rows: tuple[EffectiveLimits, frozenset[str], dict[str, UserRow]] = (self._index, frozenset(), {})
+        self._index = LimitIndex()
+        self._known_rows: tuple[LimitIndex, frozenset[str], dict[str, UserRow]] = (self._index, frozenset(), {})
         self._known_count = 0
         self._kept: dict[str, tuple[Any, Any]] = {}
 
@@ -109,7 +109,7 @@ class Site:
         )
 
     @property
-    def index(self) -> EffectiveLimits:
+    def index(self) -> LimitIndex:
         """The limits by the owners that they are for."""
         self._once("seen", self.limits.version, self._see_limits)
         return self._index
@@ -118,7 +118,7 @@ class Site:
         """Keep the results where no limit says anything else: the scheduler writes what is used into each."""
         now = self.plain_limits()
         if now != self._seen:
-            self._seen, self._index = now, EffectiveLimits(now)
+            self._seen, self._index = now, LimitIndex(now)
 
     @property
     def accounts_by_owner(self) -> Mapping[Owner, Account]:
@@ -138,7 +138,7 @@ class Site:
         await self.refresh_users()
         index, users = self.index, self._users
         if self._known_rows[:2] != (index, users):
-            rows = await asyncio.to_thread(people.limit_rows, self.hub, users, EffectiveLimits(index.limits))
+            rows = await asyncio.to_thread(people.limit_rows, self.hub, users, LimitIndex(index))
             self._known_rows = index, users, rows
             self._known_count += 1
         known, pods = self._known_rows[2], self.pods.values.values()

@@ -47,7 +47,7 @@ class ExplainHandler(ApiHandler):
         return {
             **row.to_json(),
             "sentence": f"{words.may_have(row.limit, name=name)} {words.use(row, name=name)}",
-            "limits": [step.to_json() for step in explain(owner, index.applying(owner), field)],
+            "limits": [step.to_json() for step in explain(owner, index.of(owner), field)],
             **more_json(row),
         }
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date
 from typing import Any, TypeVar
 
 from .. import strict
@@ -99,15 +99,6 @@ class Account:
             "limits": effective_json(self.limits),
             "hours": {day.isoformat(): str(format_gpu_hours(self.hours[day])) for day in sorted(self.hours)},
         }
-
-
-def used_on(hours: Mapping[date, int], day: date, amount: int) -> dict[date, int]:
-    """Return ``hours`` with ``amount`` milli-GPU-seconds more on ``day``, and without days that are no longer kept.
-
-    Days after ``day``, which a clock that was set back leaves, stay.
-    """
-    found = {kept: used for kept, used in hours.items() if kept > day - timedelta(days=KEPT_DAYS)}
-    return {**found, day: found.get(day, 0) + amount} if amount else found
 
 
 def read_account(obj: Any) -> Account | None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_hub.rules import page, people
-from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.paging import Page, PageQuery
 from jupyter_gpu_hub.rules.paging import page as page_of
 from jupyter_gpu_hub.rules.people import UserRow
@@ -38,7 +38,7 @@ class Seen(HTMLParser):
 
 def row(name: str, *, known: bool = True) -> UserRow:
     """Return a user with a limit of two."""
-    index = EffectiveLimits([limit({"kind": "User", "name": name}, max=2, changes=[])])
+    index = LimitIndex([limit({"kind": "User", "name": name}, max=2, changes=[])])
     return people.row(Owner("User", name, HUB), index, [], known=known, accounts={})
 
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.effective import effective
+from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Sourced
 from jupyter_gpu_hub.rules import people, words
-from jupyter_gpu_hub.rules.index import EffectiveLimits
 from jupyter_gpu_hub.rules.people import UserRow, limit_rows, rows
 from jupyter_gpu_hub.rules.usage import PodUse
 
@@ -37,7 +37,7 @@ def table(*users: str, pods: list[PodUse] | None = None) -> dict[str, UserRow]:
     """Return the table by name."""
     ann = Owner("User", "ann", HUB)
     accounts = {ann: Account(ann, Sourced(1000), over_since=1777802400)}
-    index = EffectiveLimits(LIMITS)
+    index = LimitIndex(LIMITS)
     return {row.name: row for row in rows(HUB, limit_rows(HUB, users, index), index, pods or [], accounts)}
 
 
@@ -77,10 +77,10 @@ def test_every_column_can_be_sorted() -> None:
 
 def test_owners_to_whom_the_same_limits_apply_share_a_result() -> None:
     """Ten thousand users cost as much as there are different ones."""
-    index = EffectiveLimits(LIMITS)
+    index = LimitIndex(LIMITS)
     one, two = (index.effective(Owner("User", name, HUB)) for name in ("x", "y"))
     assert one is two
-    assert (index.users(HUB), index.users("other")) == ({"ann"}, {"eve"})
+    assert (people.limited_users(index, HUB), people.limited_users(index, "other")) == ({"ann"}, {"eve"})
 
 
 MANY = st.lists(
@@ -105,7 +105,7 @@ MANY = st.lists(
 @given(MANY)
 def test_index_gives_what_all_limits_give(limits: list[Limit]) -> None:
     """It leaves out only limits that do not apply."""
-    index = EffectiveLimits(limits)
+    index = LimitIndex(limits)
     for owner in (Owner("User", "ann", HUB), Owner("User", "bob", "other"), Owner("Namespace", "ann")):
         assert index.effective(owner) == effective(owner, limits)
 
@@ -126,6 +126,6 @@ def test_words_are_sentences() -> None:
 
 def test_no_limit_is_any_number() -> None:
     """Unlimited is no number."""
-    index = EffectiveLimits([])
+    index = LimitIndex([])
     row = people.row(Owner("User", "ann", HUB), index, [], known=True, accounts={})
     assert words.may_have(row.limit) == "You may have any number of GPUs, as no limit is set."

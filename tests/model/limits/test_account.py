@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.limits.account import ALL, KEPT_DAYS, Account, read_account, used_on
+from jupyter_gpu.model.limits.account import ALL, Account, read_account
 from jupyter_gpu.model.limits.amount import UNLIMITED
 from jupyter_gpu.model.limits.effective import NO_LIMITS, effective
 from jupyter_gpu.model.limits.effective_json import effective_json, read_effective
@@ -163,18 +163,3 @@ def test_unreadable_day_lifts_no_budget() -> None:
     assert found.hours == {DAY: ALL, DAY + timedelta(days=1): ALL, DAY + timedelta(days=2): HOUR}
     assert "The use on 2026-05-04 counts as more than any budget: 'x' is not" in found.problem
     assert "'May' in 'hours' is no day" in found.problem
-
-
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 9))))
-def test_use_is_kept_by_day(uses: list[tuple[int, int]]) -> None:
-    """The use of each day adds up, for as many days as are kept, however the clock is set."""
-    hours: dict[date, int] = {}
-    for ahead, amount in uses:
-        hours = used_on(hours, DAY + timedelta(days=ahead), amount)
-    last = uses[-1][0] if uses else 0
-    kept = {ahead for ahead, _ in uses if ahead > last - KEPT_DAYS}
-    assert set(hours) <= {DAY + timedelta(days=ahead) for ahead in kept}
-    days = [ahead for ahead, _ in uses]
-    if days == sorted(days):
-        wanted = {ahead: sum(amount for day, amount in uses if day == ahead) for ahead in kept}
-        assert hours == {DAY + timedelta(days=ahead): amount for ahead, amount in wanted.items() if amount}

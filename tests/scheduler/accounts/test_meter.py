@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_scheduler.rules.accounts.meter import KEPT_DAYS, Meter, by_day
+from jupyter_gpu.model.limits.account import KEPT_DAYS
+from jupyter_gpu_scheduler.rules.accounts.meter import Meter, by_day
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 5, 3, 12, tzinfo=UTC).timestamp()
@@ -56,6 +57,15 @@ def test_short_steps_lose_no_time(steps: list[float]) -> None:
         elapsed += step
         meter = meter.counted(elapsed, NOON + elapsed, UTC)
     assert abs(sum(meter.days.values()) - elapsed * 1_000_000) <= 1000
+
+
+def test_clock_that_was_ahead_pushes_out_no_day() -> None:
+    """A day of the next century stays, and the days before and after the clock was corrected are counted on."""
+    meter = Meter(at=0.0, milli=1000).counted(60.0, NOON, UTC)
+    meter = meter.counted(61.0, NOON + 10**10, UTC)
+    meter = meter.counted(62.0, NOON, UTC)
+    assert meter.days[date(2026, 5, 3)] == 1000 * 61_000
+    assert len(meter.days) == 2
 
 
 def test_old_days_are_forgotten() -> None:

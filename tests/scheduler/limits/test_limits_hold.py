@@ -253,7 +253,7 @@ class World(RuleBasedStateMachine):
 
 
 def test_order_within_an_owner_does_not_follow_the_answers() -> None:
-    """A limit that lets only one of two waiting pods have more comes to rest: a fair line ranks pods of several owners."""
+    """A limit that lets only one of two waiting pods have more comes to rest, also in a fair line."""
     world = World()
     wishes_of = (Wish(0), Wish(0), Wish(1000, 500), Wish(2000, 1000), Wish(2000, 1000))
     world.start(list(wishes_of), ["n"] * 5, fair=True)

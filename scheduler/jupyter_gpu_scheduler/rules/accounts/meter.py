@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, tzinfo
 
-from jupyter_gpu.model.limits.calendar import DAY, day_of, moment_of
-
-KEPT_DAYS = 35
-"""Days that are kept: a month, and a week before the first one that began within it."""
+from jupyter_gpu.model.limits.account import KEPT_DAYS
+from jupyter_gpu.model.limits.calendar import day_of, moment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,5 @@ def by_day(end: int, elapsed: int, zone: tzinfo) -> Iterator[tuple[date, int]]:
 
 
 def _recent(days: dict[date, int]) -> dict[date, int]:
-    """Return the days that are kept."""
-    if not days:
-        return days
-    first = max(days) - (KEPT_DAYS - 1) * DAY
-    return {day: days[day] for day in sorted(days) if day >= first}
+    """Return the newest days, by their number: one day of a clock that was wrong pushes out no other."""
+    return {day: days[day] for day in sorted(days)[-KEPT_DAYS:]}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import date, tzinfo
 from typing import Any
 
-from jupyter_gpu.model.limits.account import Account
+from jupyter_gpu.model.limits.account import KEPT_DAYS, Account
 from jupyter_gpu.model.limits.calendar import InForce
 from jupyter_gpu.model.limits.effective import Effective
 from jupyter_gpu.model.limits.owner import Owner
@@ -17,7 +17,7 @@ from .meter import Meter, by_day
 
 TIME = ("hours", "countedUntil")
 """Fields of the status that change with time alone while GPUs are held."""
-MOST_GAP = 35 * 86400
+MOST_GAP = KEPT_DAYS * 86400
 """Seconds without a leader that are counted at most: as many days as are kept."""
 
 
