@@ -1,4 +1,4 @@
-"""Who may write limits and accounts: the chart's policies and rights on a real API server."""
+"""Rights to write limits and accounts: the chart's policies and rights on a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -119,7 +119,7 @@ def test_hub_s_service_may_not_touch_what_a_tool_keeps(world: World, name: str) 
 
 
 def test_hub_s_service_mirrors_members_of_groups_only(world: World) -> None:
-    """Of any group, whoever keeps its limit; nothing else of a status, and of no other subject."""
+    """It writes the members of any group's limit; nothing else of a status, and for no other subject."""
 
     def write(name: str, status: dict[str, Any]) -> Answer:
         return hub(world)("PATCH", f"{LIMITS}/{name}/status{DRY}", {"status": status}, MERGE)
@@ -193,7 +193,7 @@ def test_break_glass_repairs_everything(world: World) -> None:
 
 
 def test_limits_are_read_by_viewers_and_written_by_administrators(world: World) -> None:
-    """Who may view the cluster sees limits and accounts; who may edit namespaces changes none, not even of theirs."""
+    """The right to view the cluster shows limits and accounts; the right to edit namespaces changes none of them."""
     world.apply(
         [binding("jupyter-gpu-test-viewer", "view", "victor"), binding("jupyter-gpu-test-edits", "edit", "edith")]
     )

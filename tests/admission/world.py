@@ -82,7 +82,7 @@ class World:
         self.plane = plane
         self.folder = folder
         self.keeps = ""
-        """What the chart tells its last hook about limits and accounts."""
+        """The chart's arguments for its last hook about limits and accounts."""
         self.admin = Api(plane.kubeconfig)
         self.glass = self._user("glass", "jupyter-gpu:break-glass", "system:masters")
         self.identities: dict[str, Api] = {"break-glass": self.glass, "masters": self._user("root", "system:masters")}

@@ -172,7 +172,7 @@ def test_servers_of_one_user_share_the_limit(stage: Stage) -> None:
 
 
 def test_block_beside_a_wish_above_the_limit_may_end(stage: Stage) -> None:
-    """What leases add is taken away again although the rest is above the limit; a person's wish for it is refused."""
+    """Leases take away what they added although the rest is above the limit; a person's wish for it is refused."""
 
     async def play(backend: KubernetesBackend) -> None:
         await stage.asking(stage.annotate("p", requested=encode(Requested(4, Wish(3000, base=2000)))))

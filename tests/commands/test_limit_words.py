@@ -78,7 +78,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def test_table_has_a_line_for_each_limit() -> None:
-    """What is not set is a dash; what a tool keeps, and what cannot be read, are told."""
+    """Unset values are dashes; limits that a tool keeps, or that cannot be read, are marked."""
     lines = table(
         [
             row(changed={"by": "root", "at": "2026-05-03T10:00:00Z"}),

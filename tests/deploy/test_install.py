@@ -32,7 +32,7 @@ LIMITED: dict[str, Any] = {
     "networkPolicy": {"enabled": True},
     "limits": {"objects": [{"subject": {"kind": "Group", "name": "jupyter-gpu-tests"}, "max": 0.5}]},
 }
-"""What a namespace with a strict quota demands of every pod; switches that every cluster knows; a limit."""
+"""Requests as a namespace with a strict quota demands them of every pod; switches that every cluster knows; a limit."""
 OURS = (
     "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,deployments,daemonsets,"
     "pods,jobs,services,endpointslices,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,"

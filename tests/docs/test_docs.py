@@ -190,7 +190,7 @@ def check_call(call: ast.Call, function: ast.Attribute) -> None:
 
 
 def test_figures_of_the_cluster_guide_are_those_of_the_readme() -> None:
-    """What the guide says of the size of a cluster is what was measured last."""
+    """The guide's figures for the size of a cluster are those that were measured last."""
     guide = (ROOT / "docs" / "cluster-guide.md").read_text(encoding="utf-8")
     figures = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Figures\n")[2]
     table = re.search(r"(?:^\|.*\n)+", guide.partition("\n### How large\n")[2], re.MULTILINE)

@@ -34,7 +34,7 @@ def set_properties(world: World, properties: dict[str, Any]) -> None:
 
 
 def test_members_follow_the_hub(world: World) -> None:
-    """Who joins has the group's limit, who leaves has it no more; only groups with limits are written."""
+    """A user who joins has the group's limit, one who leaves has it no more; only groups with limits are written."""
     world.put_limit("ml", subject=ML, max=4)
     world.put_limit("ml-of-all", subject={"kind": "Group", "name": "ml"}, weight=2)
     world.put_limit("ml-of-another", subject={**ML, "hub": "another"}, max=4)
@@ -72,7 +72,7 @@ def test_properties_become_limits(world: World) -> None:
 
 
 def test_nonsense_is_a_row_that_says_so(world: World) -> None:
-    """What was mirrored before holds on."""
+    """Members that were mirrored before hold on."""
     set_properties(world, {"jupyter_gpu.max": "two"})
     try:
         until(lambda: "ml" in rows(world), SECONDS)

@@ -71,7 +71,7 @@ def test_every_reason_field_and_column_is_described() -> None:
 
 @pytest.mark.cluster
 def test_answers_match_the_description(world: World) -> None:
-    """Of each route, with values in every field."""
+    """Answers of each route, with values in every field."""
     api, ann = world.limits, world.token("ann")
     made = api.gpu("POST", "limits", {"subject": ANN, "set": {"max": 2}})
     name = matches(made, "/limits", "post")["object"]

@@ -103,7 +103,7 @@ def test_random_requests_are_answered(world: World, route: str) -> None:
 
 
 def test_random_values_are_written_or_refused(world: World) -> None:
-    """What the service accepts and the cluster does not is told as the cluster's refusal."""
+    """A limit that the service accepts and the cluster does not is answered with the cluster's refusal."""
     results: list[Any] = []
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -74,7 +74,7 @@ def test_version_must_be_said(world: World) -> None:
 
 
 def test_changes_are_recorded_with_the_object_and_in_the_log(world: World) -> None:
-    """Who, when, from and to; the list shows the newest first."""
+    """Each change has its author, time, and values before and after; the newest comes first."""
     root = world.token("root")
     before = len(world.service.audit())
     made = root.gpu("POST", "limits", {"subject": ANN, "set": {"max": 2}})
@@ -323,7 +323,7 @@ def test_removed_user_is_shown_with_its_limit(world: World) -> None:
 
 
 def test_rate_is_limited_for_each_token(world: World) -> None:
-    """Who asks too often waits as long as the answer says; others do not notice."""
+    """A client that asks too often waits as long as the answer says; others do not notice."""
     world.service.restart(rate={"perSecond": 1, "burst": 3})
     try:
         bob, ann = world.token("bob"), world.token("ann")
@@ -382,7 +382,7 @@ def test_other_addresses_and_methods_are_errors_in_json(world: World, method: st
 
 
 def test_writes_of_the_same_limit_at_once_keep_one_of_them(world: World) -> None:
-    """Of ten who saw the same version one wins, and nine see the other value."""
+    """Ten clients write for the same version: one wins, and nine see the other value."""
     made = world.limits.gpu("POST", "limits", {"subject": ANN, "set": {"max": 0}})
     world.until_known(NAME, made.json["version"])
     tag = {"If-Match": made.headers["ETag"]}

@@ -92,7 +92,7 @@ def test_page_reads_it_with_its_cookie_and_header(world: World) -> None:
 
 
 def test_only_readers_follow(world: World) -> None:
-    """What others have is not for everybody."""
+    """The use of others is not for everybody."""
     bob = world.token("bob")
     with opened(world, {"Authorization": f"token {bob.token}"}) as stream:
         assert stream.status == 403

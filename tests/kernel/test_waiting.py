@@ -206,7 +206,7 @@ def test_later_refusal_ends_the_wait(reason: Reason, error: type[GpuError]) -> N
 
 
 def test_users_limit_ends_the_wait() -> None:
-    """What the limit does not allow is not waited for: the error says that the request stands, and until when."""
+    """GPUs above the limit are not waited for: the error says that the request stands, and until when."""
     two = PodLimit(2000, 2000, Source(SourceKind.GROUP, "ml", "root", 1777800000))
     with pytest.raises(LimitExceeded) as caught:
         drive(settle(view(3000, attached=2000, limit=2000, of_user=two), patience()))

@@ -99,7 +99,7 @@ def test_wait_for_a_limit_says_what_stands(found: PodLimit, granted: int, text: 
     ],
 )
 def test_lowered_limit_says_how_much_goes_when(found: PodLimit, milli: int, text: str) -> None:
-    """What is above the limit and the time are told; without both there is nothing to tell."""
+    """The notice has the amount above the limit and the time; without both there is none."""
     said = lowered(found, milli)
     assert text in said
     assert bool(said) is bool(text)

@@ -116,7 +116,7 @@ def test_priority_is_capped_by_namespace_and_limit() -> None:
 
 
 def test_pod_that_goes_leaves_its_part_to_the_others() -> None:
-    """What a deleted pod held may be had by the owner's other pods at once."""
+    """GPUs of a deleted pod may be had by the owner's other pods at once."""
     made = cache()
     put_limit(made, max=1)
     put_pod(made, "a", 1, "n0", 1, ("n0-0",))
@@ -148,7 +148,7 @@ def test_unknown_pod_is_under_the_terms_of_its_owner() -> None:
 
 
 def test_terms_wait_until_all_is_known() -> None:
-    """Of thousands of pods that are listed one by one, terms are computed once, at the end."""
+    """Thousands of pods are listed one by one; their terms are computed once, at the end."""
     made = cache(complete=False)
     put_pod(made, "a", 1, "n0", 2)
     put_limit(made, max=1)
@@ -184,7 +184,7 @@ def test_grace_ends_by_itself() -> None:
 
 
 def test_grace_goes_on_in_the_next_process() -> None:
-    """What the account says of its beginning counts, so a restart does not begin it anew."""
+    """Its beginning in the account counts, so a restart does not begin it anew."""
     clock = Clock()
     made = cache(clock)
     put_limit(made, max=1, grace="10m")

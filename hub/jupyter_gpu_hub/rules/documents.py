@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.conflicts import subject_name
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
-from jupyter_gpu.model.limits.transfer.difference import Difference, Line, Outcome, difference
+from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, Outcome, difference
 from jupyter_gpu.model.limits.transfer.document import read_document
 from jupyter_gpu.model.limits.transfer.row import MAX_ROWS
 from jupyter_gpu.model.limits.transfer.table import read_table
@@ -72,7 +72,7 @@ def limits_after(limits: Iterable[Limit], prepared: Iterable[Prepared]) -> list[
     return [*kept, *(item.limit for item in done if item.limit)]
 
 
-def _without_cap(line: Line) -> Line | None:
+def _without_cap(line: DifferenceLine) -> DifferenceLine | None:
     if line.subject is None or line.subject.kind is not SubjectKind.CAP or line.outcome not in _WRITTEN:
         return line
     if line.outcome is Outcome.REMOVED:  # as little as those that a tool keeps
@@ -80,7 +80,7 @@ def _without_cap(line: Line) -> Line | None:
     return replace(line, outcome=Outcome.REFUSED, errors=(CAP,))
 
 
-def _edit(line: Line, subject: Subject) -> Edit:
+def _edit(line: DifferenceLine, subject: Subject) -> Edit:
     if line.after is None:
         return Edit(subject, None)
     spec = line.after.spec()

@@ -26,7 +26,7 @@ class LimitRow:
     problem: str = ""
     """A sentence about what cannot be read; empty: all can be."""
     conditions: tuple[LimitCondition, ...] = ()
-    """What an administrator should know: two limits for one subject, a value that cannot be read."""
+    """Notes for administrators: two limits for one subject, a value that cannot be read."""
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ _ANY: Sourced[Amount] = Sourced(UNLIMITED)
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What an owner may have at one moment."""
+    """The maximum and the guaranteed amount of an owner at one moment."""
 
     max: Sourced[Amount]
     """Milli."""

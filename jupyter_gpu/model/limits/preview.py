@@ -135,7 +135,7 @@ def preview(
 
 
 class _Moment:
-    """What limits allow at one moment; owners for whom the same limits count share one result, if it has no budget."""
+    """The maxima at one moment; owners for whom the same limits count share one result, if it has no budget."""
 
     def __init__(self, limits: Iterable[Limit], now: float, zone: tzinfo) -> None:
         self._index, self._now, self._zone = LimitIndex(limits), now, zone

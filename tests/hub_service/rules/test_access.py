@@ -90,7 +90,7 @@ def test_label_tells_services_from_users() -> None:
 
 
 def test_groups_are_sorted_names() -> None:
-    """What is no name is dropped."""
+    """Values that are no names are dropped."""
     seen = visitor(model(groups=["ml", 7, "admins"]), ENTRY)
     assert seen is not None
     assert seen.groups == ("admins", "ml")

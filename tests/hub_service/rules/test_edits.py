@@ -185,7 +185,7 @@ def test_version_may_be_empty() -> None:
 
 
 def test_object_of_a_subject_is_found() -> None:
-    """Of several one that people may change; never a copy of properties."""
+    """Several limits for a subject: one that people may change is edited, never a copy of properties."""
     locked, first, second = known(ANN, name="a", label="Helm"), known(ANN, name="b"), known(ANN, name="c")
     assert find(SUBJECT, [second, locked, first]) == first
     assert find(SUBJECT, [locked]) == locked
@@ -199,7 +199,7 @@ def test_object_of_a_subject_is_found() -> None:
     st.none() | st.just(limit_object(ANN, max=2, weight=3)),
 )
 def test_any_edit_is_refused_or_readable(fields: dict[str, Any], current: dict[str, Any] | None) -> None:
-    """What is written can be read again, and says what was asked for."""
+    """The written object can be read again, and says what was asked for."""
     item = KnownLimit.of(current) if current else None
     try:
         prepared = prepare(edit(fields), item, "root", NOW)

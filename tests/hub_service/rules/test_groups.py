@@ -82,6 +82,6 @@ def test_unreadable_groups_are_an_error(item: Any) -> None:
     st.dictionaries(st.text(max_size=12).map("jupyter_gpu.".__add__), st.text(max_size=8) | st.integers(), max_size=4)
 )
 def test_any_property_is_a_readable_limit_or_told(properties: dict[str, Any]) -> None:
-    """What is mirrored the reader of limits accepts."""
+    """The reader of limits accepts all that is mirrored."""
     said = limit_of(Group("ml", frozenset(), properties))
     assert limit(ML, **said.spec).problem == "" or said.problem

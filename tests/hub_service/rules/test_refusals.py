@@ -22,7 +22,7 @@ def test_other_statuses_become_known_ones(status: int, known: int) -> None:
 
 
 def test_cause_of_a_client_is_told_and_ours_is_not() -> None:
-    """What broke inside is for the log."""
+    """Internal faults are for the log."""
     assert of_status(400, "odd").message.endswith(" (odd)")
     assert "odd" not in of_status(500, "odd").message
 

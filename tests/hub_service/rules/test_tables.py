@@ -41,7 +41,7 @@ def test_rows_tell_limits_twins_and_problems() -> None:
 
 
 def test_every_column_of_limits_can_be_sorted() -> None:
-    """What is not set comes before 0, unlimited last."""
+    """Unset values come before 0, unlimited last."""
     limits = [
         known({"kind": "Default"}, name="d", max="unlimited"),
         known(ANN, name="a", max=0, guaranteed=0),

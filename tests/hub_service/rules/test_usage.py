@@ -67,7 +67,7 @@ def test_pod_that_ends_keeps_what_it_has_and_wants_nothing() -> None:
 
 
 def test_finished_pod_counts_while_its_gpus_are_open() -> None:
-    """What was decided for it is void."""
+    """A decision for it is void."""
     assert read(shares={"a": 1000}, phase="Succeeded") is None
     found = read(shares={"a": 1000}, attached={"b": 500}, phase="Failed")
     assert found is not None

@@ -91,7 +91,7 @@ def test_effective_json_is_short() -> None:
     ],
 )
 def test_bad_effective_json_is_refused(body: Any) -> None:
-    """What is not as agreed is refused by the reader's own error."""
+    """Anything else is refused by the reader's own error."""
     with pytest.raises(FieldError):
         read_effective(body)
 

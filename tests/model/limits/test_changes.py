@@ -54,6 +54,6 @@ def test_bad_times_are_refused(text: Any) -> None:
 
 @pytest.mark.parametrize("body", [{}, [1], [{"by": "x"}], [{"by": "x", "at": "2026-05-03T10:00:00Z", "to": 1}]])
 def test_bad_changes_are_refused(body: Any) -> None:
-    """What is no list of changes is refused by the reader's own error."""
+    """Anything but a list of changes is refused by the reader's own error."""
     with pytest.raises(FieldError):
         decode_changes(json.dumps(body))

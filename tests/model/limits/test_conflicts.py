@@ -54,7 +54,7 @@ def test_written_limit_overrides_properties() -> None:
 
 
 def test_problem_is_a_condition() -> None:
-    """What cannot be read is told on the limit, with what follows from it."""
+    """The limit itself says which of its parts cannot be read, and what follows from it."""
 
     def message(spec: dict[str, object]) -> str:
         (condition,) = conditions([read_limit({"metadata": {"name": "x"}, "spec": spec})])["x"]

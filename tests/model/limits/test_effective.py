@@ -239,7 +239,7 @@ def test_group_names_may_come_from_elsewhere() -> None:
 
 
 def test_written_limit_of_a_group_comes_before_its_properties() -> None:
-    """What a group's properties say counts only for fields that no written limit of the group sets."""
+    """A group's properties count only for fields that no written limit of the group sets."""
     mirrored = group("ml", "ann", max=1000, weight=5, managed_by=HUB_PROPERTIES, object_name="mirrored")
     found = effective(ANN, [mirrored, group("ml", "ann", max=2000)])
     assert (found.max.value, found.weight.value) == (2000, 5)

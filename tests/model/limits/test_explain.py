@@ -67,7 +67,7 @@ def test_explanation_says_why() -> None:
 
 
 def test_explanation_of_one_subject() -> None:
-    """Of several limits for one subject the one that counts is named."""
+    """Among several limits for one subject the one that counts is named."""
     mirrored = group("ml", "ann", max=8000, managed_by=HUB_PROPERTIES, object_name="mirrored")
     found = reasons("max", mirrored, group("ml", "ann", max=2000))
     assert found["mirrored"] == "Another limit for group ml counts in its place: group-ml-."

@@ -67,7 +67,7 @@ def test_limit_reads_every_field() -> None:
 
 
 def test_absent_zero_and_unlimited_are_three() -> None:
-    """What is absent is inherited, 0 is nothing, unlimited is no limit; null is absent."""
+    """Absent fields are inherited, 0 is nothing, unlimited is no limit; null is absent."""
     words = {word: read_limit(obj({"subject": ANN, "max": word, "memory": word})) for word in (None, 0, "unlimited")}
     assert [limit.max for limit in words.values()] == [None, 0, UNLIMITED]
     assert [limit.memory for limit in words.values()] == [None, 0, UNLIMITED]
@@ -135,7 +135,7 @@ def test_any_object_is_read(value: Any) -> None:
     ],
 )
 def test_unreadable_field_counts_as_the_least(key: str, value: Any, field: str, least: Any, says: str) -> None:
-    """What cannot be read counts as the least that it could mean; a sentence says so, and other fields stand."""
+    """An unreadable field counts as the least that it could mean; a sentence says so, and other fields stand."""
     limit = read_limit(obj({**FULL, "guaranteed": 0, key: value}))
     assert getattr(limit, field) == least
     assert says in limit.problem

@@ -87,7 +87,7 @@ def test_preview_names_those_who_lose_most_first() -> None:
 
 
 def test_preview_counts_what_the_change_causes() -> None:
-    """What an owner already has above the limit is not lost by this change."""
+    """GPUs that an owner already has above the limit are not lost by this change."""
     (effect,) = seen([everyone(3000)], [everyone(2000)], ann(4000)).losers
     assert (effect.over, effect.lost) == (2000, 1000)
     assert seen([everyone(2000)], [everyone(2000)], ann(4000)).losers == ()

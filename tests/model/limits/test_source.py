@@ -76,7 +76,7 @@ def test_source_survives_a_round_trip(source: Source) -> None:
     [None, [], {}, {"kind": "Boss"}, {"kind": "User", "at": -1}, {"kind": "User", "part": "x"}, {"kind": ["User"]}],
 )
 def test_bad_source_is_refused(body: object) -> None:
-    """What is no source is refused by the reader's own error."""
+    """Anything but a source is refused by the reader's own error."""
     with pytest.raises(FieldError):
         Source.from_json(body)
 

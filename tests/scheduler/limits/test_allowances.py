@@ -123,7 +123,7 @@ def test_end_of_the_slider() -> None:
 
 
 def test_losses_take_the_newest_share_of_a_pod() -> None:
-    """Of one pod's shares the idle ones go first, then the newest; a share may be given back in part."""
+    """One pod's idle shares go first, then the newest; a share may be given back in part."""
     found = claims([pod("a", wants=3, has={0: 1000, 1: 500, 2: 1000}, busy=[0, 2])])
     assert excess(found, 1000) == 1500
     assert [losses(found, amount) for amount in (300, 700)] == [{"a": 300}, {"a": 700}]

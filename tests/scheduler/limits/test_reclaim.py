@@ -1,4 +1,4 @@
-"""What pods give back for those to whom it is guaranteed, and for all where they are preemptible."""
+"""GPUs that pods give back: for owners to whom they are guaranteed, and for all where the pods are preemptible."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_guarantees_can_be_left_out() -> None:
 
 
 def test_reclaimed_terms() -> None:
-    """What is reclaimed is tolerated for the grace; then the allowance is less, until it is closed and beyond."""
+    """Reclaimed GPUs are tolerated for the grace; then the allowance is less, until it is closed and beyond."""
     snapshot = world(2, [ANN])
     limits = OwnerLimits(reclaimed={"a": 1000, "elsewhere": 1000}, grace=60)
     first = terms(snapshot, [ANN], limits, stored=None, now=0)

@@ -148,7 +148,7 @@ def test_slider_of_a_maximum_of_memory() -> None:
 
 
 def test_smallest_maximum_bounds_the_others() -> None:
-    """What one pod can't use for want of memory goes to the next one."""
+    """GPUs that one pod can't use for want of memory go to the next one."""
     pods = [pod("x", wants=3, has=[], ticket=1, node="h"), pod("y", wants=3, node="a")]
     limits = OwnerLimits(Maximum(3000, USER), {"h100": Maximum(1000, GROUP)})
     found = _terms(_cluster(), pods, limits)

@@ -60,7 +60,7 @@ def test_allowance_bounds_what_a_pod_has(name: str) -> None:
 
 
 def test_rest_stands_in_no_line() -> None:
-    """What the limit forbids gets no ticket and keeps nothing back; the record says why, and whose limit it is."""
+    """The part that is forbidden gets no ticket and keeps nothing back; the record says why, and whose limit it is."""
     found = _decision(replace(_limited(pod("a", wants=3), 2000), pod_limit=LIMIT)).allocated
     assert (found.ticket, found.position, found.reason) == (None, None, Reason.LIMIT_EXCEEDED)
     assert found.message == f"2 of 3 GPUs. {SENTENCE}"
@@ -70,7 +70,7 @@ def test_rest_stands_in_no_line() -> None:
 
 
 def test_permitted_part_waits_with_a_ticket() -> None:
-    """What is permitted and not free is owed as ever; the message tells of both bounds."""
+    """The part that is permitted and not free is owed as ever; the message tells of both bounds."""
     waits = replace(_limited(pod("a", wants=3), 2000), pod_limit=LIMIT)
     found = _decision(waits, gpus=2), _decision(waits, pod("b", wants=1, has=[0]), gpus=2)
     assert [one.allocated.ticket for one in found] == [None, 1]
@@ -94,7 +94,7 @@ def test_raised_allowance_is_served_without_a_new_wish() -> None:
 
 
 def test_lowered_allowance_drains() -> None:
-    """What is given back is held until it is closed: no other pod gets it before."""
+    """A GPU that is given back is held until it is closed: no other pod gets it before."""
     had = pod("a", wants=2, has=[0, 1], busy=[0, 1])
     snapshot = world(2, [_limited(had, 1000), pod("b", wants=1)])
     assert decided(snapshot) == {"a": {0: 1000}, "b": {}}

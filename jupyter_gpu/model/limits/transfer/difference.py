@@ -16,7 +16,7 @@ from .row import Row
 
 
 class Outcome(StrEnum):
-    """What an import does to one limit."""
+    """The outcome of an import for one limit."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -35,8 +35,8 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What an import does to one limit."""
+class DifferenceLine:
+    """One limit in the outcome of an import."""
 
     outcome: Outcome
     subject: Subject | None
@@ -63,9 +63,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What an import does, in the order of the import, and then what it removes."""
+    """The outcome of an import, in its own order; the limits that it removes come last."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[DifferenceLine, ...]
 
     @property
     def refused(self) -> bool:
@@ -104,7 +104,7 @@ def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool =
     if replace:
         named = {row.subject for row in rows}
         lines += [
-            Line(Outcome.REMOVED, subject, None, before=limit)
+            DifferenceLine(Outcome.REMOVED, subject, None, before=limit)
             for subject in sorted(known)
             for limit in sorted(known[subject], key=lambda limit: limit.object_name)
             if subject not in named and not limit.locked
@@ -112,20 +112,22 @@ def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool =
     return Difference(tuple(lines))
 
 
-def _line(row: Row, same: Sequence[Limit]) -> Line:
+def _line(row: Row, same: Sequence[Limit]) -> DifferenceLine:
     before = same[0] if same else None
     if row.limit is None:
-        return Line(Outcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
+        return DifferenceLine(Outcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
     if before is None:
         changes = _changes({}, _fields(row.limit))
         after = dataclasses.replace(row.limit, object_name=_name(row.limit))
-        return Line(Outcome.ADDED, row.subject, row.line, changes, after=after)
+        return DifferenceLine(Outcome.ADDED, row.subject, row.line, changes, after=after)
     changes = _changes(_fields(before), _fields(row.limit))
     if not changes and not before.problem and len(same) == 1:
-        return Line(Outcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
+        return DifferenceLine(Outcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
     if error := _refusal(row, same):
-        return Line(Outcome.REFUSED, row.subject, row.line, changes, (error,), before)
-    return Line(Outcome.CHANGED, row.subject, row.line, changes, before=before, after=_merged(before, row.limit))
+        return DifferenceLine(Outcome.REFUSED, row.subject, row.line, changes, (error,), before)
+    return DifferenceLine(
+        Outcome.CHANGED, row.subject, row.line, changes, before=before, after=_merged(before, row.limit)
+    )
 
 
 def _refusal(row: Row, same: Sequence[Limit]) -> str:

@@ -1,4 +1,4 @@
-"""What each pod of one owner has, holds and wishes of one limited quantity: GPUs, GPUs of a model, or GPU memory."""
+"""Claims of one owner's pods on one limited quantity: GPUs, GPUs of a model, or GPU memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Claim:
 
     uid: str
     shares: tuple[tuple[str, int], ...]
-    """What is allocated: uuid and amount, oldest share first."""
+    """Allocated shares: uuid and amount, oldest first."""
     holds: int
-    """What is allocated, attached or draining."""
+    """Amount allocated, attached or draining."""
     wished: int
-    """What its user wishes in all."""
+    """Amount that its user wishes in all."""
     turn: tuple[bool, Rank]
     """Sorts the pods of the owner, the first to have more first: by priority, ticket and age. Not by the rank in a fair
     line, which follows from the answer: then two pods could give way to each other for ever."""
@@ -33,7 +33,7 @@ class Claim:
 
     @property
     def has(self) -> int:
-        """What is allocated to it in all."""
+        """Amount allocated to it in all."""
         return sum(amount for _, amount in self.shares)
 
 

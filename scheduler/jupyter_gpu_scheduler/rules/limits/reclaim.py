@@ -1,4 +1,4 @@
-"""What pods give back on one node for others that come before them: guaranteed GPUs, and those of preemptible pods.
+"""GPUs that pods of one node give back for others: guaranteed GPUs, and those of preemptible pods.
 
 A preemptible pod runs on what others do not use, so it gives back whatever another owner's pod waits for. A pod whose
 owner is below what is guaranteed is served from any pod of an owner above: each time of the one with the most for the

@@ -20,7 +20,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an owner holds in the whole cluster, and the owner's claims; amounts in milli."""
+    """The GPUs that an owner holds in the whole cluster, and the owner's claims; amounts in milli."""
 
     holds: int = 0
     guaranteed: int = 0

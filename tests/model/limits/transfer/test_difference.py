@@ -91,7 +91,7 @@ def test_mirrored_properties_are_no_limits_to_change() -> None:
 
 
 def test_unreadable_limit_is_written_again() -> None:
-    """What cannot be read is changed by an import, even to the value that it counted as."""
+    """A field that cannot be read is changed by an import, even to the value that it counted as."""
     bad = read_limit({"spec": {"subject": {"kind": "User", "name": "ann"}, "max": "x"}})
     assert outcomes(imported("kind name max\nUser ann 0\n", bad)) == [("changed", "ann", 2)]
 

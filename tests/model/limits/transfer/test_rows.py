@@ -137,7 +137,7 @@ def test_each_row_tells_its_errors() -> None:
     ],
 )
 def test_bad_table_tells_the_line(text: str, line: int, says: str) -> None:
-    """What is wrong with the whole is told with the line."""
+    """An error about the whole row names its line."""
     found = errors(read_table(text))
     assert found[-1][0] == line
     assert says in found[-1][1]
@@ -194,7 +194,7 @@ def test_objects_of_the_cluster_are_read() -> None:
     ],
 )
 def test_bad_document_is_refused(text: str, says: str) -> None:
-    """What is no document of limits is told in one sentence."""
+    """A text that is no document of limits is refused in one sentence."""
     ((line, found),) = errors(read_document(text))
     assert line == 1
     assert says in found
