@@ -33,6 +33,7 @@ SCHEDULER_POINTS: Final = (
     "scheduler:decided",  # a change of `allocated` is decided, and not written yet
     "scheduler:written",  # `allocated` is written, this process does not know it yet
     "scheduler:reserved",  # a new pod's GPUs are chosen, the pod is not bound
+    "scheduler:account",  # the account of an owner is made, and says nothing yet
     "scheduler:bound",  # the pod is bound, kube-scheduler has no answer yet
 )
 """Those of the scheduler."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.limits.account import Account, read_account
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class AccountWriter:
-    """The accounts of one process; `begin` and `keep` run while the process leads. ``trouble`` is as by `Reflector`."""
+    """The accounts of one process; `begin` and `keep` are for the leader. ``trouble`` is as by `Reflector`."""
 
     def __init__(
         self,
@@ -73,13 +74,17 @@ class AccountWriter:
         """Set once all accounts are known, or that the cluster has no such kind."""
         return self._reflector.synced
 
+    @property
+    def trouble(self) -> str:
+        """Reason the accounts can't be followed now; empty while they can."""
+        return self._reflector.trouble
+
     async def run(self) -> None:
         """Follow the accounts until cancelled."""
         await self._reflector.run()
 
-    async def begin(self) -> None:
+    def begin(self) -> None:
         """Take over what the leader before wrote: before anything is decided, as budgets count it."""
-        await self.synced.wait()
         for item in self._reflector.objects.values():
             account = read_account(item)
             if account:
@@ -98,12 +103,12 @@ class AccountWriter:
 
     def _changed(self, change: ObjectChange) -> None:
         """Note an account as it is; what somebody changed or removed is written again."""
-        name = objects.name(change.object)
-        if change.kind == "removed":
-            self._statuses.pop(name, None)
-        else:
-            status = change.object.get("status")
+        name, status = objects.name(change.object), change.object.get("status")
+        before = self._statuses.pop(name, None)
+        if change.kind != "removed":
             self._statuses[name] = status if isinstance(status, Mapping) else {}
+        if self._statuses.get(name) != before and (account := read_account(change.object)):
+            self._due[account.owner] = None
 
     def _collect(self) -> None:
         """Note what is to be written: what changed, and GPU time that was written long ago."""
@@ -157,4 +162,5 @@ class AccountWriter:
                 "spec": account.spec(),
             }
             await self._kube.create(paths.accounts(), body)
+            faults.point("scheduler:account")
             await self._kube.patch(paths.account(name, "status"), replaced, content_type=JSON_PATCH)

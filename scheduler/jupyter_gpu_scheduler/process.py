@@ -127,7 +127,7 @@ class SchedulerProcess:
     async def _lead(self) -> None:
         """Lead, when elected, once everything is known."""
         await self._know()
-        await self._accounts.begin()
+        self._accounts.begin()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
         where = (self._namespace, name, address, self.extender.port)
         endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
@@ -146,8 +146,8 @@ class SchedulerProcess:
                     task.cancel()
 
     async def _know(self) -> None:
-        """Wait until pods, nodes and limits are known."""
-        for watch in (self._pods, self._nodes, self._limits):
+        """Wait until pods, nodes, limits and accounts are known."""
+        for watch in (self._pods, self._nodes, self._limits, self._accounts):
             await watch.synced.wait()
         self.cache.begin()
 
@@ -186,8 +186,9 @@ class SchedulerProcess:
     def _unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):
             return "The cluster is not known yet."
-        if not self._limits.synced.is_set():
-            return f"The limits (GpuLimits) are not known yet. {self._limits.trouble}".strip()
+        for what, watch in (("limits (GpuLimits)", self._limits), ("accounts (GpuAccounts)", self._accounts)):
+            if not watch.synced.is_set():
+                return f"The {what} are not known yet. {watch.trouble}".strip()
         return self._silent()
 
     def _unready(self) -> str:

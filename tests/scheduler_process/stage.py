@@ -374,13 +374,15 @@ class Stage:
         self,
         *,
         lead: bool = True,
+        user: str = "",
         settings: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Scheduler:
-        """Start one, by default with a lease that is quick to change hands."""
+        """Start one, by default as an administrator, with a lease that is quick to change hands."""
         lease = {"name": self.prefix, "durationSeconds": 3, "renewSeconds": 2, "retrySeconds": 0.3}
         whole = {"lease": lease, "wakeSeconds": 0.3, "namespaces": [self.namespace], **(settings or {})}
-        made = Scheduler(self.folder, self.plane.kubeconfig, whole, **(environ or {}))
+        config = self.plane.kubeconfig_for(user) if user else self.plane.kubeconfig
+        made = Scheduler(self.folder, config, whole, **(environ or {}))
         self.schedulers.append(made)
         return made.until_leading() if lead else made
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.common import faults
 from jupyter_gpu.kube import NotFound
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.limits.account import Account, read_account
@@ -232,6 +233,46 @@ def test_job_gives_a_notebook_its_guaranteed_gpus_back(limited: Stage) -> None:
     assert limited.until_reason("job", "Partial").ticket
     limited.delete("notebook")
     limited.until_count("job", 4)
+
+
+def test_account_that_was_only_made_is_completed(limited: Stage) -> None:
+    """A scheduler that is killed between making an account and writing it is replaced by one that does both."""
+    node = limited.node()
+    first = limited.scheduler(environ={faults.VARIABLE: "scheduler:account"})
+    pod_of(limited, "ann", "p", node, 1)
+    until(lambda: first.process.poll() is not None, what="the process to die")
+    owner = Owner("User", "ann", "hub")
+    made = account(limited, owner)
+    assert made
+    assert made.counted_until is None
+    limited.scheduler(environ={"POD_NAME": "second"})
+    limited.until_count("p", 1)
+    until_account(limited, owner, used=1000)
+
+
+def test_account_that_is_removed_is_written_again(limited: Stage) -> None:
+    """Nobody needs to change anything for it."""
+    node = limited.node()
+    limited.scheduler()
+    pod_of(limited, "ann", "p", node, 1)
+    owner = Owner("User", "ann", "hub")
+    found = until_account(limited, owner, used=1000)
+    limited.do(limited.kube.delete(paths.account(found.object_name)))
+    until_account(limited, owner, used=1000)
+
+
+def test_scheduler_that_may_not_read_limits_decides_nothing(limited: Stage) -> None:
+    """Limits that cannot be read are not taken for none; the readiness probe says what is missing."""
+    node = limited.node()
+    may = "pods,pods/status,nodes,events,leases.coordination.k8s.io"
+    limited.plane.kubectl("create", "clusterrole", "blind", "--verb=*", f"--resource={may}")
+    limited.plane.kubectl("create", "clusterrolebinding", "blind", "--clusterrole=blind", "--user=blind")
+    scheduler = limited.scheduler(user="blind", lead=False)
+    pod_of(limited, "ann", "p", node, 1)
+    until(lambda: "limits (GpuLimits) are not known" in scheduler.get("/readyz")[1], what="the probe to say so")
+    assert scheduler.get("/readyz")[0] != 200
+    assert not scheduler.leads()
+    assert limited.allocated("p") is None
 
 
 def test_limits_are_counted_in_the_metrics(limited: Stage) -> None:
