@@ -83,9 +83,8 @@ def plane() -> Iterator[ControlPlane]:
             plane.namespace(name)
         foreign = [crd(*words) for words in FOREIGN]
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(foreign))
-        plane.kubectl(
-            "wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{crd_name(*words)}" for words in FOREIGN)
-        )
+        plane.kubectl("apply", "--server-side", "-f", str(chart.CHART / "crds"))  # as Helm does before all else
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "--all", "crd")
         yield plane
 
 

@@ -22,7 +22,7 @@ VERSION = json.loads((product.ROOT / "labextension" / "package.json").read_text(
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make a release without a network, as everything it is made of is there."""
-    product.images("node", "scheduler", "notebook", "kube-scheduler")
+    product.images("node", "scheduler", "hub", "notebook", "kube-scheduler")
     folder = tmp_path_factory.mktemp("release") / "dist"
     words = ["unshare", "--net", "scripts/release", "--into", str(folder)]
     done = subprocess.run(words, cwd=product.ROOT, check=False, capture_output=True, text=True)
@@ -41,9 +41,9 @@ def references(archive: Path) -> list[str]:
 
 
 def test_release_is_complete_and_intact(dist: Path) -> None:
-    """It has a wheel, a source distribution, four images and a chart with right checksums, and nothing else."""
+    """It has a wheel, a source distribution, five images and a chart with right checksums, and nothing else."""
     kinds = {re.sub(r"-py3-.*", ".whl", path.name) for path in dist.iterdir()}
-    images = {f"jupyter-gpu-{name}-{VERSION}.tar" for name in ("node", "scheduler", "notebook")}
+    images = {f"jupyter-gpu-{name}-{VERSION}.tar" for name in ("node", "scheduler", "hub", "notebook")}
     images.add(f"jupyter-gpu-kube-scheduler-{binaries.version()}.tar")
     python = {f"jupyter_gpu-{VERSION}.whl", f"jupyter_gpu-{VERSION}.tar.gz"}
     assert kinds == images | python | {f"jupyter-gpu-{VERSION}.tgz", "SHA256SUMS"}
@@ -54,12 +54,13 @@ def test_release_is_complete_and_intact(dist: Path) -> None:
 def test_chart_asks_for_the_released_images(dist: Path) -> None:
     """A cluster finds them if they are loaded into its nodes, or pushed to a registry under their names."""
     helm = (binaries.path("helm"), "template", "jupyter-gpu", dist / f"jupyter-gpu-{VERSION}.tgz")
-    place = ("--set", "image.repository=localhost/jupyter-gpu", "--kube-version", binaries.version())
+    hub = "hub.enabled=true,hub.apiUrl=http://hub:8081/hub/api,hub.tokenSecret.name=gpu"
+    place = ("--set", f"image.repository=localhost/jupyter-gpu,{hub}", "--kube-version", binaries.version())
     tag = f"localhost/jupyter-gpu/kube-scheduler:{binaries.version()}"
     wanted = set(re.findall(r"image: (\S+)", run(*helm, *place, "--set", f"kubeScheduler.image={tag}")))
     made = {reference for archive in dist.glob("*.tar") for reference in references(archive)}
     assert wanted == made - {f"localhost/jupyter-gpu/notebook:{VERSION}"}
-    assert len(made) == 4
+    assert len(made) == 5
 
 
 def test_wheel_is_the_one_in_the_images(dist: Path) -> None:

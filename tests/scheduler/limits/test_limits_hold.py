@@ -262,6 +262,20 @@ def test_order_within_an_owner_does_not_follow_the_answers() -> None:
     assert [world.snapshot.pod(uid).wish for uid in "de"] == [Wish(2000, 1000), Wish(0, 1000)]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("model", "memory"), [(500, None), (None, 60)])
+def test_gpus_that_serve_no_wish_any_more_are_given_back(model: int | None, memory: int | None) -> None:
+    """A maximum also bounds what a pod got before its user wished for GPUs of another kind."""
+    world = World()
+    world.start([Wish(1000), Wish(0), Wish(0), Wish(0), Wish(0)], ["m"] * 5, fair=False)
+    assert world.has(UIDS["a"]) == 1000
+    world.ask("a", Wish(2000, memory=100 * GIB))
+    world.administer(UIDS["a"], None, model, memory, 0, 0.0)
+    world.limits_hold()
+    world.administer(UIDS["a"], None, model and 0, memory and 30, 0, 0.0)
+    world.limits_hold()
+    assert world.has(UIDS["a"]) < 1000
+
+
 TestWorld = World.TestCase
 TestWorld.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -53,7 +53,9 @@ class Division:
         self._pods = {pod.uid: pod for pod in pods}
         self._limits = limits
         last = [pod.uid for pod in pods if _lacks(pod) and not can_use_more(snapshot, pod)]
-        self._kinds = {pod.uid: self._obtainable(pod) for pod in pods} if limits.models or limits.memory else {}
+        such = self._pods.values() if limits.models or limits.memory else ()
+        self._obtainable = {pod.uid: self._kinds_for(pod) for pod in such}
+        self._counted = {pod.uid: self._obtainable[pod.uid] | self._kinds_held(pod) for pod in such}
         self._models = {word: claims(pods, last, self._of_model(word), self._wished_of(word)) for word in limits.models}
         self._memory = claims(pods, last, self._bytes, self._wished_bytes) if limits.memory else ()
         self._gpus = claims(pods, last) if limits.gpus else ()
@@ -105,7 +107,7 @@ class Division:
         parts = allowances(self._models[word], maximum.amount, tolerated=tolerated)
         sliders = ends_of_sliders(self._models[word], maximum.amount)
         for uid, bound in found.items():
-            such = [named(kind.model, word) for kind in self._kinds[uid]]
+            such = [named(kind.model, word) for kind in self._counted[uid]]
             if such and all(such):
                 bound.at_most(parts[uid], sliders[uid], maximum)
             elif any(such):
@@ -120,7 +122,7 @@ class Division:
 
     def _wished_of(self, word: str) -> Callable[[PodState], int]:
         def wished(pod: PodState) -> int:
-            such = any(named(kind.model, word) for kind in self._kinds[pod.uid])
+            such = any(named(kind.model, word) for kind in self._obtainable[pod.uid])
             return pod.requested.milli if pod.requested and such else 0
 
         return wished
@@ -163,16 +165,20 @@ class Division:
         return kind.memory if kind else self._largest(uid)
 
     def _largest(self, uid: str) -> int:
-        """Return the bytes of the largest GPU that a pod can get; 0: it can get none."""
-        return max((kind.memory for kind in self._kinds[uid]), default=0)
+        """Return the bytes of the largest GPU that a pod can get or has; 0: it can get none."""
+        return max((kind.memory for kind in self._counted[uid]), default=0)
 
     # --- kinds of GPUs ------------------------------------------------------------------------------------------------
 
-    def _obtainable(self, pod: PodState) -> tuple[GpuKind, ...]:
+    def _kinds_for(self, pod: PodState) -> frozenset[GpuKind]:
         """Return the kinds of GPUs that a pod can get where it is; while it has no node, anywhere."""
         wish = pod.requested.wish if pod.requested else None
         kinds = self._snapshot.gpu_kinds(pod.node)
-        return tuple(kind for kind in kinds if wish is None or fits(kind, wish, MILLI_PER_GPU))
+        return frozenset(kind for kind in kinds if wish is None or fits(kind, wish, MILLI_PER_GPU))
+
+    def _kinds_held(self, pod: PodState) -> frozenset[GpuKind]:
+        """Return the kinds of GPUs that a pod holds. Its user may have written a wish that they do not serve."""
+        return frozenset(kind for uuid in pod.held if (kind := self._kind(pod, uuid)))
 
     def _kind(self, pod: PodState, uuid: str) -> GpuKind | None:
         """Return the kind of a GPU that a pod holds; ``None`` where the node does not tell it any more."""
