@@ -17,11 +17,13 @@ from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, NotPermitted, ServerUnreachable
+from jupyter_gpu.model.limits.account import read_account
 from jupyter_gpu.model.limits.explain import explain
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.transfer.document import write_document
 from jupyter_gpu.model.limits.transfer.table import write_table
+from jupyter_gpu.model.limits.transfer.usage import Month, UsageRow, usage
 from jupyter_gpu_hub.rules import documents, limit_rows, people, words
 from jupyter_gpu_hub.rules.edits import Edit
 from jupyter_gpu_hub.rules.known import KnownLimit
@@ -53,6 +55,9 @@ class LimitAccess(Protocol):
 
     def apply(self, text: str, kind: str, *, replace: bool, dry_run: bool) -> Mapping[str, Any]:
         """Write what differs; return the difference."""
+
+    def usage(self, month: Month) -> Sequence[UsageRow]:
+        """Return the GPU-hours of a month by user, namespace and group."""
 
 
 def access(service: str | None, hub: str) -> LimitAccess:
@@ -111,11 +116,21 @@ class OverService:
         written: Mapping[str, Any] = self._json("POST", "limits/import", {**body, "dryRun": False})
         return written
 
+    def usage(self, month: Month) -> Sequence[UsageRow]:
+        """Return the GPU-hours of a month by user, namespace and group."""
+        try:
+            return [UsageRow.from_json(item) for item in self._json("GET", f"usage?month={month}")["items"]]
+        except (strict.FieldError, LookupError, TypeError):
+            raise self._other_service() from None
+
     def _json(self, method: str, path: str, body: Any = None) -> Any:
         try:
             return json.loads(self._send(method, path, body))
         except ValueError:
-            raise ServerUnreachable(f"What answers at {self._base} is not the hub's service of GPU limits.") from None
+            raise self._other_service() from None
+
+    def _other_service(self) -> GpuError:
+        return ServerUnreachable(f"What answers at {self._base} is not the hub's service of GPU limits.")
 
     def _send(self, method: str, path: str, body: Any = None) -> str:
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
@@ -182,6 +197,17 @@ class OverKubernetes:
             return {**found.to_json(), "results": [await _written(kube, writer, e) for e in documents.edits_of(found)]}
 
         return self._run(write)
+
+    def usage(self, month: Month) -> Sequence[UsageRow]:
+        """Return the GPU-hours of a month by user, namespace and group."""
+
+        async def read(kube: Kube) -> Sequence[UsageRow]:
+            accounts = [
+                account for item in (await kube.list(paths.accounts())).items if (account := read_account(item))
+            ]
+            return usage(accounts, [item.limit for item in await _listed(kube)], month)
+
+        return self._run(read)
 
     def _run(self, play: Callable[[Kube], Awaitable[T]]) -> T:
         async def whole() -> T:

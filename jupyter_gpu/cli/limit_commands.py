@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,10 @@ def add(commands: options.Commands) -> None:
     exported = options.command(parts, "export", "print all limits as a file", parents=[_where()])
     exported.add_argument("--format", choices=("csv", "json"), default="json")
     exported.set_defaults(run=_export)
+    used = options.command(parts, "usage", "show the GPU-hours of a month by user and group", parents=common)
+    used.add_argument("--month", metavar="YYYY-MM", help="such as 2026-10; without it, this month")
+    used.add_argument("--csv", action="store_true", help="as a table for a spreadsheet")
+    used.set_defaults(run=_usage)
     applied = options.command(parts, "apply", "read limits from a file, and write what differs", parents=common)
     applied.add_argument("file", type=Path, help="a table (.csv) or a document (JSON); - is standard input")
     applied.add_argument("--format", choices=("csv", "json"), help="of standard input, or of a file with another name")
@@ -108,6 +113,25 @@ def _step(step: Mapping[str, Any]) -> str:
 
 def _export(given: argparse.Namespace) -> int:
     print(_access(given).export(given.format), end="", flush=True)
+    return codes.DONE
+
+
+def _usage(given: argparse.Namespace) -> int:
+    from jupyter_gpu.model import strict
+    from jupyter_gpu.model.errors import InvalidRequest
+    from jupyter_gpu.model.limits.transfer.usage import Month, write_usage
+
+    from .rules.limit_words import usage_table
+
+    try:
+        month = Month.parse(given.month or f"{datetime.now(UTC):%Y-%m}")
+    except strict.FieldError as error:
+        raise InvalidRequest(str(error), error.field) from None
+    rows = _access(given).usage(month)
+    if given.csv:
+        print(write_usage(rows, month), end="", flush=True)
+    else:
+        say({"usage": [row.to_json(month) for row in rows]} if given.json else usage_table(rows, month))
     return codes.DONE
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from jupyter_gpu.kube.rules import objects, paths
 
 from .client import Kube
-from .errors import KubeError, NotFound
+from .errors import Conflict, KubeError, NotFound
 
 MAX_KINDS = 4096
 """Different events that are remembered."""
@@ -46,6 +46,8 @@ class _Entry:
     used: float
     count: int = 0
     last: str = ""
+    fixed_name: str = ""
+    """Name that the Event object is to have; empty: any."""
     name: str = ""
     """Name of the Event object; empty before it was written."""
     written: float = float("-inf")
@@ -64,8 +66,19 @@ class Recorder:
         self._tokens = BURST
         self._filled = 0.0
 
-    def event(self, about: Mapping[str, Any], kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Note that something happened to ``about`` (a Pod's or Node's JSON); returns at once."""
+    def event(
+        self,
+        about: Mapping[str, Any],
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        name: str = "",
+    ) -> None:
+        """Note that something happened to ``about`` (a Pod's or Node's JSON); returns at once.
+
+        ``name`` names the Event object: where there is one of that name, it is this event, and nothing is written.
+        """
         loop = asyncio.get_running_loop()
         key = (objects.uid(about) or objects.name(about), reason, message)
         entry = self._entries.get(key)
@@ -73,7 +86,8 @@ class Recorder:
             if len(self._entries) >= MAX_KINDS and not self._forget(loop.time()):
                 _log.warning("Too many events at once; dropped: %s: %s", reason, message)
                 return
-            entry = self._entries[key] = _Entry(_reference(about), kind, reason, message, _now(), loop.time())
+            entry = _Entry(_reference(about), kind, reason, message, _now(), loop.time(), fixed_name=name)
+            self._entries[key] = entry
         entry.count += 1
         entry.last = _now()
         entry.used = loop.time()
@@ -133,8 +147,12 @@ class Recorder:
                 return
             except NotFound:  # the cluster forgot it
                 entry.first = entry.last
-        name = f"{entry.about['name'][:200]}.{uuid.uuid4().hex[:16]}"
-        await self._kube.create(paths.events(namespace), self._body(entry, name, namespace))
+        name = entry.fixed_name or f"{entry.about['name'][:200]}.{uuid.uuid4().hex[:16]}"
+        try:
+            await self._kube.create(paths.events(namespace), self._body(entry, name, namespace))
+        except Conflict as error:
+            if not (entry.fixed_name and error.exists):
+                raise
         entry.name = name
 
     def _body(self, entry: _Entry, name: str, namespace: str) -> dict[str, Any]:

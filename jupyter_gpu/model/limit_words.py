@@ -62,7 +62,7 @@ def lowered(limit: PodLimit, milli: int) -> str:
         return ""
     over = milli - limit.milli
     amount = f"{'up to ' if is_shared(limit) else ''}{count_gpus(over)}"
-    when = _moment(limit.give_back_at)
+    when = moment(limit.give_back_at)
     return (
         f"{described(limit)} This server has {count_gpus(milli)}: {amount} will be taken back at {when}, idle GPUs "
         "first, then the newest. No program is ended. Give back what you choose before that."
@@ -77,7 +77,8 @@ def remark(view: View) -> str:
     return described(limit)
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
+    """Return a time as ``12:10 UTC on 4 May``; ``at`` is in seconds since 1970."""
     when = datetime.fromtimestamp(at, UTC)
     return f"{when:%H:%M} UTC on {when.day} {MONTHS[when.month - 1]}"
 

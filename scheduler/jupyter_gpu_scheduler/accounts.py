@@ -59,6 +59,7 @@ class AccountWriter:
         self._now = now
         self._statuses: dict[str, Mapping[str, Any]] = {}  # of accounts, by name, as last written or read
         self._times: dict[Owner, float] = {}  # when the GPU time of an owner was written last
+        self._changed_owners = cache.owners.follow()
         self._due: dict[Owner, None] = {}
         self._reflector = Reflector(
             kube,
@@ -113,7 +114,7 @@ class AccountWriter:
     def _collect(self) -> None:
         """Note what is to be written: what changed, and GPU time that was written long ago."""
         now = self._now()
-        self._due.update(dict.fromkeys(self._cache.owners.take_changed()))
+        self._due.update(dict.fromkeys(self._changed_owners.take()))
         for owner in self._cache.owners.holding():
             if now - self._times.get(owner, 0.0) >= self._hours_seconds or now < self._times.get(owner, 0.0):
                 self._due[owner] = None

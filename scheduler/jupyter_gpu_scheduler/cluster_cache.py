@@ -19,6 +19,7 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
@@ -27,6 +28,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .owners import Owners
 from .settings import LimitSettings, LineSettings, PrioritySettings
+from .usage_counters import UsageCounters
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
 
@@ -59,6 +61,7 @@ class ClusterCache:
         line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
         priorities: PrioritySettings = PrioritySettings(),  # noqa: B008
         limits: LimitSettings = LimitSettings(),  # noqa: B008
+        names: Names = "names",
         complete: bool = True,
         elapsed: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -73,6 +76,7 @@ class ClusterCache:
             elapsed=elapsed,
             now=now,
         )
+        self.counters = UsageCounters(self.snapshot, names)
         self._on_change = on_change
         self._complete = complete
         self._namespaces = frozenset(namespaces)
@@ -137,6 +141,7 @@ class ClusterCache:
         elif node.name in self._nodes and self.node_uid(node.name) == node.uid:  # another may have that name by now
             del self._nodes[node.name]
             self.snapshot.remove_node(node.name)
+            self.counters.node_changed(node.name)
             self._changed_nodes[node.name] = None
         self._on_change()
 
@@ -387,6 +392,7 @@ class ClusterCache:
         self._mark_nodes_of(uid)
         state = self.snapshot.pod(uid)
         self.snapshot.remove_pod(uid)
+        self.counters.pod_changed(uid)
         if state:
             self._settle((state.owner,))
 
@@ -412,6 +418,7 @@ class ClusterCache:
         if state != self.snapshot.pod(state.uid):
             self._mark_nodes_of(state.uid)
             self.snapshot.put_pod(state)
+            self.counters.pod_changed(state.uid)
             self._mark_nodes_of(state.uid)
 
     def _mark_nodes_of(self, uid: str) -> None:
@@ -458,6 +465,7 @@ class ClusterCache:
             gpus = _closed(node.gpus) if self._opaque.get(name) else node.gpus
             self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
         if self.snapshot.gpu_kinds(name) != kinds:
+            self.counters.node_changed(name)
             self._settle(self.owners.by_kind())
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from jupyter_gpu.kube import Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
@@ -41,6 +42,8 @@ class LimitWatch:
         self._remove = remove
         self._recheck_seconds = recheck_seconds
         self._removed: dict[str, None] = {}
+        self._objects: dict[str, Mapping[str, Any]] = {}  # by name
+        self._changed_names: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._reported = ""
         self._reflector = Reflector(
@@ -67,6 +70,16 @@ class LimitWatch:
         """Number of limits that hold though their objects are gone with their kind: an administrator should know."""
         return len(self._removed)
 
+    def known(self, name: str) -> Mapping[str, Any] | None:
+        """Return the JSON of a limit as it was seen last; ``None`` where there is no such object."""
+        return self._objects.get(name)
+
+    def take_changed(self) -> tuple[str, ...]:
+        """Return the names of the objects that came, changed or went since the last call."""
+        found = tuple(self._changed_names)
+        self._changed_names.clear()
+        return found
+
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -76,11 +89,14 @@ class LimitWatch:
 
     def _changed(self, change: ObjectChange) -> None:
         name = objects.name(change.object)
+        self._changed_names[name] = None
         if change.kind == "removed":
             self._removed[name] = None
+            self._objects.pop(name, None)
             self._wake.set()
         else:
             self._removed.pop(name, None)
+            self._objects[name] = change.object
             self._put(read_limit(change.object))
 
     async def _confirm_removals(self) -> None:

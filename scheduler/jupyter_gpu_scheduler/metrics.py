@@ -22,7 +22,7 @@ _SLOW = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 class SchedulerMetrics:
     """The metrics of one process; with a registry of its own, so that several can live in one test."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, usage: Callable[[], str] = lambda: "") -> None:
         registry = self.registry = CollectorRegistry()
         self.leading = Gauge("jupyter_gpu_scheduler_leading", "1 while this replica leads.", registry=registry)
         self.decisions = Counter(
@@ -84,6 +84,7 @@ class SchedulerMetrics:
             registry=registry,
         )
         self._snapshot = snapshot
+        self._usage = usage
 
     def follow_limits(self, count: Callable[[], int], watch: LimitWatch) -> None:
         """Tell of the limits as they are when the metrics are asked for."""
@@ -93,7 +94,7 @@ class SchedulerMetrics:
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
-        return generate_latest(self.registry) + _gpus(self._snapshot).encode()
+        return generate_latest(self.registry) + (_gpus(self._snapshot) + self._usage()).encode()
 
 
 def _gpus(snapshot: ClusterSnapshot) -> str:

@@ -19,9 +19,10 @@ from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 
 from .rules.accounts.meter import Meter
-from .rules.accounts.statement import account_of, days_until
+from .rules.accounts.statement import account_of, days_until, waits_for
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.grace import Grace
+from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
 from .rules.limits.terms import terms
@@ -40,6 +41,23 @@ class OwnerRecord:
     grace: Grace = field(default_factory=Grace)
     due: float | None = None
     """Seconds since 1970 at which time alone changes something; ``None``: not foreseen."""
+
+
+class ChangedOwners:
+    """The owners that may have changed since one reader took them last."""
+
+    def __init__(self) -> None:
+        self._found: dict[Owner, None] = {}
+
+    def add(self, owner: Owner) -> None:
+        """Note an owner."""
+        self._found[owner] = None
+
+    def take(self) -> tuple[Owner, ...]:
+        """Return the owners noted since the last call."""
+        found = tuple(self._found)
+        self._found.clear()
+        return found
 
 
 class Owners:
@@ -70,7 +88,7 @@ class Owners:
         self._limits = LimitIndex()
         self._owners: dict[Owner, OwnerRecord] = {}
         self._alarms: list[tuple[float, Owner]] = []  # a heap of the owners' `due`
-        self._changed: dict[Owner, None] = {}
+        self._readers: list[ChangedOwners] = []
         self._reclaimed: dict[str, dict[str, int]] = {}  # by node: milli that pods give back for others, by uid
 
     @property
@@ -90,7 +108,6 @@ class Owners:
         """Return the account of an owner as it is now."""
         found = self._record(owner)
         self._update(owner, found, self._snapshot.holds(owner))
-        self._changed.pop(owner)  # being asked for it is no change
         assert found.effective is not None
         assert found.in_force is not None
         return account_of(
@@ -113,11 +130,19 @@ class Owners:
             found.grace = replace(found.grace, since=min(found.grace.since, float(account.over_since)))
         found.in_force = None  # what was used counts for budgets
 
-    def take_changed(self) -> tuple[Owner, ...]:
-        """Return the owners whose accounts may have changed since the last call."""
-        found = tuple(self._changed)
-        self._changed.clear()
-        return found
+    def use(self, owner: Owner) -> Use:
+        """Return what the pods of an owner hold and wait for."""
+        return Use(self._snapshot.holds(owner), waits_for(self._snapshot, owner))
+
+    def over_since(self, owner: Owner) -> float | None:
+        """Return since when an owner has had more than the maximum; ``None``: it has not."""
+        return self._record(owner).grace.since
+
+    def follow(self) -> ChangedOwners:
+        """Return the owners that change from now on: their use, their limits, or what time makes of them."""
+        reader = ChangedOwners()
+        self._readers.append(reader)
+        return reader
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -147,6 +172,8 @@ class Owners:
             before = self._snapshot.pod(new.uid)
             holds += new.holds - (before.holds if before and before.owner == owner else 0)
         self._update(owner, found, holds)
+        for reader in self._readers:
+            reader.add(owner)
         if new is not None and new.pod_limit is None and not len(self._limits):
             yield self._free(new)
             return
@@ -210,7 +237,6 @@ class Owners:
         """Bring the GPU time and the limits in force up to date."""
         now = self._now()
         found.meter = found.meter.counted(self._elapsed(), now, self._zone).holding(holds)
-        self._changed[owner] = None
         if found.effective is None:
             found.effective = self._limits.effective(owner)
         elif found.in_force is not None and (found.due is None or now < found.due):

@@ -26,8 +26,10 @@ from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
+from .limit_statuses import LimitStatusWriter
 from .limit_watch import LimitWatch
 from .metrics import SchedulerMetrics
+from .notices import LimitNotices
 from .settings import SchedulerSettings
 from .writer import AllocationWriter
 
@@ -48,9 +50,10 @@ class SchedulerProcess:
             line=settings.line,
             priorities=settings.priorities,
             limits=settings.limits,
+            names=settings.status.users,
             complete=False,
         )
-        self.metrics = SchedulerMetrics(self.cache.snapshot)
+        self.metrics = SchedulerMetrics(self.cache.snapshot, self.cache.counters.text)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
         self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
@@ -81,6 +84,12 @@ class SchedulerProcess:
             kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._trouble, "limits")
         )
         self._accounts = AccountWriter(kube, self.cache, self.metrics, partial(self._trouble, "accounts"))
+        self._reports = (
+            self._accounts,
+            LimitStatusWriter(kube, self.cache, self._limits, self.metrics),
+            LimitNotices(self.cache, self._limits, self._recorder),
+            self.cache.counters,
+        )
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
         lease = settings.lease
         times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
@@ -127,7 +136,8 @@ class SchedulerProcess:
     async def _lead(self) -> None:
         """Lead, when elected, once everything is known."""
         await self._know()
-        self._accounts.begin()
+        for report in self._reports:
+            report.begin()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
         where = (self._namespace, name, address, self.extender.port)
         endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
@@ -135,7 +145,7 @@ class SchedulerProcess:
             await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)
         async with asyncio.TaskGroup() as tasks:
-            beside = [tasks.create_task(self._accounts.keep())]
+            beside = [tasks.create_task(report.keep()) for report in self._reports]
             if endpoint:
                 beside.append(tasks.create_task(endpoint.keep()))
             try:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import bounded, checked
 from jupyter_gpu.model import strict
+from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -101,6 +102,10 @@ class StatusSettings:
     """Port to listen on; 0 takes a free one. Default 8080."""
     metrics: bool = True
     """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
+    users: Names = "names"
+    """How users are named there. ``names``: as the hub names them, so that metrics can be joined with the hub's;
+    ``hashed``: by a hash, which tells users apart and whoever knows a name can compute; ``none``: not at all, so that
+    the users of a namespace are counted together. Default names."""
 
 
 @dataclass(frozen=True, slots=True)

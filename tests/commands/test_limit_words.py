@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.cli.rules.limit_words import fields, subject, table
+from jupyter_gpu.cli.rules.limit_words import fields, subject, table, usage_table
 from jupyter_gpu.model.limits.limit import Subject, SubjectKind
+from jupyter_gpu.model.limits.times import HOUR
+from jupyter_gpu.model.limits.transfer.usage import Month, UsageRow
 from jupyter_gpu.model.strict import FieldError
 
 ANN = Subject(SubjectKind.USER, "ann", "jhub")
@@ -96,3 +98,19 @@ def test_table_has_a_line_for_each_limit() -> None:
     assert lines[2].split() == ["default", "-", "-", "-", "-", "5", "hours,grace", "kept", "by", "Helm"]
     assert "can't be read: It is about no one." in lines[3]
     assert len(lines) == 5
+
+
+def test_use_of_a_month_has_a_line_for_each_owner() -> None:
+    """What is not complete is marked, and the mark is explained; an empty month says so."""
+    month = Month(2026, 10)
+    rows = [
+        UsageRow(SubjectKind.USER, "ann\n", "jhub", 5 * HOUR // 2, 3, True),
+        UsageRow(SubjectKind.NAMESPACE, "jobs", "", HOUR, 1, False),
+    ]
+    lines = usage_table(rows, month).splitlines()
+    assert lines[0].split() == ["OWNER", "HUB", "GPU-HOURS", "DAYS"]
+    assert lines[1].split()[1:] == ["jhub", "2.50", "3"]
+    assert lines[2].split() == ["namespace:jobs", "-", "1.00", "+", "1"]
+    assert lines[3].startswith("+ some days")
+    assert usage_table([], month).endswith("No GPU was used in 2026-10.")
+    assert len(usage_table(rows[:1], month).splitlines()) == 2

@@ -1,4 +1,4 @@
-"""Alerts and dashboard query metrics that the programs export, by labels that these have."""
+"""Alerts and dashboards query metrics that the programs export, by labels that these have."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jupyterhub import metrics as hub_metrics
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,6 +25,7 @@ from jupyter_gpu_node.agent.sharing.share_metrics import ShareSample
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.settings import SchedulerSettings
+from jupyter_gpu_scheduler.usage_counters import UsageCounters
 from tests.builders import cluster, inventory, pod
 from tests.deploy import chart
 from tests.node.agent.test_share_metrics import SHARE
@@ -39,6 +41,10 @@ OUTSIDE = {"node", "job", "namespace", "pod", "instance"}
 """Labels that Prometheus adds to what it scrapes."""
 GRAFANA = {"$__rate_interval": "5m", "$__range": "6h"}
 WORDS = {"sum", "max", "min", "by", "rate", "increase", "topk", "absent", "histogram_quantile", "or", "and", "unless"}
+WORDS |= {"count", "sort_desc", "on", "group_left"}
+LISTS = r"\b(?:by|on|group_left)\s*\(([^)]*)\)"
+GROUP_INFO = "jupyterhub_user_group_info"
+"""The series of jupyterhub-groups-exporter that names the groups of a user."""
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -48,18 +54,23 @@ def alerts() -> list[dict[str, Any]]:
     return found
 
 
-def dashboard() -> dict[str, Any]:
-    """Return the dashboard as rendered."""
+def dashboards() -> dict[str, dict[str, Any]]:
+    """Return the dashboards as rendered, by file."""
     held = chart.find(chart.render(ON), "ConfigMap", "jupyter-gpu-dashboard")
-    found: dict[str, Any] = json.loads(held["data"]["jupyter-gpu.json"])
-    return found
+    return {name: json.loads(text) for name, text in held["data"].items()}
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    """Yield the panels of all dashboards."""
+    for one in dashboards().values():
+        yield from one["panels"]
 
 
 def queries() -> Iterator[tuple[str, str, str]]:
     """Yield of every alert and panel its name, its query, and the labels that its texts use."""
     for alert in alerts():
         yield alert["alert"], alert["expr"], json.dumps(alert["annotations"])
-    for panel in dashboard()["panels"]:
+    for panel in panels():
         for target in panel.get("targets", ()):
             expression = target["expr"]
             for macro, value in GRAFANA.items():
@@ -70,7 +81,10 @@ def queries() -> Iterator[tuple[str, str, str]]:
 @cache
 def told() -> dict[str, frozenset[str]]:
     """Return the names and labels of all series that both programs export, as their own code renders them."""
-    scheduler = SchedulerMetrics(cluster({"a": inventory(2)}, [pod("p", wants=1)]))
+    snapshot = cluster({"a": inventory(2)}, [pod("p", wants=1, ticket=1, node="a"), pod("q", has={0: 500}, node="a")])
+    counters = UsageCounters(snapshot)
+    counters.begin()
+    scheduler = SchedulerMetrics(snapshot, counters.text)
     scheduler.decisions.labels("grow").inc()
     scheduler.answers.labels("filter", "fits").inc()
     scheduler.answer_seconds.labels("filter").observe(0.1)
@@ -82,6 +96,9 @@ def told() -> dict[str, frozenset[str]]:
     node.shares.source = lambda: (ShareSample(where, replace(SHARE, memory_limit=1), 1),)
     node.orphans.labels("slot").inc()
     found: dict[str, set[str]] = {"up": {"job", "instance"}}
+    for gauge in (hub_metrics.RUNNING_SERVERS,):
+        found[gauge._name] = set(gauge._labelnames)
+    found[GROUP_INFO] = {"namespace", "username", "username_safe", "username_escaped", "usergroup"}
     for text in (scheduler.text().decode(), generate_latest(node.registry).decode()):
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -91,7 +108,7 @@ def told() -> dict[str, frozenset[str]]:
 
 def names(expression: str) -> set[str]:
     """Return the series of a query."""
-    bare = re.sub(r'"[^"]*"', "", re.sub(r"\{[^}]*\}|\bby\s*\([^)]*\)|\[[^\]]*\]", "", expression))
+    bare = re.sub(r'"[^"]*"', "", re.sub(r"\{[^}]*\}|" + LISTS + r"|\[[^\]]*\]", "", expression))
     return set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", bare)) - WORDS
 
 
@@ -128,8 +145,8 @@ def test_every_query_uses_existing_labels() -> None:
     for name, expression, text in queries():
         for selector in re.findall(r"(\w+)\{([^}]*)\}", expression):
             assert set(re.findall(r"(\w+)\s*[=!]", selector[1])) <= told()[selector[0]] | OUTSIDE, name
-        for group in re.findall(r"\bby\s*\(([^)]*)\)", expression):
-            assert {label.strip() for label in group.split(",")} <= labels_of(expression), name
+        for group in re.findall(LISTS, expression):
+            assert {label.strip() for label in group.split(",")} - {""} <= labels_of(expression), name
         assert set(re.findall(r"\$labels\.(\w+)", text)) <= remaining(expression), name
 
 
@@ -158,9 +175,11 @@ def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
     assert [word for word in found if f'"{word}"' not in code] == []
 
 
-def test_dashboard_is_valid_for_grafana() -> None:
+@pytest.mark.parametrize("name", ["jupyter-gpu.json", "jupyter-gpu-use.json"])
+def test_dashboard_is_valid_for_grafana(name: str) -> None:
     """Panels lie side by side, each with an id and a data source; Grafana's sidecar finds it by a label."""
-    panels = dashboard()["panels"]
+    shown = dashboards()[name]
+    panels = shown["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
     for panel in panels:
@@ -172,8 +191,11 @@ def test_dashboard_is_valid_for_grafana() -> None:
         if panel["type"] != "row":
             assert panel["targets"]
             assert {each["datasource"]["uid"] for each in (panel, *panel["targets"])} == {"${datasource}"}
-    (variable,) = dashboard()["templating"]["list"]
-    assert variable["name"] == "datasource"
+    variables = [variable["name"] for variable in shown["templating"]["list"]]
+    assert variables[0] == "datasource"
+    used = set(re.findall(r"\$([a-z]\w*)", json.dumps([panel.get("targets") for panel in panels])))
+    assert used == set(variables[1:])
+    assert len({one["uid"] for one in dashboards().values()}) == len(dashboards())
     held = chart.find(chart.render(ON), "ConfigMap", "jupyter-gpu-dashboard")["metadata"]
     assert held["labels"]["grafana_dashboard"] == "1"
     assert held["annotations"] == {"grafana_folder": "GPUs"}
@@ -203,6 +225,24 @@ def test_scraped_endpoints_are_served() -> None:
         assert jobs == [f"jupyter-gpu-{part}"]
     named = {job for _, query, _ in queries() for job in re.findall(r'job="([^"]*)"', query)}
     assert named <= {"jupyter-gpu-scheduler", "jupyter-gpu-node"}
+
+
+def test_lists_of_users_and_groups_are_those_of_the_counters() -> None:
+    """The variables of the dashboard of use are labels of series that exist."""
+    listed = [variable["definition"] for variable in dashboards()["jupyter-gpu-use.json"]["templating"]["list"][1:]]
+    assert len(listed) == 3
+    for definition in listed:
+        series, label = re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", definition).groups()  # type: ignore[union-attr]
+        assert label in told()[series]
+
+
+def test_names_of_users_follow_the_value(tmp_path: Path) -> None:
+    """The scheduler is told how to name users; by default as the hub does."""
+    file = tmp_path / "settings.json"
+    for given, users in (({}, "names"), ({"users": "hashed"}, "hashed"), ({"users": "none"}, "none")):
+        rendered = chart.render({"metrics": given})
+        file.write_text(chart.find(rendered, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
+        assert settings_file.read(file, SchedulerSettings).status.users == users
 
 
 def test_metrics_can_be_switched_off(tmp_path: Path) -> None:

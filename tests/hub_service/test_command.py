@@ -6,14 +6,16 @@ import io
 import json
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_gpu.cli import main
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.changes import CHANGES
-from jupyter_gpu.model.limits.owner import object_name
+from jupyter_gpu.model.limits.owner import Owner, object_name
 from tests.cluster.testbed import until
 from tests.hub import SECONDS
 
@@ -22,6 +24,7 @@ from .world import HUB, LIMITS, World
 pytestmark = pytest.mark.cluster
 
 NAME = object_name("User", "ann", HUB)
+ACCOUNTS = LIMITS.replace("gpulimits", "gpuaccounts")
 
 
 @pytest.fixture(params=["service", "kubernetes"])
@@ -185,3 +188,28 @@ def test_missing_client_is_told() -> None:
     assert done.returncode == 1
     assert "extra 'kubernetes'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_use_of_a_month_is_shown(world: World, shell: Shell) -> None:
+    """Both ways tell the same, as lines, JSON and CSV; a month that is none is refused in a sentence."""
+    owner = Owner("User", "ann", HUB)
+    made = Account(owner, hours={date(2026, 10, 1): 3 * 3_600_000 // 2})
+    body = {"apiVersion": "jupyter-gpu.io/v1alpha1", "kind": "GpuAccount", "metadata": {"name": made.object_name}}
+    world.kube("POST", ACCOUNTS, {**body, "spec": made.spec()})
+    patch = json.dumps({"status": made.status()})
+    names = ("gpuaccounts.jupyter-gpu.io", made.object_name)
+    world.plane.kubectl("patch", *names, "--subresource=status", "--type=merge", "-p", patch)
+    try:
+        until(lambda: shell.json("usage", "--month", "2026-10")["usage"], SECONDS)
+        (row,) = shell.json("usage", "--month", "2026-10")["usage"]
+        assert (row["name"], row["hub"], row["gpuHours"], row["complete"]) == ("ann", HUB, "1.5", True)
+        assert "user:ann" in shell("usage", "--month", "2026-10")
+        assert shell("usage", "--month", "2026-10", "--csv").splitlines()[1:] == [
+            f'"2026-10","User","ann","{HUB}","1.5","1","true"'
+        ]
+        assert "No GPU was used in 2026-09" in shell("usage", "--month", "2026-09")
+        assert shell.json("usage")["usage"] == []
+        shell("usage", "--month", "10/2026", status=2)
+        assert "write it as 2026-10" in shell.error
+    finally:
+        world.plane.kubectl("delete", *names)

@@ -87,6 +87,7 @@ def test_answers_match_the_description(world: World) -> None:
         matches(api.gpu("GET", path), f"/{path}", "get")
     matches(api.gpu("GET", "explain/ann"), "/explain/{user}", "get")
     matches(ann.gpu("GET", "me"), "/me", "get")
+    matches(api.gpu("GET", "usage?month=2026-10"), "/usage", "get")
     matches(api.gpu("GET", "limits/export"), "/limits/export", "get")
     for dry in (True, False):
         edits = [{"subject": {**ANN, "name": "eve"}, "set": {"max": 3}}, {"subject": {"kind": "Cap"}, "set": {}}]
@@ -116,8 +117,25 @@ def test_refusals_match_the_description(world: World) -> None:
         ("/explain/{user}", "get", api.gpu("GET", f"explain/{'x' * 300}")),
         ("/me", "get", api.gpu("GET", "me")),
         ("/limits/import", "post", api.gpu("POST", "limits/import", {"format": "json", "text": "["})),
+        ("/usage", "get", api.gpu("GET", "usage?month=October")),
+        ("/usage", "get", bob.gpu("GET", "usage?month=2026-10")),
         ("/events", "get", bob.gpu("GET", "events")),
     ]
-    assert [answer.status for _, _, answer in answers] == [400, 403, 400, 403, 415, 413, 404, 404, 400, 403, 422, 403]
+    assert [answer.status for _, _, answer in answers] == [
+        400,
+        403,
+        400,
+        403,
+        415,
+        413,
+        404,
+        404,
+        400,
+        403,
+        422,
+        400,
+        403,
+        403,
+    ]
     for path, verb, answer in answers:
         matches(answer, path, verb)

@@ -63,6 +63,26 @@ def test_two_editors_do_not_overwrite_each_other(world: World) -> None:
     assert world.limit(NAME)["spec"]["max"] == "5"
 
 
+def write_status(world: World, name: str, used: str) -> None:
+    """Write what is used, as the scheduler does."""
+    patch = json.dumps({"status": {"used": used}})
+    world.plane.kubectl("patch", "gpulimits.jupyter-gpu.io", name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_status_that_changes_is_no_conflict(world: World) -> None:
+    """The scheduler writes what is used into each limit: a version that was seen before that is still good."""
+    made = world.limits.gpu("POST", "limits", {"subject": ANN, "set": {"max": 2}})
+    world.until_known(NAME)
+    for used in ("1", "2"):
+        write_status(world, NAME, used)
+        seen = {"If-Match": made.headers["ETag"]}
+        again = world.limits.gpu("PATCH", f"limits/{NAME}", {"set": {"weight": int(used)}}, seen)
+        assert again.status == 200, again.text
+        made = again
+    write_status(world, NAME, "3")
+    assert world.limits.gpu("DELETE", f"limits/{NAME}", None, {"If-Match": made.headers["ETag"]}).status == 204
+
+
 def test_version_must_be_said(world: World) -> None:
     """A change without one could overwrite anything."""
     world.limits.gpu("POST", "limits", {"subject": ANN, "set": {"max": 2}})

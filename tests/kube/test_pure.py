@@ -63,6 +63,7 @@ def test_every_reader_of_a_pod() -> None:
         None,
     )
     assert objects.labels(POD) == {"l": "x"}
+    assert (objects.generation({"metadata": {"generation": 3}}), objects.generation(POD)) == (3, 0)
     assert objects.slots(POD) == {"i": 1, "c": 2}
     assert (objects.node_name(POD), objects.phase(POD)) == ("n1", "Failed")
     assert objects.finished(POD)
@@ -82,6 +83,7 @@ def test_odd_input_gives_the_empty_answer(odd: Any) -> None:
     assert objects.finished(odd) in (False, True)
     assert objects.deleting(odd) in (False, True)
     assert objects.newer(odd, odd) is False
+    assert isinstance(objects.generation(odd), int)
 
 
 @pytest.mark.parametrize(

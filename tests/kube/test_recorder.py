@@ -112,3 +112,17 @@ def test_unwritable_event_is_logged_and_forgotten(caplog: pytest.LogCaptureFixtu
 
     asyncio.run(play())
     assert "could not be written (R" in caplog.text
+
+
+def test_event_with_a_name_is_made_once(plane: ControlPlane) -> None:
+    """A second process that tells the same finds the object of that name, and adds none; nor does it count."""
+
+    async def play(kube: Kube) -> None:
+        for _ in range(2):
+            told = Recorder(kube, "jupyter-gpu-scheduler")
+            told.event(about("named"), "Warning", "GpuLimitLowered", "at noon", name="p.0123")
+            await told.close()
+        (event,) = await written(kube, "named")
+        assert (event["metadata"]["name"], event["count"]) == ("p.0123", 1)
+
+    run(plane, play)

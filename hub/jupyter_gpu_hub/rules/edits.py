@@ -163,10 +163,10 @@ def _write(
     if current is None:
         return None if change.after is None else Create(made)
     if change.after is None:
-        return Delete(name, current.uid, current.version)
+        return Delete(name, current.uid, current.resource_version)
     if change.after == change.before:
         return None
     gone = dict.fromkeys((change.before or {}).keys() - change.after.keys())
     changes = encode_changes([*current.changes, change])
-    metadata = {"resourceVersion": current.version, "uid": current.uid, "annotations": {CHANGES: changes}}
+    metadata = {"resourceVersion": current.resource_version, "uid": current.uid, "annotations": {CHANGES: changes}}
     return Patch(name, {"metadata": metadata, "spec": {**gone, **change.after}})

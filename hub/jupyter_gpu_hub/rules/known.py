@@ -31,7 +31,12 @@ class KnownLimit:
 
     @property
     def version(self) -> str:
-        """Version of the object, which a change must name."""
+        """Version of what the limit says, which a change must name: the status changes without it."""
+        return f"{self.uid[:8]}-{objects.generation(self.object)}"
+
+    @property
+    def resource_version(self) -> str:
+        """Version of the whole object, which a write must name."""
         return objects.resource_version(self.object)
 
     @property

@@ -18,6 +18,9 @@ from jupyter_gpu_hub.rules.known import KnownLimit, find
 
 Print = Callable[[str], None]
 
+TRIES = 4
+"""Attempts to write an edit while only the status of its limit changes in between."""
+
 
 def print_line(line: str) -> None:
     """Print one line of the audit log at once: a process that is killed has said what it did."""
@@ -48,17 +51,19 @@ class LimitWriter:
     async def write(self, edit: Edit, by: str) -> tuple[Prepared, KnownLimit | None]:
         """Write an edit; return what was written, and the limit as it is now (``None``: there is none).
 
-        The copy may lag behind a write of a moment ago, so a conflict is looked at once more, in the API server.
+        The copy may lag behind a write of a moment ago, and the scheduler writes the status of limits: so a conflict is
+        looked at again, in the API server, and only a change of what the limit says ends the edit.
         """
         prepared = self.prepare(edit, by)
-        try:
-            now = await self._send(prepared)
-        except (Conflict, NotFound):
-            found = await self._read(prepared.object_name)
-            if edit.version is not None or (found and found.limit.subject != edit.subject):
-                raise edits.conflict(edit, found) from None
-            prepared = edits.prepare(edit, found, by, int(self._now()))
-            now = await self._send(prepared)
+        for attempt in range(TRIES):
+            try:
+                now = await self._send(prepared)
+                break
+            except (Conflict, NotFound):
+                found = await self._read(prepared.object_name)
+                if attempt == TRIES - 1 or (found and found.limit.subject != edit.subject):
+                    raise edits.conflict(edit, found) from None
+                prepared = edits.prepare(edit, found, by, int(self._now()))
         if prepared.write is not None:
             self._output(audit_line(prepared.subject, prepared.object_name, prepared.change))
         return prepared, now

@@ -14,7 +14,7 @@ from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.site import Site
 
-from . import limits_api, people_api, stream
+from . import limits_api, people_api, stream, usage_api
 from .api import NothingHere
 from .base import EDITS, HUB_AUTH, LIMITER, SITE, STRANGERS, log_request, set_headers
 from .page import CallbackHandler, PageHandler
@@ -55,6 +55,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "cluster": people_api.ClusterHandler,
     "audit": people_api.AuditHandler,
     "events": stream.EventsHandler,
+    "usage": usage_api.UsageHandler,
 }
 """REST by address below `API`; ``{name}`` is any text, with a slash in it quoted."""
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.times import HOUR
 from jupyter_gpu.model.limits.transfer.cells import protect
 from jupyter_gpu.model.limits.transfer.table import SUBJECT, read_table
+from jupyter_gpu.model.limits.transfer.usage import Month, UsageRow
 
 INHERIT = "inherit"
 """Word for a field that is to be inherited again."""
@@ -83,6 +85,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 _changed(row),
             )
         )
+    return _aligned(lines)
+
+
+def usage_table(rows: Sequence[UsageRow], month: Month) -> str:
+    """Return the use of a month as lines of text, and what is to be known about it."""
+    lines = [("OWNER", "HUB", "GPU-HOURS", "DAYS")]
+    for row in rows:
+        name = f"{row.kind.value.lower()}:{row.name}"
+        hours = f"{row.amount / HOUR:.2f}{'' if row.complete else ' +'}"
+        lines.append((strict.printable(name, 48), strict.printable(row.hub or "-", 24), hours, str(row.days)))
+    notes = [] if rows else [f"No GPU was used in {month}."]
+    if not all(row.complete for row in rows):
+        notes.append("+ some days of the month are not kept any more, or can't be read.")
+    return "\n".join([_aligned(lines), *notes])
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     shown = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join(shown)

@@ -35,6 +35,12 @@ def resource_version(o: Any) -> str:
     return _text(_metadata(o), "resourceVersion")
 
 
+def generation(o: Any) -> int:
+    """Return the number of an object's spec, which rises when the spec changes; 0 if it has none."""
+    found = _metadata(o).get("generation")
+    return found if isinstance(found, int) else 0
+
+
 def newer(o: Any, known: Any) -> bool:
     """Tell whether ``o`` is a later state of the same object than ``known``."""
     return newer_version(resource_version(o), resource_version(known))

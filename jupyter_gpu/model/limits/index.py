@@ -21,6 +21,8 @@ class LimitIndex:
         self._limits: dict[str, Limit] = {}
         self._by_key: dict[Key, dict[str, Limit]] = {}
         self._effective: dict[tuple[str, ...], Effective] = {}
+        self.version = 0
+        """Number that is another one after each change."""
         for limit in limits:
             self.put(limit)
 
@@ -31,6 +33,7 @@ class LimitIndex:
         before, keys = self.remove(limit.object_name), _keys(limit)
         self._limits[limit.object_name] = limit
         self._effective.clear()
+        self.version += 1
         for key in keys:
             self._by_key.setdefault(key, {})[limit.object_name] = limit
         return before | keys
@@ -38,7 +41,10 @@ class LimitIndex:
     def remove(self, object_name: str) -> frozenset[Key]:
         """Forget a limit; return the keys of the owners for whom something may have changed. Unknown is no error."""
         before = self._limits.pop(object_name, None)
-        keys = _keys(before) if before else frozenset()
+        if before is None:
+            return frozenset()
+        self.version += 1
+        keys = _keys(before)
         for key in keys:
             del self._by_key[key][object_name]
             if not self._by_key[key]:

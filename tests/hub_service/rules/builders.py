@@ -35,6 +35,7 @@ def limit_object(
             "name": name,
             "uid": f"uid-{name}",
             "resourceVersion": version,
+            "generation": 1,
             "labels": {MANAGED_BY: label} if label else {},
             "annotations": {CHANGES: json.dumps(changes)} if changes else {},
         },

@@ -37,7 +37,7 @@ def account_of(
         max=in_force.max,
         until=_whole(in_force.until),
         used=snapshot.holds(owner),
-        waiting=sum(map(_waits_for, snapshot.owned(owner))),
+        waiting=waits_for(snapshot, owner),
         over_since=_whole(grace.since),
         give_back_at=_whole(grace.give_back_at),
         limits=limits,
@@ -46,8 +46,12 @@ def account_of(
     )
 
 
+def waits_for(snapshot: ClusterSnapshot, owner: Owner) -> int:
+    """Return the milli that the pods of an owner want beside what they have."""
+    return sum(map(_waits_for, snapshot.owned(owner)))
+
+
 def _waits_for(pod: PodState) -> int:
-    """Return the milli that a pod wants beside what it has."""
     return max(0, pod.requested.milli - pod.has) if pod.requested and not pod.gone else 0
 
 
