@@ -42,7 +42,8 @@ _log = logging.getLogger(__name__)
 class CullArbiter:
     """The hook. ``namespace``: that of the servers' pods, ``*``: all; by default the culler's own.
 
-    ``spared_seconds`` as `SPARED_SECONDS`; ``read`` returns the pods, and may raise `KubeError` or `NoCredentials`.
+    ``spared_seconds`` and ``known_seconds`` as `SPARED_SECONDS` and `KNOWN_SECONDS`; ``read`` returns the pods, and may
+    raise `KubeError` or `NoCredentials`.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class CullArbiter:
         namespace: str = "",
         *,
         spared_seconds: float = SPARED_SECONDS,
+        known_seconds: float = KNOWN_SECONDS,
         read: Callable[[], Awaitable[Pods]] | None = None,
     ) -> None:
         self._namespace = namespace
         self._spared_seconds = spared_seconds
+        self._known_seconds = known_seconds
         self._read = read or self._list
         self._reading: asyncio.Task[Pods | None] | None = None
         self._began = 0.0
@@ -76,7 +79,7 @@ class CullArbiter:
 
     async def _pods(self) -> Pods | None:
         """Return the pods, read within the last seconds; ``None`` where they can't be read."""
-        if self._reading is None or time.monotonic() - self._began > KNOWN_SECONDS:
+        if self._reading is None or time.monotonic() - self._began > self._known_seconds:
             self._began = time.monotonic()
             self._reading = asyncio.ensure_future(self._try())
         return await asyncio.shield(self._reading)

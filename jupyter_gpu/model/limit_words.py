@@ -58,6 +58,21 @@ def is_full(limit: PodLimit, milli: int) -> bool:
 
 def lowered(limit: PodLimit, milli: int) -> str:
     """Say how much of the ``milli`` of a server is taken back, when and why; empty if none is."""
+    return " ".join(filter(None, [_above(limit, milli), _reclaimed(limit)]))
+
+
+def _reclaimed(limit: PodLimit) -> str:
+    if not limit.reclaimed:
+        return ""
+    parts = [f"{count_gpus(item.milli)} at {moment(item.at)}" for item in limit.reclaimed]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return (
+        f"Others wait for GPUs that come first to them: {listed} will be taken back from this server, idle GPUs first, "
+        "then the newest. No program is ended."
+    )
+
+
+def _above(limit: PodLimit, milli: int) -> str:
     if limit.milli is None or limit.give_back_at is None or milli <= limit.milli:
         return ""
     over = milli - limit.milli

@@ -28,6 +28,8 @@ from .rules.accounts.statement import only_time
 
 FLUSH_SECONDS = 0.2
 HOURS_SECONDS = 300.0
+STALE_SECONDS = 3600.0
+"""Seconds between two looks for accounts that say nothing any more."""
 RETRY_SECONDS = 5.0
 """Seconds before something that could not be written is tried again."""
 CONCURRENT = 4
@@ -49,6 +51,7 @@ class AccountWriter:
         *,
         hours_seconds: float = HOURS_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._kube = kube
@@ -56,6 +59,7 @@ class AccountWriter:
         self._metrics = metrics
         self._hours_seconds = hours_seconds
         self._retry_seconds = retry_seconds
+        self._stale_seconds = stale_seconds
         self._now = now
         self._statuses: dict[str, Mapping[str, Any]] = {}  # of accounts, by name, as last written or read
         self._times: dict[Owner, float] = {}  # when the GPU time of an owner was written last
@@ -96,11 +100,15 @@ class AccountWriter:
 
     async def keep(self) -> None:
         """Write what changes, until cancelled."""
+        stale_at = 0.0
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             self._collect()
             if not self._reflector.absent:
                 await self._write_due()
+            if time.monotonic() >= stale_at:
+                stale_at = time.monotonic() + self._stale_seconds
+                await self._remove_stale()
 
     def _changed(self, change: ObjectChange) -> None:
         """Note an account as it is; what somebody changed or removed is written again."""
@@ -108,7 +116,8 @@ class AccountWriter:
         before = self._statuses.pop(name, None)
         if change.kind != "removed":
             self._statuses[name] = status if isinstance(status, Mapping) else {}
-        if self._statuses.get(name) != before and (account := read_account(change.object)):
+        account = read_account(change.object) if self._statuses.get(name) != before else None
+        if account and (change.kind != "removed" or self._cache.owners.knows(account.owner)):
             self._due[account.owner] = None
 
     def _collect(self) -> None:
@@ -118,6 +127,22 @@ class AccountWriter:
         for owner in self._cache.owners.holding():
             if now - self._times.get(owner, 0.0) >= self._hours_seconds or now < self._times.get(owner, 0.0):
                 self._due[owner] = None
+
+    async def _remove_stale(self) -> None:
+        """Remove the accounts of owners who are gone: they hold nothing, wait for nothing, and used nothing lately."""
+        for owner in self._cache.owners.forget_stale():
+            self._times.pop(owner, None)
+            self._due.pop(owner, None)
+            name = Account(owner).object_name
+            if name not in self._statuses:
+                continue
+            try:
+                await self._kube.delete(paths.account(name))
+            except NotFound:
+                continue
+            except KubeError as error:  # the next leader takes it over, and removes it
+                self._metrics.writes.labels("account", "failed").inc()
+                _log.warning("The account %s of a gone owner can't be removed: %s", name, error.message)
 
     async def _write_due(self) -> None:
         slots = asyncio.Semaphore(CONCURRENT)

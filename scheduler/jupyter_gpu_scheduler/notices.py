@@ -1,4 +1,4 @@
-"""Publishes Events when GPUs above a lowered limit will be taken back: of each pod concerned, and of the limit.
+"""Publishes Events when GPUs will be taken back, above a limit or for others: of each pod concerned, and of the limit.
 
 A pod is told once its record says so, so nothing is announced that is not decided. The names of the Events follow from
 what they tell (`rules.limits.notices`): the next leader makes none again.
@@ -23,7 +23,8 @@ from .rules.limits.notices import REMEMBERED, PodNotice, limit_notice, pod_notic
 LOOK_SECONDS = 0.5
 GATHER_SECONDS = 3.0
 """Seconds in which the owners that are above one limit are gathered, for one Event of the limit."""
-REASON = "GpuLimitLowered"
+LOWERED, RECLAIMED = "GpuLimitLowered", "GpusReclaimed"
+"""Reasons of Events."""
 
 _LimitKey = tuple[str, int]
 """Name of a limit, and the second at which what is above it is taken back."""
@@ -70,9 +71,7 @@ class LimitNotices:
         """Publish the notices of the owners that changed, and of limits whose owners were gathered."""
         for owner in self._changed.take():
             since = self._cache.owners.over_since(owner)
-            if since is None:
-                self._told.pop(owner, None)
-            elif self._now() - since < REMEMBERED:
+            if since is None or self._now() - since < REMEMBERED:
                 self._tell(owner)
         for key, prepared in tuple(self._limits.items()):
             if not prepared.told and prepared.due <= self._now():
@@ -82,16 +81,21 @@ class LimitNotices:
 
     def _tell(self, owner: Owner) -> None:
         """Publish the notices of an owner's pods, and note the limits behind them."""
-        told = self._told.setdefault(owner, set())
+        before, told = self._told.pop(owner, set()), set[str]()
         for state in self._cache.snapshot.owned(owner):
             record = self._cache.record(state.uid)
             notice = pod_notice(record.state) if record else None
-            if record is None or notice is None or notice.name in told:
+            if record is None or notice is None:
                 continue
             told.add(notice.name)
-            about = pod_reference(record.state, record.resource_version)
-            self._recorder.event(about, "Warning", REASON, notice.message, name=notice.name)
-            self._gather(owner, notice)
+            if notice.name not in before:
+                about = pod_reference(record.state, record.resource_version)
+                reason = LOWERED if notice.limit else RECLAIMED
+                self._recorder.event(about, "Warning", reason, notice.message, name=notice.name)
+                if notice.limit:
+                    self._gather(owner, notice)
+        if told:
+            self._told[owner] = told
 
     def _gather(self, owner: Owner, notice: PodNotice) -> None:
         key = (notice.limit, int(notice.give_back_at))
@@ -103,4 +107,4 @@ class LimitNotices:
         name, give_back_at = key
         if body := self._watch.known(name):
             notice = limit_notice(name, objects.uid(body), prepared.over, give_back_at)
-            self._recorder.event(body, "Warning", REASON, notice.message, name=notice.name)
+            self._recorder.event(body, "Warning", LOWERED, notice.message, name=notice.name)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from jupyter_gpu.model.limits.account import Account
-from jupyter_gpu.model.limits.calendar import InForce, in_force, runs_out
+from jupyter_gpu.model.limits.calendar import InForce, day_of, in_force, runs_out
 from jupyter_gpu.model.limits.effective import Effective
 from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 
 from .rules.accounts.meter import Meter
-from .rules.accounts.statement import account_of, days_until, waits_for
+from .rules.accounts.statement import account_of, days_until, is_stale, waits_for
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.grace import Grace
 from .rules.limits.limit_status import Use
@@ -39,6 +39,8 @@ class OwnerRecord:
     in_force: InForce | None = None
     limits: OwnerLimits = field(default_factory=OwnerLimits)
     grace: Grace = field(default_factory=Grace)
+    reclaims_at: float | None = None
+    """Seconds since 1970 at which a pod must give back what is reclaimed from it; ``None``: nothing is."""
     due: float | None = None
     """Seconds since 1970 at which time alone changes something; ``None``: not foreseen."""
 
@@ -130,6 +132,22 @@ class Owners:
             found.grace = replace(found.grace, since=min(found.grace.since, float(account.over_since)))
         found.in_force = None  # what was used counts for budgets
 
+    def forget_stale(self) -> tuple[Owner, ...]:
+        """Forget the owners without pods whose accounts are stale; return them."""
+        today = day_of(self._now(), self._zone)
+        found = tuple(
+            owner
+            for owner, record in self._owners.items()
+            if not self._snapshot.owned(owner) and is_stale(record.meter.days, today)
+        )
+        for owner in found:
+            del self._owners[owner]
+        return found
+
+    def knows(self, owner: Owner) -> bool:
+        """Tell whether a pod of an owner was seen, or the account is known, and not forgotten since."""
+        return owner in self._owners
+
     def use(self, owner: Owner) -> Use:
         """Return what the pods of an owner hold and wait for."""
         return Use(self._snapshot.holds(owner), waits_for(self._snapshot, owner))
@@ -212,7 +230,7 @@ class Owners:
         back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
         limits = replace(found.limits, reclaimed=back) if back else found.limits
         known = terms(self._snapshot, pods, limits, stored=found.grace.since, now=self._now(), fair=self._fair)
-        found.grace = known.grace
+        found.grace, found.reclaims_at = known.grace, known.reclaims_at
         self._set_alarm(owner, found)
         for pod in pods:
             after, cap = known.pods[pod.uid].applied(pod), min(self._priority(pod.namespace), most)
@@ -254,7 +272,8 @@ class Owners:
         assert found.in_force is not None
         spent = runs_out(found.effective, self._now(), self._zone, found.meter.used, found.meter.milli)
         ends = found.grace.give_back_at if found.grace.tolerated else None
-        due = min((when for when in (found.in_force.until, spent, ends) if when is not None), default=None)
+        times = (found.in_force.until, spent, ends, found.reclaims_at)
+        due = min((when for when in times if when is not None), default=None)
         if due != found.due:
             found.due = due
             if due is not None:
@@ -269,6 +288,6 @@ class Owners:
         found: dict[Owner, None] = {}
         while self._alarms and self._alarms[0][0] <= self._now():
             when, owner = heapq.heappop(self._alarms)
-            if self._owners[owner].due == when:
+            if owner in self._owners and self._owners[owner].due == when:
                 found[owner] = None
         return tuple(found)

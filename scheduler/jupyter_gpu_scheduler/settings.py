@@ -124,8 +124,8 @@ class WriteSettings:
 class LineSettings:
     """The line of waiting pods, and how often a waiting pod's wish is answered and its place updated."""
 
-    patience_seconds: float = bounded(3600.0, least=1, most=365 * 86400)
-    """Seconds after which a waiting pod is served before all later ones, whatever their priority. Default 3600."""
+    patience_seconds: float = bounded(600.0, least=1, most=365 * 86400)
+    """Seconds after which a waiting pod is served before all later ones, whatever their priority. Default 600."""
     place_seconds: float = bounded(10.0, least=0, most=3600)
     """Seconds between two updates of a waiting pod's place in line, where nothing else is new. Default 10."""
     wish_burst: int = bounded(20, least=1, most=10_000)

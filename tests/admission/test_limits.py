@@ -171,6 +171,7 @@ def test_scheduler_alone_writes_accounts(world: World) -> None:
     scheduler, body = world.identities["scheduler"], account({"kind": "User", "name": "ann", "hub": "jhub"}, "ann")
     scheduler.need("POST", ACCOUNTS, body)
     scheduler.need("PATCH", f"{ACCOUNTS}/ann/status", {"status": {"used": "1", "waiting": "0"}}, MERGE)
+    assert scheduler("DELETE", f"{ACCOUNTS}/ann{DRY}").ok
     for who in ("masters", "cluster-admin"):
         api = world.identities[who]
         answers = {

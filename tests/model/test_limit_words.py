@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.errors import LimitExceeded, from_json
 from jupyter_gpu.model.limit_words import described, exceeded, lowered, remark, unfulfilled
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, Mode, View
@@ -122,3 +122,17 @@ def test_any_limit_has_words(found: PodLimit, wanted: int, granted: int) -> None
     for text in filter(None, texts):
         assert len(text.splitlines()) == 1
         assert text.endswith(".")
+
+
+def test_what_is_taken_back_for_others_is_told() -> None:
+    """Each amount has its time; what is above the user's own limit is told first."""
+    alone = PodLimit(None, None, reclaimed=(Reclaim(1000, AT),))
+    assert lowered(alone, 2000) == (
+        "Others wait for GPUs that come first to them: 1 GPU at 14:30 UTC on 25 November will be taken back from this "
+        "server, idle GPUs first, then the newest. No program is ended."
+    )
+    more = replace(limit(1000, 1000, AT), reclaimed=(Reclaim(1000, AT), Reclaim(500, AT + 60), Reclaim(500, AT + 120)))
+    text = lowered(more, 2000)
+    assert text.startswith("Your limit is 1 GPU")
+    assert "1 GPU at 14:30 UTC on 25 November, 0.5 GPU at 14:31 UTC on 25 November and 0.5 GPU at 14:32 UTC" in text
+    assert "Others wait" not in lowered(limit(1000, 1000, AT), 2000)

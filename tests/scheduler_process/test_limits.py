@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -259,6 +260,23 @@ def test_account_that_is_removed_is_written_again(limited: Stage) -> None:
     found = until_account(limited, owner, used=1000)
     limited.do(limited.kube.delete(paths.account(found.object_name)))
     until_account(limited, owner, used=1000)
+
+
+def test_account_of_an_owner_who_is_gone_is_removed(limited: Stage) -> None:
+    """One that says nothing any more goes; one with hours of the last weeks stays, as does that of a pod's owner."""
+    today = datetime.now(UTC).date()
+    old, recent = Owner("User", "old", "hub"), Owner("User", "recent", "hub")
+    for owner, day in ((old, today - timedelta(days=60)), (recent, today - timedelta(days=3))):
+        made = Account(owner, hours={day: 3_600_000})
+        body = {"apiVersion": "jupyter-gpu.io/v1alpha1", "kind": "GpuAccount", "metadata": {"name": made.object_name}}
+        limited.do(limited.kube.create(paths.accounts(), {**body, "spec": made.spec()}))
+        limited.do(limited.kube.patch(paths.account(made.object_name, "status"), {"status": made.status()}))
+    node = limited.node()
+    pod_of(limited, "ann", "p", node, 0)
+    limited.scheduler()
+    until(lambda: account(limited, old) is None, what="the old account to be removed")
+    until_account(limited, Owner("User", "ann", "hub"), used=0)
+    assert account(limited, recent)
 
 
 def test_scheduler_that_may_not_read_limits_decides_nothing(limited: Stage) -> None:

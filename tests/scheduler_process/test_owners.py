@@ -263,6 +263,28 @@ def test_account_counts_what_is_held() -> None:
     assert made.owners.known() == (ANN,)
 
 
+def test_owners_who_are_gone_are_forgotten() -> None:
+    """An owner with a pod, or with hours in the last weeks, stays; who is forgotten may come again."""
+    clock = Clock()
+    made = cache(clock)
+    put_limit(made, max=2, budget={"gpuHours": 9, "window": "Day"})
+    put_pod(made, "a", 1, "n0", 1, ("n0-0",))
+    put_pod(made, "b", 2, "n1", 1, user="bob")
+    clock.wait(60)
+    for uid, user in (("a", "ann"), ("b", "bob")):
+        made.pod_changed(ObjectChange("removed", pod(uid, 3, "n0")))
+        assert made.owners.knows(Owner("User", user, "hub"))
+    assert made.owners.forget_stale() == (Owner("User", "bob", "hub"),)
+    assert not made.owners.knows(Owner("User", "bob", "hub"))
+    clock.wait(36 * 86400)
+    made.catch_up()
+    put_pod(made, "b", 4, "n1", 1, user="bob")
+    assert made.owners.forget_stale() == (ANN,)
+    put_pod(made, "a", 5, "n0", 1)
+    assert allowances(made) == {"a": 1000}
+    assert made.owners.account(ANN).hours == {}
+
+
 def test_other_kind_of_gpu_changes_a_limit_of_a_model() -> None:
     """A node whose GPUs turn out to be another model frees the owner's part in it."""
     made = cache()

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import strict
 from ..quantity import MAX_MILLI
 from .source import MAX_TIME, UNSET, Source
 
 _read_milli = strict.integer(0, MAX_MILLI)
+MAX_RECLAIMS = 8
+"""Most entries of `PodLimit.reclaimed`."""
+
+
+class Reclaim(NamedTuple):
+    """An amount that is taken back for others, and when."""
+
+    milli: int
+    at: float
+    """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLimit:
     """The most that a pod may have now, the limit of its owner behind it, and when GPUs above it are taken back.
 
-    JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600}``.
+    JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600, "reclaimed": [{"milli", "at"}]}``.
     """
 
     milli: int | None
@@ -28,6 +38,8 @@ class PodLimit:
     """The limit that sets ``max``."""
     give_back_at: float | None = None
     """Seconds since 1970 at which GPUs above the limit are taken back; ``None``: none are above it."""
+    reclaimed: tuple[Reclaim, ...] = ()
+    """What is taken back for others, to whom it is guaranteed or because the pod is preemptible; earliest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""
@@ -36,6 +48,7 @@ class PodLimit:
             "max": self.max,
             "source": self.source.to_json(),
             "giveBackAt": self.give_back_at,
+            "reclaimed": [item._asdict() for item in self.reclaimed] or None,
         }
         return {key: value for key, value in body.items() if value is not None}
 
@@ -51,7 +64,16 @@ class PodLimit:
             max=most,
             source=strict.required(body, "source", Source.from_json),
             give_back_at=strict.optional(body, "giveBackAt", _read_time),
+            reclaimed=tuple(strict.optional(body, "reclaimed", _read_reclaims) or ()),
         )
+
+
+def _read_reclaim(value: Any, key: str) -> Reclaim:
+    body = strict.an_object(value, key)
+    return Reclaim(strict.required(body, "milli", _read_milli), strict.required(body, "at", _read_time))
+
+
+_read_reclaims = strict.list_of(_read_reclaim, MAX_RECLAIMS)
 
 
 def _read_time(value: Any, key: str) -> float:

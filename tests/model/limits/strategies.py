@@ -10,7 +10,7 @@ from jupyter_gpu.model.limits.amount import MAX_SECONDS, UNLIMITED
 from jupyter_gpu.model.limits.changes import Change
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import MAX_TIME, Part, Source, SourceKind
 from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, Hours, Window
 from jupyter_gpu.model.quantity import MAX_BYTES, MAX_MILLI
@@ -66,7 +66,9 @@ sources = st.builds(
 def _pod_limits(draw: st.DrawFn) -> PodLimit:
     most = draw(st.none() | st.integers(0, MAX_MILLI))
     milli = None if most is None else draw(st.integers(0, MAX_MILLI))
-    return PodLimit(milli, most, draw(sources), draw(st.none() | st.integers(0, MAX_TIME).map(float)))
+    times = st.integers(0, MAX_TIME).map(float)
+    reclaims = st.lists(st.builds(Reclaim, st.integers(1, MAX_MILLI), times), max_size=MAX_RECLAIMS).map(tuple)
+    return PodLimit(milli, most, draw(sources), draw(st.none() | times), draw(reclaims))
 
 
 pod_limits = _pod_limits()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.account import KEPT_DAYS, Account, read_account
 from jupyter_gpu.model.limits.calendar import InForce
 from jupyter_gpu.model.limits.effective import Effective
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
 from jupyter_gpu_scheduler.rules.accounts.meter import Meter
-from jupyter_gpu_scheduler.rules.accounts.statement import MOST_GAP, account_of, days_until, only_time
+from jupyter_gpu_scheduler.rules.accounts.statement import MOST_GAP, account_of, days_until, is_stale, only_time
 from jupyter_gpu_scheduler.rules.limits.grace import Grace
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
@@ -91,3 +91,12 @@ def test_no_time_is_made_up() -> None:
     assert days_until(replace(account, used=0), NOON + 3600, UTC) == alone
     assert days_until(replace(account, counted_until=None), NOON + 3600, UTC) == alone
     assert sum(days_until(account, NOON + 10 * MOST_GAP, UTC).values()) == 5_000_000 + 2000 * MOST_GAP * 1000
+
+
+def test_account_without_recent_use_is_stale() -> None:
+    """So many days are kept; a day in the future, by a clock that was wrong, counts as recent."""
+    today = date(2026, 5, 4)
+    assert is_stale((), today)
+    assert is_stale([today - timedelta(days=KEPT_DAYS + 1)], today)
+    for recent in (today - timedelta(days=KEPT_DAYS), today, today + timedelta(days=400)):
+        assert not is_stale([today - timedelta(days=99), recent], today)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.notices import limit_notice, pod_notice
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
@@ -57,6 +57,18 @@ def test_long_names_stay_valid() -> None:
     notice = pod_notice(replace(POD, name="p" * 253))
     assert notice
     assert len(notice.name) <= 253
+
+
+def test_reclaimed_pod_is_told_each_time() -> None:
+    """No limit is behind it; another amount later is another Event."""
+    first = pod_notice(with_limit(PodLimit(None, None, reclaimed=(Reclaim(1000, AT),))))
+    assert first
+    assert "1 GPU at 12:10 UTC on 4 May will be taken back from this server" in first.message
+    assert first.limit == ""
+    second = pod_notice(with_limit(PodLimit(None, None, reclaimed=(Reclaim(1000, AT), Reclaim(500, AT + 60)))))
+    assert second
+    assert "1 GPU at 12:10 UTC on 4 May and 0.5 GPU at 12:11 UTC" in second.message
+    assert second.name != first.name
 
 
 def test_limit_names_owners_and_amounts() -> None:

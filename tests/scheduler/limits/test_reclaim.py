@@ -207,13 +207,15 @@ def test_reclaimed_terms() -> None:
     snapshot = world(2, [ANN])
     limits = OwnerLimits(reclaimed={"a": 1000, "elsewhere": 1000}, grace=60)
     first = terms(snapshot, [ANN], limits, stored=None, now=0)
-    assert (first.pods["a"].allowance, first.grace.give_back_at) == (2000, 60)
-    after = terms(snapshot, [ANN], limits, stored=0, now=60)
+    assert (first.pods["a"].allowance, first.reclaims_at) == (2000, 60)
+    told = first.pods["a"].applied(ANN)
+    snapshot.put_pod(told)
+    after = terms(snapshot, [told], limits, stored=None, now=60)
     assert after.pods["a"].allowance == 1000
-    drains = _of("ann", pod("a", wants=2, has=[0], draining=[1]))
+    drains = replace(_of("ann", pod("a", wants=2, has=[0], draining=[1])), pod_limit=told.pod_limit)
     closing = terms(world(2, [drains]), [drains], limits, stored=None, now=60)
     assert (closing.pods["a"].allowance, closing.grace.since) == (1000, None)
-    both = terms(snapshot, [ANN], replace(limits, gpus=Maximum(1500)), stored=0, now=60)
+    both = terms(snapshot, [told], replace(limits, gpus=Maximum(1500)), stored=0, now=60)
     assert both.pods["a"].allowance == 1000
 
 
@@ -259,9 +261,9 @@ def test_reclaim_comes_to_rest_with_guarantees_kept(
         snapshot.put_pod(state)
         _step(snapshot, {owner: OwnerLimits() for owner in limits})
     for _ in range(40):
-        before = [state.allocated for state in snapshot.pods(NODE)]
+        before = [(state.allocated, state.attached) for state in snapshot.pods(NODE)]
         _step(snapshot, limits)
-        if before == [state.allocated for state in snapshot.pods(NODE)]:
+        if before == [(state.allocated, state.attached) for state in snapshot.pods(NODE)]:
             break
     else:
         raise AssertionError("it does not come to rest")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, tzinfo
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta, tzinfo
 from typing import Any
 
 from jupyter_gpu.model.limits.account import KEPT_DAYS, Account
@@ -57,6 +57,12 @@ def _waits_for(pod: PodState) -> int:
 
 def _whole(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds)
+
+
+def is_stale(days: Iterable[date], today: date) -> bool:
+    """Tell whether an owner without pods, who used GPUs on these days, needs no account any more."""
+    oldest = today - timedelta(days=KEPT_DAYS)
+    return all(day < oldest for day in days)
 
 
 def only_time(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

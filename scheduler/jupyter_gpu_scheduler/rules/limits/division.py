@@ -7,8 +7,9 @@ that the pod can get.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jupyter_gpu.model.feasible import fits, named
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -65,17 +66,14 @@ class Division:
         parts = [(self._models[word], maximum) for word, maximum in self._limits.models.items()]
         parts += [(self._memory, maximum) for maximum in (self._limits.memory,) if maximum]
         parts += [(self._gpus, maximum) for maximum in (self._limits.gpus,) if maximum]
-        return any(excess(found, maximum.amount) for found, maximum in parts) or any(
-            pod.has > self._left(pod) for pod in self._pods.values() if not pod.gone
-        )
+        return any(excess(found, maximum.amount) for found, maximum in parts)
 
-    def _left(self, pod: PodState) -> int:
-        """Return the milli that a pod keeps once it has given back what is reclaimed; what drains counts for that."""
-        lost = self._limits.reclaimed.get(pod.uid, 0)
-        return pod.holds - lost if lost else pod.has
+    def bounds(self, *, tolerated: bool, due: Mapping[str, int] = MappingProxyType({})) -> dict[str, Bound]:
+        """Return what the maxima leave for each pod, by uid.
 
-    def bounds(self, *, tolerated: bool) -> dict[str, Bound]:
-        """Return what the maxima leave for each pod, by uid."""
+        ``due``: milli that pods must have given back for others by now, by uid; what drains counts for that. A pod from
+        which something is reclaimed, due or not, gets nothing more.
+        """
         found = {uid: Bound() for uid in self._pods}
         for word, maximum in self._limits.models.items():
             self._divide_model(found, word, maximum, tolerated)
@@ -85,7 +83,8 @@ class Division:
             self._divide_gpus(found, self._limits.gpus, tolerated)
         for uid in self._limits.reclaimed.keys() & found.keys():
             pod = self._pods[uid]
-            found[uid].keep(pod.has if tolerated else max(0, min(pod.has, self._left(pod))))
+            lost = due.get(uid, 0)
+            found[uid].keep(max(0, min(pod.has, pod.holds - lost)) if lost else pod.has)
         return found
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------

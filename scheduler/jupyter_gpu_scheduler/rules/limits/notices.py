@@ -6,6 +6,7 @@ Each has a name that follows from what it tells, so a scheduler that starts mean
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -33,22 +34,23 @@ class PodNotice(NamedTuple):
 
     name: str
     message: str
-    limit: str
-    """Name of the limit."""
-    over: int
+    limit: str = ""
+    """Name of the limit; empty: they are reclaimed for others."""
+    over: int = 0
     """Milli that all pods of the owner have above it."""
-    give_back_at: float
+    give_back_at: float = 0.0
 
 
 def pod_notice(pod: PodState) -> PodNotice | None:
     """Return the notice of a pod; ``None``: its record does not say that something will be taken back."""
     limit = pod.allocated.limit if pod.allocated else None
-    if limit is None or limit.milli is None or limit.give_back_at is None:
+    text = lowered(limit, pod.has) if limit else ""
+    if limit is None or not text:
         return None
-    text = lowered(limit, pod.has)
-    if not text:
-        return None
-    name = _name(pod.name, pod.uid, limit.give_back_at)
+    times = [limit.give_back_at or 0.0, *(item.at for item in limit.reclaimed)]
+    name = _name(pod.name, pod.uid, *times)
+    if limit.milli is None or limit.give_back_at is None or pod.has <= limit.milli:
+        return PodNotice(name, text)
     return PodNotice(name, text, limit.source.object, pod.has - limit.milli, limit.give_back_at)
 
 
@@ -67,7 +69,7 @@ def _owner(owner: Owner) -> str:
     return f"{owner.kind.lower()} {strict.printable(owner.name, 64)}{hub}"
 
 
-def _name(name: str, uid: str, give_back_at: float) -> str:
+def _name(name: str, uid: str, *times: float) -> str:
     """Return the name of an Event. Whole seconds: the beginning of a grace is stored in them."""
-    exact = hashlib.sha256(f"{uid} {int(give_back_at)}".encode()).hexdigest()
+    exact = hashlib.sha256(json.dumps([uid, *map(int, times)]).encode()).hexdigest()
     return f"{name[:200]}.{exact[:16]}"

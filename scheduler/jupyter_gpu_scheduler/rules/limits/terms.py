@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
@@ -16,6 +16,7 @@ from jupyter_gpu_scheduler.rules.state.standing import Standing
 from .division import Bound, Division
 from .grace import Grace, grace
 from .owner_limits import OwnerLimits
+from .reclaim_notices import due, next_at, noticed
 
 
 class PodTerms(NamedTuple):
@@ -46,6 +47,8 @@ class OwnerTerms:
     pods: Mapping[str, PodTerms]
     """By uid."""
     grace: Grace
+    reclaims_at: float | None = None
+    """When a pod must give back the next amount that is reclaimed, in seconds since 1970; ``None``: none must."""
 
 
 def terms(
@@ -70,9 +73,21 @@ def terms(
         return OwnerTerms({pod.uid: _all(snapshot, pod, limits, held, standing) for pod in pods}, found)
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.above(), seconds=limits.grace, now=now)
-    bounds = division.bounds(tolerated=found.tolerated)
-    made = {pod.uid: _terms(snapshot, pod, bounds[pod.uid], limits, found, standing) for pod in pods}
-    return OwnerTerms(made, found)
+    notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods}
+    bounds = division.bounds(
+        tolerated=found.tolerated, due={uid: due(reclaims, now) for uid, reclaims in notices.items()}
+    )
+    made = {pod.uid: _terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid]) for pod in pods}
+    times = (next_at(reclaims, now) for reclaims in notices.values())
+    return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
+
+
+def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now: float) -> tuple[Reclaim, ...]:
+    """Return the notices of a pod. They go on from those known here, else from the pod's record: of another leader."""
+    amount, before = limits.reclaimed.get(pod.uid, 0), snapshot.pod(pod.uid)
+    here = before.pod_limit.reclaimed if before and before.pod_limit else ()
+    recorded = pod.allocated.limit.reclaimed if pod.allocated and pod.allocated.limit else ()
+    return noticed(here or recorded, amount, seconds=limits.grace, now=now) if amount else ()
 
 
 def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
@@ -101,6 +116,7 @@ def _terms(
     limits: OwnerLimits,
     found: Grace,
     standing: Standing | None,
+    reclaims: tuple[Reclaim, ...],
 ) -> PodTerms:
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
     allowance = bound.allowance
@@ -109,7 +125,7 @@ def _terms(
     return PodTerms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
-        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, found.give_back_at),
+        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, found.give_back_at, reclaims),
         standing=standing if wished > pod.has else None,  # the others do not change with every pod of their owner
     )
 
@@ -121,6 +137,7 @@ def _pod_limit(
     most: int | None,
     source: Source,
     give_back_at: float | None,
+    reclaims: tuple[Reclaim, ...] = (),
 ) -> PodLimit:
     """Return the limit that a pod's panel shows; the one that it has, where that is the same.
 
@@ -129,8 +146,5 @@ def _pod_limit(
     """
     if milli is not None and pod.node and milli >= MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ()):
         milli = most
-    found = (milli, most, source, give_back_at)
-    known = pod.pod_limit
-    if known is not None and (known.milli, known.max, known.source, known.give_back_at) == found:
-        return known
-    return PodLimit(*found)
+    found = PodLimit(milli, most, source, give_back_at, reclaims)
+    return pod.pod_limit if pod.pod_limit == found else found
