@@ -182,9 +182,10 @@ build_labextension() {
 setup_labextension() {
   setup_node
   [ -d labextension/node_modules ] || rm -f "$cache/stamps/JavaScript-packages"
-  [ -f jupyter_gpu/labextension/package.json ] && [ -f jupyter_gpu/kernel/widget/page.js ] || rm -f "$cache/stamps/JupyterLab-extension"
+  [ -f jupyter_gpu/labextension/package.json ] && [ -f jupyter_gpu/kernel/widget/page.js ] &&
+    [ -f hub/jupyter_gpu_hub/web/static/page.js ] || rm -f "$cache/stamps/JupyterLab-extension"
   once "JavaScript packages" labextension/package.json labextension/yarn.lock -- npm_packages labextension
-  once "JupyterLab extension" labextension/{package.json,yarn.lock,build-widget.mjs,src,style,schema} "$(cat labextension/tsconfig*.json)" \
+  once "JupyterLab extension" labextension/{package.json,yarn.lock,build-pages.mjs,src,style,schema} "$(cat labextension/tsconfig*.json)" \
     "$(cat "$cache/stamps/Python-packages")" -- build_labextension
 }
 

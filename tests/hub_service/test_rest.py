@@ -293,6 +293,30 @@ def test_users_have_limits_and_use(world: World) -> None:
         world.kube("DELETE", "/api/v1/nodes/n1")
 
 
+def test_subjects_are_one_table(world: World) -> None:
+    """Groups, the default and users stand in one table, which can be searched and narrowed."""
+    world.limits.gpu("POST", "limits", {"subject": {"kind": "Group", "name": "ml", "hub": HUB}, "set": {"max": 2}})
+    until(lambda: world.limits.gpu("GET", "explain/bob").json["limit"]["value"] == "2", SECONDS)
+    rows = world.limits.gpu("GET", "subjects").json["items"]
+    kinds = [row["subject"]["kind"] for row in rows]
+    assert kinds == sorted(kinds, key=["Default", "Cap", "Group", "Namespace", "User"].index)
+    (ml,) = world.limits.gpu("GET", "subjects?kind=Group&search=M").json["items"][:1]
+    assert (ml["limit"]["value"], ml["members"]) == ("2", 2)
+    bob = next(row for row in rows if row["subject"].get("name") == "bob")
+    assert (bob["limit"]["source"]["kind"], bob["own"]) == ("Group", None)
+    assert world.limits.gpu("GET", "subjects?kind=Robot").status == 400
+    assert world.token("bob").gpu("GET", "subjects").status == 403
+
+
+def test_edits_answer_with_the_version_that_they_wrote(world: World) -> None:
+    """It is what undoing them is for."""
+    body = {"edits": [{"subject": ANN, "set": {"max": 2}, "version": ""}]}
+    made = world.limits.gpu("POST", "limits/bulk", body).json["results"][0]
+    assert made["version"] == world.limit(NAME)["metadata"]["resourceVersion"]
+    undo = {"edits": [{"subject": ANN, "set": None, "version": made["version"]}]}
+    assert world.limits.gpu("POST", "limits/bulk", undo).json["results"][0]["version"] == ""
+
+
 def test_account_tells_what_holds_now(world: World) -> None:
     """Hours of the day and spent budgets are the scheduler's to know."""
     owner = {"kind": "User", "name": "ann", "hub": HUB}

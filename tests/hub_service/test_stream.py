@@ -91,11 +91,17 @@ def test_page_reads_it_with_its_cookie_and_header(world: World) -> None:
         until(lambda: stream.counts, SECONDS)
 
 
-def test_only_readers_follow(world: World) -> None:
-    """The use of others is not for everybody."""
+def test_others_are_told_of_their_own_row_only(world: World) -> None:
+    """A user learns of a change of the own limit, and not that somebody else's has changed."""
     bob = world.token("bob")
     with opened(world, {"Authorization": f"token {bob.token}"}) as stream:
-        assert stream.status == 403
+        until(lambda: stream.counts == [{"me": 1}], SECONDS)
+        for name in ("ann", "bob"):
+            subject = {"kind": "User", "name": name, "hub": HUB}
+            made = world.limits.gpu("POST", "limits", {"subject": subject, "set": {"max": 1}})
+            world.until_known(made.json["object"])
+        until(lambda: len(stream.counts) > 1, 5)
+        assert stream.counts == [{"me": 1}, {"me": 2}]
 
 
 def test_pages_are_limited_and_closed_ones_make_room(world: World) -> None:

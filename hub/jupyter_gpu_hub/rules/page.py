@@ -1,11 +1,13 @@
-"""The page without a script: the visitor's own limit and, for those who may see it, the table of users. Pure.
+"""The page as the service sends it: the frame of the hub's pages, and what is shown without a script. Pure.
 
-Names come from outside: all text is escaped here, in one place.
+Without a script that is the visitor's own limit and, for those who may see it, the table of users. The script shows
+the same and more in its place. Names come from outside: all text is escaped here, in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from urllib.parse import urlencode
 
@@ -15,11 +17,6 @@ from . import words
 from .paging import Page, PageQuery
 from .people import UserRow
 
-_HEAD = (
-    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    '<title>GPU limits</title>\n<link rel="stylesheet" href="static/style.css">\n</head>\n<body>\n'
-)
 _COLUMNS = (
     ("name", "User"),
     ("limit", "Limit"),
@@ -30,24 +27,60 @@ _COLUMNS = (
 )
 
 
-def render(hub: str, row: UserRow | None, table: Page | None, problem: str) -> str:
-    """Return the page. ``hub``: path of the hub's own pages; ``row``: the visitor, ``None`` for a service."""
-    parts = [
-        _HEAD,
-        f'<nav><a href="{escape(hub)}home">Home</a></nav>\n<main>\n<h1>GPU limits</h1>\n',
-        f'<p role="status" class="problem">{escape(problem)}</p>\n' if problem else "",
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What surrounds every page."""
+
+    hub: str
+    """Path, or address, of the hub's own pages, with a slash at its end."""
+    base: str = "/"
+    """Path of the service, with a slash at its end."""
+    visitor: str = ""
+    """Name of the visitor; empty: not known."""
+    xsrf: str = ""
+    """Value of the header that the page's code sends."""
+
+
+def render(frame: Frame, row: UserRow | None, table: Page | None, problem: str) -> str:
+    """Return the page. ``row``: the visitor, ``None`` for a service; ``table``: for those who may see it."""
+    plain = [
+        f'<p role="status" class="alert alert-warning">{escape(problem)}</p>\n' if problem else "",
         _own(row) if row else "",
         _table(table) if table else "",
-        "</main>\n</body>\n</html>\n",
     ]
-    return "".join(parts)
+    return _framed(
+        frame,
+        f'<div id="gpu-limits" data-base="{escape(frame.base)}" data-xsrf="{escape(frame.xsrf)}" hidden></div>\n'
+        f'<div id="gpu-plain">\n{"".join(plain)}</div>\n',
+        '<script type="module" src="static/page.js"></script>\n',
+    )
 
 
-def render_error(hub: str, message: str) -> str:
+def render_error(frame: Frame, message: str) -> str:
     """Return the page that says what went wrong."""
+    return _framed(frame, f'<p role="alert" class="alert alert-danger">{escape(message)}</p>\n')
+
+
+def _framed(frame: Frame, content: str, scripts: str = "") -> str:
+    """Return a page that looks like the hub's own: its style sheet, navigation and theme."""
+    hub, base, name = escape(frame.hub), escape(frame.base), escape(frame.visitor)
+    who = f'<span class="me-2">{name}</span><a class="btn btn-sm btn-secondary" href="{hub}logout">Logout</a>'
     return (
-        f'{_HEAD}<nav><a href="{escape(hub)}home">Home</a></nav>\n<main>\n<h1>GPU limits</h1>\n'
-        f'<p role="alert">{escape(message)}</p>\n</main>\n</body>\n</html>\n'
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>GPU limits</title>\n'
+        f'<link rel="stylesheet" href="{hub}static/css/style.min.css">\n'
+        '<link rel="stylesheet" href="static/style.css">\n'
+        f'<link rel="icon" href="{hub}static/favicon.ico">\n'
+        f'<script src="static/theme.js"></script>\n{scripts}</head>\n<body>\n'
+        '<nav class="navbar navbar-expand bg-body-tertiary mb-4" aria-label="JupyterHub">\n'
+        '<div class="container-fluid">\n'
+        f'<a class="navbar-brand" href="{hub}home"><img class="jpy-logo" src="{hub}logo" alt="JupyterHub"></a>\n'
+        f'<ul class="navbar-nav me-auto"><li class="nav-item"><a class="nav-link" href="{hub}home">Home</a></li>\n'
+        f'<li class="nav-item"><a class="nav-link" href="{hub}token">Token</a></li>\n'
+        f'<li class="nav-item"><a class="nav-link active" href="{base}" aria-current="page">GPU limits</a></li></ul>\n'
+        '<button type="button" class="btn btn-sm me-2" id="dark-theme-toggle" aria-label="Toggle dark mode" '
+        f'title="Toggle dark mode" hidden>\u25d0</button>\n{who if name else ""}\n</div>\n</nav>\n'
+        f'<main class="container-fluid">\n<h1>GPU limits</h1>\n{content}</main>\n</body>\n</html>\n'
     )
 
 
@@ -65,10 +98,11 @@ def _table(table: Page) -> str:
     body = "".join(_row(row) for row in table.rows)
     return (
         "<h2>Users</h2>\n"
-        f'<form method="get" role="search"><label>Name <input type="search" name="search" '
-        f'value="{escape(query.search)}" maxlength="255"></label> <button>Search</button></form>\n'
+        f'<form method="get" role="search"><label>Name <input type="search" class="form-control" name="search" '
+        f'value="{escape(query.search)}" maxlength="255"></label> '
+        '<button class="btn btn-secondary">Search</button></form>\n'
         f"<p>{_count(table)}</p>\n"
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{_pages(table)}"
+        f'<table class="table">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{_pages(table)}'
     )
 
 

@@ -56,7 +56,7 @@ class UserRow:
             "used": self.used,
             "waiting": self.waiting,
             "idle": self.idle,
-            **_account_json(self.account),
+            **account_json(self.account),
             "changed": {"by": self.changed.by, "at": format_time(self.changed.at)} if self.changed else None,
         }
 
@@ -138,7 +138,7 @@ def sourced_json(value: Sourced[Any]) -> dict[str, Any]:
     }
 
 
-def _account_json(account: Account | None) -> dict[str, Any]:
+def account_json(account: Account | None) -> dict[str, Any]:
     """Return what holds now: hours of the day and spent budgets lower the limit for some time."""
     if account is None:
         return {"inForce": None, "until": None, "overSince": None, "giveBackAt": None}

@@ -47,6 +47,8 @@ class Mirror:
         self._wake = asyncio.Event()
         self.groups: Mapping[str, Group] = {}
         """Groups as they were read last."""
+        self.version = 0
+        """Counts their changes."""
         self.trouble = ""
         """Reason the groups cannot be mirrored now; empty: they can."""
         self.heard: float | None = None
@@ -77,6 +79,7 @@ class Mirror:
         self.heard = time.time()
         if found != self.groups:
             self.groups = found
+            self.version += 1
             self._changed()
         failed: KubeError | None = None
         for write in mirror.plan(found, self._limits(), self._name, shared=self._shared) if self._writes else ():

@@ -15,8 +15,8 @@ WORDS = ("created", "changed", "removed", "unchanged", "refused")
 """Words for the result of an edit."""
 
 
-def done(prepared: Prepared) -> dict[str, Any]:
-    """Return the result of an edit that was, or would be, written."""
+def done(prepared: Prepared, version: str | None = None) -> dict[str, Any]:
+    """Return the result of an edit that was, or would be, written; ``version``: that of the object since then."""
     change = prepared.change
     word = "changed"
     if prepared.write is None:
@@ -31,6 +31,7 @@ def done(prepared: Prepared) -> dict[str, Any]:
         "result": word,
         "from": change.before,
         "to": change.after,
+        **({} if version is None else {"version": version}),
     }
 
 

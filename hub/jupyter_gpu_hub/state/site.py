@@ -17,9 +17,11 @@ from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
-from jupyter_gpu_hub.rules import people, usage
+from jupyter_gpu_hub.rules import limit_rows, people, subjects, usage
 from jupyter_gpu_hub.rules.known import KnownLimit
+from jupyter_gpu_hub.rules.limit_rows import LimitRow
 from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.subjects import SubjectRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
 from jupyter_gpu_hub.settings import HubServiceSettings
 
@@ -144,9 +146,26 @@ class Site:
         known, pods = self._known_rows[2], self.pods.values.values()
         return self._once(
             "users",
-            (self._known_count, self.pods.version, self.accounts.version),
+            self._users_version,
             lambda: people.rows(self.hub, known, self.index, pods, self.accounts_by_owner),
         )
+
+    @property
+    def _users_version(self) -> tuple[int, int, int]:
+        return self._known_count, self.pods.version, self.accounts.version
+
+    def limit_rows(self) -> list[LimitRow]:
+        """Return the rows of all limits."""
+        limits, groups = self.known.values(), self.mirror.groups.values()
+        version = (self.limits.version, self.mirror.version)
+        return self._once("limits", version, lambda: limit_rows.rows(limits, groups, self.hub))
+
+    async def subjects(self) -> list[SubjectRow]:
+        """Return the rows of all subjects: users, groups, the default and the cap."""
+        users = await self.users()
+        limits, groups = self.limit_rows(), self.mirror.groups
+        version = (*self._users_version, self.limits.version, self.mirror.version)
+        return self._once("subjects", version, lambda: subjects.rows(users, limits, groups, self.hub))
 
     def user(self, name: str) -> UserRow:
         """Return the row of one user, who need not be known."""
@@ -157,8 +176,14 @@ class Site:
 
     def pods_of(self, owner: Owner) -> list[PodUse]:
         """Return the pods of an owner, by namespace and name."""
-        mine = [pod for pod in self.pods.values.values() if pod.owner == owner]
-        return sorted(mine, key=lambda pod: (pod.namespace, pod.name))
+        by_owner = self._once("pods", self.pods.version, self._pods_by_owner)
+        return sorted(by_owner.get(owner, ()), key=lambda pod: (pod.namespace, pod.name))
+
+    def _pods_by_owner(self) -> Mapping[Owner, list[PodUse]]:
+        found: dict[Owner, list[PodUse]] = {}
+        for pod in self.pods.values.values():
+            found.setdefault(pod.owner, []).append(pod)
+        return found
 
     async def preview(self, after: Sequence[Limit]) -> dict[str, Any]:
         """Return the effects of a change of limits, beside the event loop: it takes a while for thousands of users."""

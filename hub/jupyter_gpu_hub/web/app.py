@@ -49,6 +49,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "limits/import": limits_api.ImportHandler,
     "limits/bulk": limits_api.BulkHandler,
     "limits/{name}": limits_api.LimitHandler,
+    "subjects": people_api.SubjectsHandler,
     "users": people_api.UsersHandler,
     "explain/{user}": people_api.ExplainHandler,
     "me": people_api.MeHandler,

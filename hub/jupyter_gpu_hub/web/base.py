@@ -41,7 +41,6 @@ SITE = "site"
 """... and the `Site`."""
 
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",  # keep it if you like, but ask whether it still is so
@@ -110,7 +109,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         """Require the header of a cookie's visitor, whatever the browser calls the request."""
         if getattr(self, "_token_authenticated", False):
             return
-        if self.request.headers.get("X-XSRFToken", "") != _text(self.xsrf_token):
+        if self.request.headers.get("X-XSRFToken", "") != text_of(self.xsrf_token):
             raise Refusal(403, "The header 'X-XSRFToken' is missing, or out of date: load the page again.")
 
     def refuse_stranger(self) -> None:
@@ -168,7 +167,21 @@ def set_headers(handler: web.RequestHandler) -> None:
     """Set the headers of every answer: what a page may load and be shown in, and not which server this is."""
     for name, value in _HEADERS.items():
         handler.set_header(name, value)
+    handler.set_header("Content-Security-Policy", policy(getattr(handler.settings.get(HUB_AUTH), "hub_host", "")))
     handler.clear_header("Server")
+
+
+def policy(hub: str) -> str:
+    """Return what pages may load: scripts of this service only, looks and pictures of the hub as well.
+
+    ``hub``: the hub's own address where it is another site than this service, else empty. Bootstrap has its small
+    pictures, such as the tick of a check box, inside of its style sheet.
+    """
+    also = f" {hub}" if hub else ""
+    return (
+        f"default-src 'self'; style-src 'self'{also}; font-src 'self'{also}; img-src 'self' data:{also}; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    )
 
 
 def log_request(handler: web.RequestHandler) -> None:
@@ -187,5 +200,6 @@ def refusal_of(status: int, error: BaseException | None) -> Refusal:
     return results.refusal_of(error)
 
 
-def _text(token: Any) -> str:
+def text_of(token: Any) -> str:
+    """Return the value of the header `X-XSRFToken`, which tornado has as bytes."""
     return token.decode(errors="replace") if isinstance(token, bytes) else str(token)

@@ -49,7 +49,7 @@ class LimitsHandler(OneLimit):
         """Answer with one page of the table."""
         self.need_reader()
         query = read_query(self.query(), limit_rows.SORTS)
-        found = page(self.limit_rows(), query, limit_rows.SORTS[query.sort], lambda row: row.name)
+        found = page(self.site.limit_rows(), query, limit_rows.SORTS[query.sort], lambda row: row.name)
         problem = self.site.problem()
         self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
 
@@ -65,10 +65,6 @@ class LimitsHandler(OneLimit):
         assert now is not None
         self.set_header("Location", f"{self.settings['base_url']}api/v1/limits/{now.name}")
         self.send_limit(now, 201)
-
-    def limit_rows(self) -> list[LimitRow]:
-        """Return all rows."""
-        return limit_rows.rows(self.site.known.values(), self.site.mirror.groups.values(), self.site.hub)
 
 
 class LimitHandler(OneLimit):
@@ -125,10 +121,10 @@ class ManyHandler(ApiHandler):
         async def one(edit: Edit) -> dict[str, Any]:
             async with gate:
                 try:
-                    prepared, _ = await self.site.writer.write(edit, self.visitor.label)
+                    prepared, now = await self.site.writer.write(edit, self.visitor.label)
                 except REFUSED as error:
                     return refused(edit, error)
-                return done(prepared)
+                return done(prepared, now.version if now else "")
 
         return await asyncio.gather(*(one(edit) for edit in edits))
 

@@ -1,15 +1,21 @@
-"""The page without a script, and the end of a login."""
+"""The page, and the end of a login."""
 
 from __future__ import annotations
 
-from jupyterhub.services.auth import HubOAuthCallbackHandler
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
 
 from jupyter_gpu_hub.rules import page, people
+from jupyter_gpu_hub.rules.page import Frame
 from jupyter_gpu_hub.rules.paging import page as page_of
 from jupyter_gpu_hub.rules.paging import read_query
 from jupyter_gpu_hub.rules.refusals import Refusal
 
-from .base import HUB_AUTH, Handler, refusal_of, set_headers
+from .base import HUB_AUTH, Handler, refusal_of, set_headers, text_of
+
+
+def frame(auth: HubOAuth, visitor: str = "", xsrf: str = "") -> Frame:
+    """Return the frame of a page; the hub's pages have an address of their own where each user has a domain."""
+    return Frame(f"{auth.hub_host}{auth.hub_prefix}", auth.base_url, visitor, xsrf)
 
 
 class PageHandler(Handler):
@@ -22,9 +28,9 @@ class PageHandler(Handler):
         if self.visitor.may_read:
             table = page_of(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
         row = self.site.user(self.visitor.name) if self.visitor.is_user else None
-        self.xsrf_token  # noqa: B018 - sets the cookie that code of the page sends back
+        token = text_of(self.xsrf_token)  # sets the cookie with which it is compared
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render(self.hub_auth.hub_prefix, row, table, self.site.problem()))
+        self.finish(page.render(frame(self.hub_auth, self.visitor.name, token), row, table, self.site.problem()))
 
     def refuse_stranger(self) -> None:
         """Send the browser to the hub's login, unless the hub knows the visitor, who may not come in."""
@@ -35,7 +41,7 @@ class PageHandler(Handler):
     def write_refusal(self, refusal: Refusal) -> None:
         """Answer with a page that says what is wrong."""
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render_error(self.hub_auth.hub_prefix, refusal.message))
+        self.finish(page.render_error(frame(self.hub_auth), refusal.message))
 
 
 class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub's library has no types
@@ -57,4 +63,4 @@ class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub'
         again = " Go back to the page of GPU limits to log in again."
         self.set_status(refusal.status)
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render_error(self.hub_auth.hub_prefix, refusal.message + again))
+        self.finish(page.render_error(frame(self.hub_auth), refusal.message + again))

@@ -6,15 +6,16 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.explain import ATTRIBUTES, explain
-from jupyter_gpu.model.limits.limit import MAX_SUBJECT
+from jupyter_gpu.model.limits.limit import MAX_SUBJECT, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.times import format_gpu_hours
-from jupyter_gpu_hub.rules import audit, people, words
+from jupyter_gpu_hub.rules import audit, people, subjects, words
 from jupyter_gpu_hub.rules.paging import page, read_query
 from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.usage import PodUse
 
 from .api import ApiHandler
+from .base import EDITS
 
 
 class UsersHandler(ApiHandler):
@@ -25,6 +26,22 @@ class UsersHandler(ApiHandler):
         self.need_reader()
         query = read_query(self.query(), people.SORTS)
         found = page(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+        problem = self.site.problem()
+        self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
+
+
+class SubjectsHandler(ApiHandler):
+    """The one table of users, groups, the default and the cap."""
+
+    async def get(self) -> None:
+        """Answer with one page of the table; ``kind``: only subjects of that kind."""
+        self.need_reader()
+        fields = self.query()
+        kind = fields.pop("kind", None)
+        only = None if kind is None else SubjectKind(strict.one_of(*SubjectKind)(kind, "kind"))
+        query = read_query({"sort": "kind", **fields}, subjects.SORTS)
+        rows = [row for row in await self.site.subjects() if only in (None, row.subject.kind)]
+        found = page(rows, query, subjects.SORTS[query.sort], lambda row: row.name)
         problem = self.site.problem()
         self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
 
@@ -64,7 +81,7 @@ class MeHandler(ApiHandler):
                 **own_json(row),
                 "sentence": f"{words.may_have(row.limit)} {words.use(row)}",
                 "mayRead": self.visitor.may_read,
-                "mayEdit": self.visitor.may_edit,
+                "mayEdit": self.visitor.may_edit and self.settings[EDITS],
                 "problem": self.site.problem() or None,
             }
         )

@@ -12,6 +12,7 @@ import json
 from tornado.iostream import StreamClosedError
 
 from jupyter_gpu.model import strict
+from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.refusals import Refusal
 from jupyter_gpu_hub.state.feed import TooManyPages
 
@@ -25,6 +26,9 @@ class EventsHandler(ApiHandler):
     """The stream of one page. It ends when the visitor's right does."""
 
     _changed: asyncio.Event | None = None
+    _sent: dict[str, int] | None = None
+    _own: UserRow | None = None
+    _own_count = 0
 
     def on_connection_close(self) -> None:
         """Wake up, and find that the page is gone."""
@@ -33,7 +37,6 @@ class EventsHandler(ApiHandler):
 
     async def get(self) -> None:
         """Send the counts of changes at once and after each change, until the page is closed."""
-        self.need_reader()
         strict.no_unknown(self.query(), ())
         try:
             with self.site.feed.listen(self.visitor.label) as event:
@@ -44,14 +47,30 @@ class EventsHandler(ApiHandler):
                 async for counts in self.site.feed.news(event, BEAT):
                     if counts is None and not await self._still_allowed():
                         return
-                    text = ": still here\n\n" if counts is None else f"event: changed\ndata: {json.dumps(counts)}\n\n"
-                    self.write(text)
-                    await self.flush()
+                    await self._send(None if counts is None else self._visible(counts))
         except TooManyPages:
             raise Refusal(429, "Too many pages follow the changes now; close some.", retry_after=30) from None
         except StreamClosedError:
             return
 
+    async def _send(self, counts: dict[str, int] | None) -> None:
+        """Send counts, unless they are those that were sent last; ``None``: say that the service is still there."""
+        if counts is None:
+            self.write(": still here\n\n")
+        elif counts != self._sent:
+            self._sent = counts
+            self.write(f"event: changed\ndata: {json.dumps(counts)}\n\n")
+        await self.flush()
+
+    def _visible(self, counts: dict[str, int]) -> dict[str, int]:
+        """Return the counts that the visitor may know, with ``me``: changes of the visitor's own row."""
+        own = self.site.user(self.visitor.name) if self.visitor.is_user else None
+        if own != self._own:
+            self._own = own
+            self._own_count += 1
+        return {**(counts if self.visitor.may_read else {}), "me": self._own_count}
+
     async def _still_allowed(self) -> bool:
+        """Tell whether the visitor may still see what the stream tells of."""
         visitor = await self.ask_hub()
-        return visitor is not None and visitor.may_read
+        return visitor is not None and (visitor.may_read or not self.visitor.may_read)

@@ -180,7 +180,8 @@ const gpu = record<IGpu>({
   strangers: maybe(listOf(stranger, 16), [])
 });
 
-const source = record<ISource>({
+/** Reads the source of a limit. */
+export const source = record<ISource>({
   kind: word,
   name: maybe(text(512), ''),
   by: maybe(text(512), ''),

@@ -24,14 +24,17 @@ export function describeLimit(limit: IUserLimit, trans: TranslationBundle): stri
     : trans.__('%1 Your other servers have all of that.', text);
 }
 
-/** `"set for group ml by root on 3 May"`: the twin of `Source.sentence` in `jupyter_gpu/model/limits/source.py`. */
-export function describeSource(source: ISource, trans: TranslationBundle): string {
+/**
+ * `"set for group ml by root on 3 May"`: the twin of `Source.sentence` in `jupyter_gpu/model/limits/source.py`.
+ * `you`: the reader is the user, not an administrator.
+ */
+export function describeSource(source: ISource, trans: TranslationBundle, you = true): string {
   if (source.kind === 'Unset') {
     return trans.__('as no limit is set');
   }
   const who = written(source, trans);
-  const what = namedPart(source, trans);
-  const whom = subject(source, trans);
+  const what = namedPart(source, trans, you);
+  const whom = subject(source, trans, you);
   const text = what
     ? who
       ? trans.__('%1, set %2', what, who)
@@ -61,10 +64,10 @@ export function locale(trans: TranslationBundle): string {
   return language.startsWith('en') ? 'en-GB' : language;
 }
 
-function subject({ kind, name }: ISource, trans: TranslationBundle): string {
+function subject({ kind, name }: ISource, trans: TranslationBundle, you: boolean): string {
   switch (kind) {
     case 'User':
-      return trans.__('you');
+      return you ? trans.__('you') : trans.__('user %1', shown(name));
     case 'Group':
       return trans.__('group %1', shown(name));
     case 'Namespace':
@@ -75,18 +78,18 @@ function subject({ kind, name }: ISource, trans: TranslationBundle): string {
 }
 
 /** The default, the cap, or the part of a limit that lowers the maximum; empty: the limit itself. */
-function namedPart(source: ISource, trans: TranslationBundle): string {
+function namedPart(source: ISource, trans: TranslationBundle, you: boolean): string {
   const { kind, part } = source;
   const cap = kind === 'Cap';
   switch (part) {
     case 'hours':
       return cap
         ? trans.__('the hours of the cap for everyone')
-        : trans.__('the hours for %1', subject(source, trans));
+        : trans.__('the hours for %1', subject(source, trans, you));
     case 'budget':
       return cap
         ? trans.__('the used-up budget of the cap for everyone')
-        : trans.__('the used-up budget for %1', subject(source, trans));
+        : trans.__('the used-up budget for %1', subject(source, trans, you));
   }
   return cap
     ? trans.__('the cap for everyone')

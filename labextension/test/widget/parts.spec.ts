@@ -2,7 +2,8 @@
 import { IView } from '../../src/api/view';
 import { endpoint } from '../../src/widget/endpoint';
 import { isNewer } from '../../src/widget/link';
-import { fill, lendTranslation, translation } from '../../src/widget/translation';
+import { lendTranslation, translation } from '../../src/widget/translation';
+import { fill } from '../../src/words/translation';
 import { Wishes } from '../../src/widget/wishes';
 import { nullTranslator } from '@jupyterlab/translation';
 

@@ -88,7 +88,7 @@ MANY = st.lists(
         lambda kind, name, hub, most, members: limit(
             {"kind": kind, **({"name": name} if kind in ("User", "Group") else {})}
             | ({"hub": hub} if hub and kind in ("User", "Group") else {}),
-            name=f"{kind}-{name}-{hub}-{most}",
+            name=f"{kind}-{name}-{hub}-{most}-{members}",
             max=most,
             members=members,
         ),

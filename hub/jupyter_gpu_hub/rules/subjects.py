@@ -1,0 +1,162 @@
+"""The one table of the page: default, cap, groups, namespaces and users, each with its limit and its use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_gpu.model.limits.amount import Amount, amount_key
+from jupyter_gpu.model.limits.changes import Change, format_time
+from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.source import Sourced
+
+from .groups import Group
+from .limit_rows import LimitRow
+from .people import UserRow, account_json, sourced_json
+
+_ORDER = {
+    SubjectKind.DEFAULT: 0,
+    SubjectKind.CAP: 1,
+    SubjectKind.GROUP: 2,
+    SubjectKind.NAMESPACE: 3,
+    SubjectKind.USER: 4,
+}
+_EVERYONE = (Subject(SubjectKind.DEFAULT), Subject(SubjectKind.CAP))
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRow:
+    """One subject; amounts in milli."""
+
+    subject: Subject
+    limit: Sourced[Amount] | None
+    """Of a user the effective maximum, of others the one that is written for it; ``None``: none is."""
+    guaranteed: Sourced[int] | None
+    own: tuple[LimitRow, ...] = ()
+    """The limits about this subject; the first is the one that an edit changes."""
+    used: int | None = None
+    """Held by the user, or by all members of the group; ``None``: it is not counted for this kind."""
+    waiting: int | None = None
+    idle: int | None = None
+    members: int | None = None
+    """Members of a group."""
+    known: bool = True
+    """Whether the hub knows the user or group."""
+    user: UserRow | None = None
+
+    @property
+    def name(self) -> str:
+        """Text that is searched: the name, else the kind."""
+        return self.subject.name or self.subject.kind.value
+
+    @property
+    def changed(self) -> Change | None:
+        """The newest change of a limit that counts for the subject."""
+        if self.user:
+            return self.user.changed
+        changes = [item.known.limit.changed for item in self.own if item.known and item.known.limit.changed]
+        return max(changes, key=lambda change: change.at, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        first = self.own[0].to_json() if self.own else None
+        changed = self.changed
+        notes = [item.problem for item in self.own if item.problem]
+        notes += [condition.message for item in self.own for condition in item.conditions]
+        return {
+            "subject": self.subject.to_json(),
+            "known": self.known,
+            "limit": sourced_json(self.limit) if self.limit else None,
+            "guaranteed": sourced_json(self.guaranteed) if self.guaranteed else None,
+            "used": self.used,
+            "waiting": self.waiting,
+            "idle": self.idle,
+            "members": self.members,
+            "own": {key: first[key] for key in ("object", "version", "fields", "managedBy", "mirrored")}
+            if first
+            else None,
+            "notes": list(dict.fromkeys(notes)),
+            **account_json(self.user.account if self.user else None),
+            "changed": {"by": changed.by, "at": format_time(changed.at)} if changed else None,
+        }
+
+
+def _amount(value: Sourced[Amount] | None) -> Any:
+    return (0, 0) if value is None else (1, amount_key(value.value))
+
+
+SORTS: Mapping[str, Callable[[SubjectRow], Any]] = {
+    "kind": lambda row: _ORDER[row.subject.kind],
+    "name": lambda row: row.name,
+    "limit": lambda row: _amount(row.limit),
+    "guaranteed": lambda row: row.guaranteed.value if row.guaranteed else -1,
+    "used": lambda row: -1 if row.used is None else row.used,
+    "waiting": lambda row: -1 if row.waiting is None else row.waiting,
+    "idle": lambda row: -1 if row.idle is None else row.idle,
+    "changed": lambda row: row.changed.at if row.changed else 0,
+}
+"""The columns of the table by which it can be sorted."""
+
+
+def rows(
+    users: Sequence[UserRow], limits: Iterable[LimitRow], groups: Mapping[str, Group], hub: str
+) -> list[SubjectRow]:
+    """Return a row for the default, the cap, each group and user of the hub, and others that have a limit."""
+    of: dict[Subject, list[LimitRow]] = {}
+    for item in limits:
+        if item.subject:
+            of.setdefault(item.subject, []).append(item)
+    for items in of.values():
+        items.sort(key=_edited_first)
+    users_by_subject = {Subject(SubjectKind.USER, row.name, hub): row for row in users}
+    named = dict.fromkeys([*_EVERYONE, *(Subject(SubjectKind.GROUP, name, hub) for name in sorted(groups))])
+    active = [row for row in users if row.used or row.waiting]
+    others = [subject for subject in sorted(of) if subject not in named and subject not in users_by_subject]
+    found = [_written(subject, of.get(subject, ()), groups, hub, active) for subject in (*named, *others)]
+    return found + [_user(subject, row, of.get(subject, ())) for subject, row in users_by_subject.items()]
+
+
+def _edited_first(item: LimitRow) -> tuple[bool, bool, bool, str]:
+    """Order limits about one subject: first the one that an edit changes, as `known.find` does."""
+    known = item.known
+    return (False, known.mirrored, known.limit.locked, known.name) if known else (True, False, False, "")
+
+
+def _user(subject: Subject, row: UserRow, own: Sequence[LimitRow]) -> SubjectRow:
+    return SubjectRow(
+        subject, row.limit, row.guaranteed, tuple(own), row.used, row.waiting, row.idle, known=row.known, user=row
+    )
+
+
+def _written(
+    subject: Subject, own: Sequence[LimitRow], groups: Mapping[str, Group], hub: str, active: Iterable[UserRow]
+) -> SubjectRow:
+    most, guaranteed = _first(own, "max"), _first(own, "guaranteed")
+    if subject.kind is not SubjectKind.GROUP:
+        return SubjectRow(subject, most, guaranteed, tuple(own))
+    group = groups.get(subject.name) if subject.hub in ("", hub) else None
+    members = group.members if group else _members(own)
+    mine = [row for row in active if row.name in members] if subject.hub in ("", hub) else []
+    return SubjectRow(
+        subject,
+        most,
+        guaranteed,
+        tuple(own),
+        used=sum(row.used for row in mine),
+        waiting=sum(row.waiting for row in mine),
+        idle=sum(row.idle for row in mine),
+        members=len(members),
+        known=group is not None,
+    )
+
+
+def _members(own: Iterable[LimitRow]) -> Collection[str]:
+    return frozenset(name for item in own if item.known for name in item.known.limit.members)
+
+
+def _first(own: Iterable[LimitRow], field: str) -> Sourced[Any] | None:
+    """Return the value of the first limit that sets the field, as a written one counts before mirrored properties."""
+    limits: list[Limit] = [item.known.limit for item in own if item.known]
+    found = (Sourced(getattr(limit, field), limit.source) for limit in limits)
+    return next((item for item in found if item.value is not None), None)

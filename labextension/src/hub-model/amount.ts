@@ -1,0 +1,69 @@
+/** Amounts of limits: what the service writes, in words, and what a person types. Pure. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { ISourced } from '../hub-api/limits';
+import { describeSource } from '../words/limit';
+import { parseGpus } from '../words/positions';
+import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
+import { gpus } from '../words/sentence';
+
+const UNLIMITED = 'unlimited';
+/** Most GPUs that can be typed, as milli. */
+const MOST = 9999 * MILLI_PER_GPU;
+
+/** Milli of a quantity (`"2"`, `"500m"`); `null`: unlimited, or nothing that this page knows. */
+export function milliOf(quantity: string): number | null {
+  const found = /^(\d{1,12})(m?)$/.exec(quantity);
+  return found ? Number(found[1]) * (found[2] ? 1 : MILLI_PER_GPU) : null;
+}
+
+/** `"2 GPUs"`, `"unlimited"`. */
+export function amount(quantity: string, trans: TranslationBundle): string {
+  const milli = milliOf(quantity);
+  if (milli !== null) {
+    return gpus(milli, trans);
+  }
+  return quantity === UNLIMITED ? trans.__('unlimited') : quantity;
+}
+
+/** A field of a limit as a person would type it: `"2"`, `"0.5"`, `"unlimited"`, and empty for inherited. */
+export function typedOf(value: unknown): string {
+  const text = typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+  const milli = milliOf(text);
+  return milli === null ? text : formatGpus(milli);
+}
+
+/** What was typed: the value of the field (`null`: inherited), or what is wrong with it. */
+export type Typed = { readonly value: string | null } | { readonly error: string };
+
+/** Read what a person typed for an amount of GPUs; `unlimited`: whether that word is one. */
+export function readTyped(typed: string, trans: TranslationBundle, unlimited = true): Typed {
+  const text = typed.trim();
+  if (!text || same(text, 'inherit', trans.__('inherit'))) {
+    return { value: null };
+  }
+  if (unlimited && (text === '∞' || same(text, UNLIMITED, trans.__('unlimited')))) {
+    return { value: UNLIMITED };
+  }
+  const milli = parseGpus(text, MOST);
+  if (milli !== null) {
+    return { value: milli % MILLI_PER_GPU ? `${milli}m` : String(milli / MILLI_PER_GPU) };
+  }
+  return {
+    error: unlimited
+      ? trans.__('Type a number of GPUs such as 2 or 0.5, “unlimited”, or nothing to inherit.')
+      : trans.__('Type a number of GPUs such as 2 or 0.5, or nothing to inherit.')
+  };
+}
+
+function same(text: string, ...words: readonly string[]): boolean {
+  return words.some(word => word.toLowerCase() === text.toLowerCase());
+}
+
+/** `"2 GPUs, set for group ml by root on 3 May"`; `you`: the reader is the user. */
+export function sourced(
+  { value, source }: ISourced,
+  trans: TranslationBundle,
+  you: boolean
+): string {
+  return trans.__('%1, %2', amount(value, trans), describeSource(source, trans, you));
+}

@@ -1,0 +1,87 @@
+/** What is done with all chosen rows together. */
+import React, { useState } from 'react';
+import { ISubjectRow } from '../hub-api/limits';
+import { readTyped } from '../hub-model/amount';
+import { editsOf } from '../hub-model/edits';
+import { usePage } from './context';
+import { ISaving } from './saving';
+
+/** Properties of the bar. */
+export interface IBulkProps {
+  readonly rows: readonly ISubjectRow[];
+  readonly saving: ISaving;
+  readonly onClear: () => void;
+}
+
+/** A limit and a guarantee for all chosen rows; hidden while none is chosen. */
+export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element | null {
+  const { trans } = usePage();
+  const [most, setMost] = useState('');
+  const [guaranteed, setGuaranteed] = useState('');
+  const [error, setError] = useState('');
+  if (!rows.length) {
+    return null;
+  }
+  function save(event: React.FormEvent): void {
+    event.preventDefault();
+    const fields: Record<string, string | null> = {};
+    for (const [name, typed] of [
+      ['max', most],
+      ['guaranteed', guaranteed]
+    ]) {
+      const read = readTyped(typed, trans, name === 'max');
+      if ('error' in read) {
+        setError(read.error);
+        return;
+      }
+      if (typed.trim()) {
+        fields[name] = read.value;
+      }
+    }
+    setError('');
+    void saving.propose(editsOf(rows, fields, trans), true);
+  }
+  return (
+    <form
+      className="card card-body mb-2 gpu-Bulk"
+      aria-label={trans.__('Change all chosen')}
+      onSubmit={save}
+    >
+      <div className="d-flex flex-wrap gap-3 align-items-end">
+        <strong role="status">{trans.__('%1 chosen', rows.length)}</strong>
+        <label>
+          {trans.__('Limit')}
+          <input
+            className="form-control form-control-sm"
+            value={most}
+            maxLength={32}
+            autoComplete="off"
+            placeholder={trans.__('unchanged')}
+            onChange={event => setMost(event.target.value)}
+          />
+        </label>
+        <label>
+          {trans.__('Guaranteed')}
+          <input
+            className="form-control form-control-sm"
+            value={guaranteed}
+            maxLength={32}
+            autoComplete="off"
+            placeholder={trans.__('unchanged')}
+            onChange={event => setGuaranteed(event.target.value)}
+          />
+        </label>
+        <button type="submit" className="btn btn-sm btn-primary" disabled={saving.busy}>
+          {trans.__('Preview and save')}
+        </button>
+        <button type="button" className="btn btn-sm btn-secondary" onClick={onClear}>
+          {trans.__('Choose none')}
+        </button>
+      </div>
+      <div className="gpu-Source" role="status">
+        {error ||
+          trans.__('Type a number, “unlimited” or “inherit”; an empty field changes nothing.')}
+      </div>
+    </form>
+  );
+}

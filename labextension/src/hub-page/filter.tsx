@@ -1,0 +1,74 @@
+/** The search above the table. */
+import React, { useEffect, useId, useState } from 'react';
+import { Kind } from '../hub-api/limits';
+import { IQuery } from '../hub-model/query';
+import { usePage } from './context';
+
+/** Milliseconds without a letter after which the service is asked. */
+const PAUSE = 250;
+const MAX_SEARCH = 255;
+
+/** A text and a kind. */
+export function Filter(props: {
+  readonly query: IQuery;
+  readonly onChange: (query: IQuery) => void;
+}): React.JSX.Element {
+  const { trans } = usePage();
+  const { query, onChange } = props;
+  const [typed, setTyped] = useState(query.search);
+  const id = useId();
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      if (typed !== query.search) {
+        onChange({ ...query, search: typed, page: 1 });
+      }
+    }, PAUSE);
+    return () => clearTimeout(timer);
+  }, [typed, query, onChange]);
+  const kinds: readonly (readonly [Kind | '', string])[] = [
+    ['', trans.__('All')],
+    ['User', trans.__('Users')],
+    ['Group', trans.__('Groups')],
+    ['Namespace', trans.__('Namespaces')],
+    ['Default', trans.__('Default')],
+    ['Cap', trans.__('Cap')]
+  ];
+  return (
+    <form
+      role="search"
+      className="d-flex flex-wrap gap-3 mb-2 align-items-end"
+      onSubmit={event => event.preventDefault()}
+    >
+      <div>
+        <label htmlFor={`${id}-name`} className="form-label mb-0">
+          {trans.__('Name')}
+        </label>
+        <input
+          id={`${id}-name`}
+          type="search"
+          className="form-control"
+          value={typed}
+          maxLength={MAX_SEARCH}
+          onChange={event => setTyped(event.target.value)}
+        />
+      </div>
+      <div>
+        <label htmlFor={`${id}-kind`} className="form-label mb-0">
+          {trans.__('Show')}
+        </label>
+        <select
+          id={`${id}-kind`}
+          className="form-select"
+          value={query.kind}
+          onChange={event => onChange({ ...query, kind: event.target.value as Kind | '', page: 1 })}
+        >
+          {kinds.map(([kind, title]) => (
+            <option key={kind} value={kind}>
+              {title}
+            </option>
+          ))}
+        </select>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,26 @@
+/**
+ * Starts the page *GPU limits*: a module of its own, bundled into `hub/jupyter_gpu_hub/web/static/page.js`. What the service sent for
+ * browsers without scripts stays until there is something better to show.
+ */
+import React from 'react';
+import { createRoot } from 'react-dom/client';
+import { Api, ownService } from '../hub-api/call';
+import { fromWords } from '../words/translation';
+import { App } from './app';
+import { Guard } from './guard';
+
+const root = document.getElementById('gpu-limits');
+const plain = document.getElementById('gpu-plain');
+if (root && plain) {
+  const api = new Api(ownService(root.dataset.base ?? '', root.dataset.xsrf ?? ''));
+  const trans = fromWords({}); // English; the words are ready for a translation
+  const show = (on: boolean) => {
+    root.hidden = !on;
+    plain.hidden = on;
+  };
+  createRoot(root).render(
+    <Guard onError={() => show(false)}>
+      <App api={api} trans={trans} onReady={() => show(true)} />
+    </Guard>
+  );
+}

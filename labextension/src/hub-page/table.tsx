@@ -1,0 +1,199 @@
+/** The table of users, groups, the default and the cap: searched, sorted and paged by the service, edited in place. */
+import React, { useEffect, useState } from 'react';
+import { versionOf } from '../hub-api/changes';
+import { ISubjectRow, readSubjects } from '../hub-api/limits';
+import { editOf } from '../hub-model/edits';
+import { addressOf, Column, IQuery, pages, SIZE, sortBy, START } from '../hub-model/query';
+import { keyOf } from '../hub-model/subject';
+import { Bulk } from './bulk';
+import { usePage } from './context';
+import { Filter } from './filter';
+import { Problem } from './messages';
+import { Questions } from './questions';
+import { useResource } from './resource';
+import { Row } from './row';
+import { ISaving, useSaving } from './saving';
+
+/** The table with its search, its pages, and what is done with chosen rows. */
+export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Element {
+  const { api, trans, counts } = usePage();
+  const [query, setQuery] = useState(START);
+  const [chosen, setChosen] = useState<ReadonlyMap<string, ISubjectRow>>(new Map());
+  const saving = useSaving();
+  const version = versionOf(counts, 'users', 'limits');
+  const { value, error, stale } = useResource(api, addressOf(query), readSubjects, version);
+  const rows = value?.items ?? [];
+
+  useEffect(() => {
+    if (value && !stale && query.page > pages(value.total)) {
+      setQuery({ ...query, page: pages(value.total) });
+    }
+  }, [value, stale, query]);
+  function choose(which: readonly ISubjectRow[], on: boolean): void {
+    const next = new Map(chosen);
+    for (const row of which) {
+      if (on) {
+        next.set(keyOf(row.subject), row);
+      } else {
+        next.delete(keyOf(row.subject));
+      }
+    }
+    setChosen(next);
+  }
+  // What is seen now is what an edit is for; rows on other pages stay as they were seen.
+  const seen = new Map(rows.map(row => [keyOf(row.subject), row]));
+  const current = [...chosen].map(([key, row]) => seen.get(key) ?? row);
+
+  return (
+    <section aria-label={trans.__('Limits')}>
+      <Filter query={query} onChange={setQuery} />
+      {mayEdit && <Bulk rows={current} saving={saving} onClear={() => setChosen(new Map())} />}
+      <Outcome saving={saving} />
+      <Questions saving={saving} />
+      {error && <Problem error={error} trans={trans} />}
+      <div className="table-responsive">
+        <table className="table table-hover gpu-Table" aria-busy={stale}>
+          <Head
+            query={query}
+            onSort={column => setQuery(sortBy(query, column))}
+            all={mayEdit ? { rows, chosen, choose } : null}
+          />
+          <tbody>
+            {rows.map(row => (
+              <Row
+                key={keyOf(row.subject)}
+                row={row}
+                mayEdit={mayEdit}
+                chosen={chosen.has(keyOf(row.subject))}
+                onChoose={(which, on) => choose([which], on)}
+                onSave={(of, field, typed) => {
+                  const edit = editOf(of, { [field]: typed });
+                  void saving.propose(edit ? [edit] : []);
+                }}
+              />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {value && <Pages query={query} total={value.total} onChange={setQuery} />}
+    </section>
+  );
+}
+
+/** What was saved, or not, and the way back. */
+function Outcome({ saving }: { readonly saving: ISaving }): React.JSX.Element {
+  const { trans } = usePage();
+  return (
+    <div className="d-flex gap-2 align-items-center mb-2 gpu-Outcome">
+      <div role="status" className={saving.failed ? 'text-danger-emphasis' : ''}>
+        {saving.message}
+      </div>
+      {saving.undoable > 0 && (
+        <button
+          type="button"
+          className="btn btn-sm btn-secondary"
+          disabled={saving.busy}
+          onClick={() => void saving.undo()}
+        >
+          {trans.__('Undo')}
+        </button>
+      )}
+    </div>
+  );
+}
+
+interface IAll {
+  readonly rows: readonly ISubjectRow[];
+  readonly chosen: ReadonlyMap<string, ISubjectRow>;
+  readonly choose: (rows: readonly ISubjectRow[], on: boolean) => void;
+}
+
+function Head(props: {
+  readonly query: IQuery;
+  readonly onSort: (column: Column) => void;
+  readonly all: IAll | null;
+}): React.JSX.Element {
+  const { trans } = usePage();
+  const { query, onSort, all } = props;
+  const columns: readonly (readonly [Column, string])[] = [
+    ['kind', trans.__('Kind')],
+    ['name', trans.__('Name')],
+    ['limit', trans.__('Limit')],
+    ['used', trans.__('In use')],
+    ['waiting', trans.__('Waiting')],
+    ['guaranteed', trans.__('Guaranteed')],
+    ['idle', trans.__('Idle')],
+    ['changed', trans.__('Last change')]
+  ];
+  const sorted = query.descending ? 'descending' : 'ascending';
+  return (
+    <thead>
+      <tr>
+        {all && <ChooseAll {...all} />}
+        {columns.map(([column, title]) => (
+          <th key={column} scope="col" aria-sort={query.sort === column ? sorted : undefined}>
+            <button type="button" className="gpu-Sort" onClick={() => onSort(column)}>
+              {title}
+              <span aria-hidden="true">
+                {query.sort === column ? (query.descending ? ' ↓' : ' ↑') : ''}
+              </span>
+            </button>
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+function ChooseAll({ rows, chosen, choose }: IAll): React.JSX.Element {
+  const { trans } = usePage();
+  const open = rows.filter(
+    ({ own, subject }) => !(own?.managedBy && !own.mirrored) && subject.kind !== 'Cap'
+  );
+  const all = open.length > 0 && open.every(row => chosen.has(keyOf(row.subject)));
+  return (
+    <td>
+      <input
+        type="checkbox"
+        className="form-check-input"
+        aria-label={trans.__('Choose all on this page')}
+        checked={all}
+        onChange={event => choose(open, event.target.checked)}
+      />
+    </td>
+  );
+}
+
+function Pages(props: {
+  readonly query: IQuery;
+  readonly total: number;
+  readonly onChange: (query: IQuery) => void;
+}): React.JSX.Element {
+  const { trans } = usePage();
+  const { query, total, onChange } = props;
+  const first = (query.page - 1) * SIZE + 1;
+  const last = Math.min(total, first + SIZE - 1);
+  return (
+    <nav className="d-flex gap-2 align-items-center" aria-label={trans.__('Pages')}>
+      <button
+        type="button"
+        className="btn btn-sm btn-secondary"
+        disabled={query.page <= 1}
+        onClick={() => onChange({ ...query, page: query.page - 1 })}
+      >
+        {trans.__('Previous')}
+      </button>
+      <span role="status">
+        {total ? trans.__('%1 to %2 of %3', first, last, total) : trans.__('Nothing is found.')}
+      </span>
+      <button
+        type="button"
+        className="btn btn-sm btn-secondary"
+        disabled={query.page >= pages(total)}
+        onClick={() => onChange({ ...query, page: query.page + 1 })}
+      >
+        {trans.__('Next')}
+      </button>
+    </nav>
+  );
+}
