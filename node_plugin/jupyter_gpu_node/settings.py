@@ -191,8 +191,8 @@ class Settings:
 
     @property
     def violations(self) -> Path:
-        """File of the pods stopped on shared GPUs, and of the shares taken away."""
-        return self.state / "offences.json"
+        """File of the processes stopped on shared GPUs, of strikes, and of the shares taken away."""
+        return self.state / "violations.json"
 
     @property
     def pins_note(self) -> Path:

@@ -22,7 +22,7 @@ from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import NoCgroupTree, PodCgroups
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.shares.enforcement import stopped_processes
-from jupyter_gpu_node.shares.server import paths as places_of_shares
+from jupyter_gpu_node.shares.server import paths as share_paths
 
 from . import settings as settings_module
 from .settings import Settings
@@ -45,10 +45,10 @@ def uninstall(settings: Settings) -> list[str]:
     if pins.directory:
         with contextlib.suppress(OSError):
             pins.directory.rmdir()
-    done += _let_go(settings.violations)
+    done += _resume_stopped(settings.violations)
     # without the note the next installation takes the machine for new: nothing that was attached before it is believed
     paths = [settings.record, settings.pins_note, settings.violations]
-    paths += [settings.state / "simulated", settings.state / places_of_shares.FOLDER]
+    paths += [settings.state / "simulated", settings.state / share_paths.FOLDER]
     if not running:  # a container that starts again needs its nodes, and a program of a whole GPU its socket
         paths += [settings.run / "slots", settings.device_directory, settings.state / "gate"]
     done += [f"{path} was removed." for path in paths if _remove(path)]
@@ -60,7 +60,7 @@ def uninstall(settings: Settings) -> list[str]:
     return done
 
 
-def _let_go(violations: Path) -> list[str]:
+def _resume_stopped(violations: Path) -> list[str]:
     """Resume programs that were stopped until the next turn of their share, which never comes."""
     stopped = {
         one

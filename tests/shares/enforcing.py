@@ -142,7 +142,7 @@ class EnforcingServer:
         rules = GpuRules(timing, None, Penalties(**({"grace": 100_000} | dict(penalties or {}))))
         self.enforced = EnforcedShares(
             ShareStore(folder / "state"),
-            file or folder / "offences.json",
+            file or folder / "violations.json",
             NodeProcesses(beside_us, owner, spare, opens),
             PenaltyCallbacks(lambda *what: self.taken.append(what), self._tell),
             lambda _: rules,

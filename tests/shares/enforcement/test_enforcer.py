@@ -128,7 +128,7 @@ def test_process_with_a_reused_pid_is_left_alone(running: Running) -> None:
 
 def test_saved_violations_are_loaded(short: Path) -> None:
     """Processes stopped before the machine started anew are not among them: others have their pids."""
-    path = short / "deep" / "offences.json"
+    path = short / "deep" / "violations.json"
     assert stopped_processes.load(path) == {}
     kept = {
         GPU: {
@@ -150,7 +150,7 @@ def test_saved_violations_are_loaded(short: Path) -> None:
 )
 def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
     """It is there to be inspected."""
-    path = short / "offences.json"
+    path = short / "violations.json"
     path.write_text(text)
     assert stopped_processes.load(path) == {}
     assert path.with_suffix(".broken").read_text() == text
@@ -285,7 +285,7 @@ def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running:
 
 def kept(folder: Path) -> object:
     """Return the saved record of violations."""
-    return json.loads((folder / "offences.json").read_text())["gpus"]
+    return json.loads((folder / "violations.json").read_text())["gpus"]
 
 
 def test_removed_share_is_forgotten(short: Path, running: Running) -> None:
@@ -365,7 +365,7 @@ def test_process_is_not_stopped_without_a_record(short: Path, running: Running) 
 
     async def check() -> None:
         (short / "file").touch()
-        async with EnforcingServer(short, file=short / "file" / "offences.json", penalties={"strikes": 2}) as world:
+        async with EnforcingServer(short, file=short / "file" / "violations.json", penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             await polite(running, world, "a")
@@ -422,7 +422,7 @@ def test_next_enforcer_continues_processes_of_a_killed_one(short: Path, running:
         async with EnforcingServer(short):
             await until(lambda: state(one.pid) != "T")
         assert all(
-            not each["stopped"] for each in json.loads((short / "offences.json").read_text())["gpus"][GPU].values()
+            not each["stopped"] for each in json.loads((short / "violations.json").read_text())["gpus"][GPU].values()
         )
 
     asyncio.run(check())

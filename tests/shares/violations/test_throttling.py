@@ -1,4 +1,4 @@
-"""The excuse of a CPU limit: rules by cases, and the files of both versions."""
+"""The allowance for a CPU limit: rules by cases, and the files of both versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyter_gpu_node.shares.rules.violations.throttling import (
     MOST,
     Groups,
     Throttled,
-    excused,
+    allowance,
     parse,
     period_by,
     period_of,
@@ -49,7 +49,7 @@ def test_a_limit_of_version_one(quota: str, period: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "time", "excuse"),
+    ("times", "time", "allowed"),
     [
         (0, 0, 150 * MS),  # it may have been stopped all the time
         (1, 0, 150 * MS),  # it is stopped since, and has not run again
@@ -59,28 +59,28 @@ def test_a_limit_of_version_one(quota: str, period: int | None) -> None:
         (300, 40_000 * MS, MOST),
     ],
 )
-def test_throttled_time_is_excused(times: int, time: int, excuse: int) -> None:
-    """The time until it was heard, and for which it was stopped since, is excused, at most by whole periods."""
+def test_throttled_time_is_allowed(times: int, time: int, allowed: int) -> None:
+    """The time until it was heard, and for which it was stopped since, is allowed, at most by whole periods."""
     before = {"g": Throttled(4, 1, PERIOD)}
-    assert excused(before, {"g": Throttled(4 + times, 1 + time, PERIOD)}, 50 * MS) == excuse
+    assert allowance(before, {"g": Throttled(4 + times, 1 + time, PERIOD)}, 50 * MS) == allowed
 
 
-def test_share_that_was_never_throttled_has_no_excuse() -> None:
-    """Only the time until it was heard is excused; without a limit not even that."""
+def test_share_that_was_never_throttled_has_no_allowance() -> None:
+    """Only the time until it was heard is allowed; without a limit not even that."""
     none = {"g": Throttled(0, 0, PERIOD)}
-    assert excused(none, none, 50 * MS) == 50 * MS
-    assert excused(none, none, 10_000 * MS) == PERIOD, "it has said that it takes longer"
-    assert excused({}, {}, 50 * MS) == 0
-    assert excused({}, none, 50 * MS) == 0, "it was given a limit meanwhile"
-    assert excused(none, {}, 50 * MS) == 0, "it has ended"
+    assert allowance(none, none, 50 * MS) == 50 * MS
+    assert allowance(none, none, 10_000 * MS) == PERIOD, "it has said that it takes longer"
+    assert allowance({}, {}, 50 * MS) == 0
+    assert allowance({}, none, 50 * MS) == 0, "it was given a limit meanwhile"
+    assert allowance(none, {}, 50 * MS) == 0, "it has ended"
 
 
 @given(st.dictionaries(st.sampled_from("abc"), counters), st.dictionaries(st.sampled_from("abc"), counters))
-def test_an_excuse_has_a_limit(before: Groups, now: Groups) -> None:
+def test_allowance_has_a_limit(before: Groups, now: Groups) -> None:
     """It is bounded, whatever the files say; of several groups the worst counts."""
-    excuse = excused(before, now, 0)
-    assert 0 <= excuse <= MOST
-    assert all(excuse >= excused({name: before[name]}, {name: now[name]}, 0) for name in before.keys() & now.keys())
+    allowed = allowance(before, now, 0)
+    assert 0 <= allowed <= MOST
+    assert all(allowed >= allowance({name: before[name]}, {name: now[name]}, 0) for name in before.keys() & now.keys())
 
 
 def test_groups_are_read_up_to_the_top(tmp_path: Path) -> None:

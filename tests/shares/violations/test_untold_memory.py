@@ -38,6 +38,6 @@ def test_scan_of_memory_forgets_shares_that_freed_it() -> None:
     """A share that freed it is forgotten, and others were never recorded."""
     world = World()
     world.see(HOARDED)
-    assert world.state["a"].hoards == 1
+    assert world.state["a"].memory_scans == 1
     world.see(MemoryScanned({"a": 0, "b": 0}))
     assert world.state == {}

@@ -250,7 +250,7 @@ def test_children_of_an_avoider_are_kept_to_turns() -> None:
     assert world.see(UseScanned({"a": {HOG: 100}}, SECOND)) == (Stop("a", group(HOG), ""),)
     assert world.see(TurnBegan("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
     assert world.see(TurnEnded("a", group())) == ()
-    assert not world.state["a"].kept
+    assert not world.state["a"].restricted_until
 
 
 def test_an_avoider_that_rests_is_let_be() -> None:
@@ -260,7 +260,7 @@ def test_an_avoider_that_rests_is_let_be() -> None:
         assert world.see(UseScanned({}, SECOND)) == ()
     assert world.see(foreign(1)) == ()
     for _ in range(10):
-        assert world.state["a"].kept
+        assert world.state["a"].restricted_until
         assert world.see(TurnEnded("a", group(HOG))) == (Stop("a", group(HOG), ""),)
         assert world.see(UseScanned({}, SECOND)) == ()
         assert world.see(TurnBegan("a")) == (Continue("a", group(HOG)),)
@@ -274,7 +274,7 @@ def test_avoider_without_a_turn_runs_again() -> None:
     world.see(TurnEnded("a", group(HOG)))
     assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
     assert world.see(Tick(), PENALTIES.longest) == (Continue("a", group(HOG)),)
-    assert not world.state["a"].kept
+    assert not world.state["a"].restricted_until
 
 
 def test_the_others_of_an_avoiders_share_can_be_late() -> None:
@@ -303,7 +303,7 @@ def test_an_avoider_is_free_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("milli", [100, 250, 500, 900])
-def test_few_samples_of_the_driver_accuse_no_innocent_share(milli: int) -> None:
+def test_few_samples_of_the_driver_suspect_no_share_that_keeps_to_its_turns(milli: int) -> None:
     """Hours of scans of shares that keep to their turns: the driver samples five times a second which process runs."""
     world, draw = World(), random.Random(milli)
     for _ in range(20_000):
@@ -530,7 +530,7 @@ def test_rules_of_every_event(
             assert not stopped
         if isinstance(event, TurnBegan | Removed):
             assert event.share not in stopped or any(isinstance(order, Stop) for order in orders)
-        assert not any(one.taken and (one.stopped or one.kept) for one in world.state.values())
+        assert not any(one.taken and (one.stopped or one.restricted_until) for one in world.state.values())
         assert all(one.stopped <= one.avoiders for one in world.state.values() if one.between)
 
 
@@ -543,7 +543,7 @@ def apply_rule(
         match order:
             case Stop(share, processes, reason):
                 assert processes
-                assert reason or world.state[share].kept, "its user was never told why"
+                assert reason or world.state[share].restricted_until, "its user was never told why"
                 assert not processes & before
                 since.setdefault(share, world.now)
                 stopped[share] = before | processes
@@ -559,7 +559,7 @@ def apply_rule(
 
 
 def _excused(world: World) -> None:
-    world.present = replace(world.present, resting=frozenset({HOG}), excused=frozenset({"a"}))
+    world.present = replace(world.present, resting=frozenset({HOG}), dormant=frozenset({"a"}))
 
 
 def test_share_that_its_user_stopped_is_excused_for_a_while() -> None:
@@ -583,8 +583,8 @@ def test_an_excuse_is_for_one_turn() -> None:
     _excused(world)
     world.see(Late("a", 0), after=PENALTIES.grace)
     assert not world.see(Late("a", world.now + PENALTIES.longest), after=PENALTIES.longest + PENALTIES.grace)
-    assert world.state["a"].rested == world.now
-    world.present = replace(world.present, resting=frozenset(), excused=frozenset())
+    assert world.state["a"].dormant_since == world.now
+    world.present = replace(world.present, resting=frozenset(), dormant=frozenset())
     world.see(Tick())
     assert not world.state
 

@@ -14,7 +14,7 @@ from jupyter_gpu_node.shares.rules.violations import violation_records
 
 from . import files, records, trust
 
-VIOLATIONS = "offences.json"
+VIOLATIONS = "violations.json"
 """The arbiter's own file of violations."""
 _USER = re.compile(r"[0-9]{1,10}")
 
@@ -32,7 +32,7 @@ def stopped_by(state: Path, user: int) -> frozenset[ProcessId]:
     """Return the processes that arbiters of that user have stopped. Raises `OSError`, `ValueError`."""
     with trust.opened(state, user, files.OWN) as own:
         text = trust.read(own, VIOLATIONS, user, stopped_processes.MAX_BYTES)
-    body = strict.an_object(strict.loads(text, stopped_processes.MAX_BYTES), "what was kept of violations")
+    body = strict.an_object(strict.loads(text, stopped_processes.MAX_BYTES), "The record of violations")
     if body.get("boot") != boot():  # others may have their pids by now
         return frozenset()
     states = (violation_records.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())

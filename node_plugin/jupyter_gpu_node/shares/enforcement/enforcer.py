@@ -36,7 +36,7 @@ from .resume_guard import ResumeGuard
 POLL = 0.01
 """Seconds between two checks whether a late share has given the GPU back."""
 BETWEEN = 0.25
-"""Seconds for which processes kept to their turns pause after each turn: their queued work runs on in other turns."""
+"""Seconds for which processes restricted to their turns pause after each: their queued work runs on in other turns."""
 _log = logging.getLogger(__name__)
 
 
@@ -168,10 +168,10 @@ class Enforcer:
         for order in outcome.orders:
             if isinstance(order, events.Continue):
                 await self._stopper.resume(gpu, order.share, order.processes)
-        kept = violation_records.to_plain(watched.state) == before or await self._save()
+        saved = violation_records.to_plain(watched.state) == before or await self._save()
         for order in outcome.orders:
             if isinstance(order, events.Stop):
-                await self._stop(gpu, order, kept=kept)
+                await self._stop(gpu, order, saved=saved)
             elif isinstance(order, events.TakeAway):
                 _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
                 self._give_back(gpu, order.share)
@@ -181,11 +181,11 @@ class Enforcer:
         self._forget(gpu)
         self._arm(gpu)
 
-    async def _stop(self, gpu: str, order: events.Stop, *, kept: bool) -> None:
+    async def _stop(self, gpu: str, order: events.Stop, *, saved: bool) -> None:
         watched = self._gpus[gpu]
         record = watched.state[order.share]
-        if not kept:  # nothing would let them run again if this process ended
-            runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
+        if not saved:  # nothing would let them run again if this process ended
+            runs_on = replace(record, stopped=record.stopped - order.processes, restricted_until=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
         await self._stopper.stop(gpu, order.share, order.processes, 0 if order.reason else BETWEEN)
@@ -222,7 +222,7 @@ class Enforcer:
                 stopped_processes.save, self._path, {gpu: one.state for gpu, one in self._gpus.items()}
             )
         except OSError as error:
-            _log.warning("What became of violations cannot be kept, so no process is stopped: %s", error)
+            _log.warning("The violations cannot be saved, so no process is stopped: %s", error)
             return False
         return True
 

@@ -26,7 +26,7 @@ class ProcessInspector:
         self._scanner = scanner
 
     async def present(self, gpu: str, event: Event) -> Present:
-        """Return what is present on that GPU when ``event`` is judged."""
+        """Return what is present on that GPU when ``event`` is decided about."""
         watched = self._node.gpus[gpu]
         found: dict[str, set[ProcessId]] = {pod: set(users) for pod, users in watched.users.items()}
         for pod, memory_holders in watched.memory_holders.items():
@@ -55,12 +55,12 @@ class ProcessInspector:
         return frozenset(one for one in processes if not opens(one))
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
-        """Add the resting processes of the shares that may be judged now, without those that we stopped."""
+        """Add the resting processes of the shares that are decided about now, without those that we stopped."""
         watched = self._node.gpus[gpu]
-        judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
+        concerned = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
         if isinstance(event, events.UseScanned):
-            judged |= {*event.foreign, *event.beyond}
-        meant = frozenset[ProcessId]().union(*(present.processes.get(share, frozenset()) for share in judged))
+            concerned |= {*event.foreign, *event.beyond}
+        meant = frozenset[ProcessId]().union(*(present.processes.get(share, frozenset()) for share in concerned))
         meant |= frozenset[ProcessId]().union(*(one.avoiders for one in watched.state.values()))
         by_us = frozenset[ProcessId]().union(
             *(each for one in self._node.gpus.values() for each in one.stopped.values())
@@ -69,15 +69,15 @@ class ProcessInspector:
             await self._node.worker.run(signals.stopped, meant - by_us) if meant - by_us else frozenset[ProcessId]()
         )
         holder = self._node.server.holder(gpu)
-        having = holders(self._node.server, gpu, holder) if holder is not None and holder in judged else ProcessIds()
-        excused = {holder: having} if holder is not None and having and having <= resting else {}
+        having = holders(self._node.server, gpu, holder) if holder is not None and holder in concerned else ProcessIds()
+        dormant = {holder: having} if holder is not None and having and having <= resting else {}
         before, watched.resting = watched.resting, {}
-        for share, processes in excused.items():
+        for share, processes in dormant.items():
             known = before.get(share)
             if known is None or known[0] != processes:
                 known = processes, self._scanner.restart(gpu, watched)
             watched.resting[share] = known
-        return replace(present, resting=resting, excused=frozenset(excused))
+        return replace(present, resting=resting, dormant=frozenset(dormant))
 
     async def _throttled(self, gpu: str, event: Event) -> dict[str, int]:
         """Return for how long CPU limits stopped the programs of shares that would count as late now."""
@@ -89,7 +89,7 @@ class ProcessInspector:
         watched.limits = {share: known for share, known in watched.limits.items() if share in late}
         for share, (heard, before) in watched.limits.items():
             if now >= late[share] + watched.penalties.grace:
-                found[share] = throttling.excused(before, await self._limits(gpu, share), max(0, heard - late[share]))
+                found[share] = throttling.allowance(before, await self._limits(gpu, share), max(0, heard - late[share]))
         return found
 
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:

@@ -65,7 +65,7 @@ class Proxy:
         self._loop.add_reader(self._socket.fileno(), self._read)
         share_socket.connections.add(connection)
         try:
-            share_socket.handler.came(connection)
+            share_socket.handler.connected(connection)
         except LookupError:
             connection.close()
             self.close()

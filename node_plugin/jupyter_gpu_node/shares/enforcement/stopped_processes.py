@@ -1,4 +1,4 @@
-"""The file of the stopped processes (`signals` stops them). It blocks: for a thread."""
+"""The file of violations and of stopped processes (`signals` stops them). It blocks: for a thread."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _log = logging.getLogger(__name__)
 
 
 def load(path: Path) -> dict[str, State]:
-    """Return the kept states by GPU; nothing where there is no file, or none that can be used, which is put aside."""
+    """Return the saved states by GPU; nothing if there is no file, or it is bad and put aside."""
     try:
         with path.open("rb") as file:
-            body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was kept of violations")
+            body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "The record of violations")
         strict.required(body, "version", strict.integer(1, 1))
         gpus = strict.required(body, "gpus", strict.an_object)
         found = {str(gpu): from_plain(state) for gpu, state in gpus.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        _log.warning("What was kept of violations in %s cannot be used and begins anew: %s", path, error)
+        _log.warning("The record of violations in %s cannot be used and begins anew: %s", path, error)
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".broken"))
         return {}
     if body.get("boot") != proc.boot_id():  # those processes are gone, and others may have their pids and starts
-        return {gpu: _let_go(state) for gpu, state in found.items()}
+        return {gpu: _none_stopped(state) for gpu, state in found.items()}
     return found
 
 
@@ -52,5 +52,5 @@ def save(path: Path, states: Mapping[str, State]) -> None:
     draft.replace(path)
 
 
-def _let_go(state: State) -> State:
+def _none_stopped(state: State) -> State:
     return {share: replace(one, stopped=frozenset()) for share, one in state.items()}

@@ -40,7 +40,9 @@ class MemoryComparison:
                 except Exception:  # such as a reader that fails: the next comparison may succeed
                     _log.exception("The memory of programs on %s could not be compared", gpu)
                     continue
-                if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
+                if untold is not None and (
+                    any(untold.values()) or any(one.memory_scans for one in watched.state.values())
+                ):
                     self._node.see(gpu, MemoryScanned(untold))
 
     async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:

@@ -26,9 +26,9 @@ MAX_MAP = 4 << 20
 
 
 def named(files: Collection[str], *, asks: bool) -> str:
-    """Return the APIs of a process that has these files mapped, in words; empty: none excuses it.
+    """Return the APIs of a process that has these files mapped, in words; empty: it could ask for turns.
 
-    A process that never asks for turns is excused only if it has no CUDA: with CUDA it could ask.
+    A process that never asks for turns counts as unable to ask only if it has no CUDA.
     """
     if not asks and any(file.startswith(CUDA) for file in files):
         return ""
@@ -37,7 +37,7 @@ def named(files: Collection[str], *, asks: bool) -> str:
 
 
 def apis_of(found: Mapping[str, Collection[ProcessId]], members: Collection[ProcessId]) -> dict[str, str]:
-    """Return the APIs by share, without shares that have a process without an excuse."""
+    """Return the APIs by share, without shares that have a process that could ask."""
     apis = {}
     for share, processes in found.items():
         by_process = [named(_mapped(one.pid), asks=one in members) for one in sorted(processes)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from jupyter_gpu_node.processes import signals
-from jupyter_gpu_node.processes.rules.process_id import ProcessIds
+from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
 from jupyter_gpu_node.shares.rules.foreign_use import beyond, foreign
 from jupyter_gpu_node.shares.rules.violations.events import UseScanned
 from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
@@ -36,6 +37,25 @@ def turns_so_far(server: ArbiterServer, gpu: str, pods: Collection[str]) -> dict
             account = server.usage(gpu, pod).account
             found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun - account.beside
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _UseScan:
+    """The use of one GPU between two moments of the monotonic clock, in microseconds."""
+
+    begin: int
+    end: int
+    by_share: Mapping[str, Mapping[ProcessId, int]]
+    tolerance: int
+    """Thousandths of that time that may be a measurement error."""
+
+    def is_error(self, used: int) -> bool:
+        """Tell whether so much use may be a measurement error."""
+        return used * 1000 <= self.tolerance * (self.end - self.begin)
+
+    def is_quiet(self, share: str, processes: ProcessIds) -> bool:
+        """Tell whether these processes of the share used nothing."""
+        return self.is_error(sum(self.by_share.get(share, {}).get(one, 0) for one in processes))
 
 
 class UseScanner:
@@ -78,47 +98,57 @@ class UseScanner:
         if not begin or now <= begin or not (any(since.values()) or stopped or resting):
             return
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
-        known = {process: pod for pod, process in connected_processes(self._node.server, gpu)}
-        by_share = (
-            await self._node.worker.run(attributed, watched.pods, uses, known, self._node.processes.pod_of)
-            if uses
-            else {}
-        )
+        by_share = await self._by_share(gpu, watched, uses) if uses else {}
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
-        if uses is not None:
-            asking = {process for _, process in connected_processes(self._node.server, gpu)}
-            judged = (by_share, since, asking)
-            outside, over = foreign(*judged), beyond(*judged)
-            seen = {
-                pod: {*outside.get(pod, ()), *(asking & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
-                for pod in by_share
-            }
-            apis = await self._node.worker.run(apis_of, seen, asking)
-            self._node.see(gpu, UseScanned(outside, now - begin, over, apis))
         if uses is None:  # without a reading, their work may not have ended
             return
-        self._check_idle(gpu, watched, begin, now, sum(uses.values()))
+        seen = _UseScan(begin, now, by_share, watched.penalties.tolerance)
+        await self._report_use(gpu, seen, since)
+        self._check_idle(gpu, watched, seen, sum(uses.values()))
+        await self._give_back_unused(gpu, watched, seen, stopped, resting)
 
-        def quiet(share: str, processes: ProcessIds) -> bool:
-            used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
-            return used * 1000 <= watched.penalties.tolerance * (now - begin)
+    async def _by_share(
+        self, gpu: str, watched: WatchedGpu, uses: Mapping[int, int]
+    ) -> dict[str, dict[ProcessId, int]]:
+        known = {process: pod for pod, process in connected_processes(self._node.server, gpu)}
+        return await self._node.worker.run(attributed, watched.pods, uses, known, self._node.processes.pod_of)
 
+    async def _report_use(self, gpu: str, seen: _UseScan, turns: Mapping[str, int]) -> None:
+        """Report the use in turns of others; ``turns``: what each share had in the same time."""
+        asking = {process for _, process in connected_processes(self._node.server, gpu)}
+        outside, over = foreign(seen.by_share, turns, asking), beyond(seen.by_share, turns, asking)
+        suspected = {
+            pod: {*outside.get(pod, ()), *(asking & used.keys() if over.get(pod, 0) > 0 else ())}
+            for pod, used in seen.by_share.items()
+        }
+        apis = await self._node.worker.run(apis_of, suspected, asking)
+        self._node.see(gpu, UseScanned(outside, seen.end - seen.begin, over, apis))
+
+    async def _give_back_unused(
+        self,
+        gpu: str,
+        watched: WatchedGpu,
+        seen: _UseScan,
+        stopped: Mapping[str, ProcessIds],
+        resting: Mapping[str, tuple[ProcessIds, int]],
+    ) -> None:
+        """Give the GPU back for stopped and resting processes whose queued work has ended."""
         for share, processes in stopped.items():
-            at = watched.state[share].since if share in watched.state else now
-            if begin >= at and quiet(share, processes):
+            at = watched.state[share].since if share in watched.state else seen.end
+            if seen.begin >= at and seen.is_quiet(share, processes):
                 give_back(self._node.server, gpu, share, processes)
         for share, (processes, at) in resting.items():
-            ready = begin >= at and quiet(share, processes)
+            ready = seen.begin >= at and seen.is_quiet(share, processes)
             if ready and processes == await self._node.worker.run(signals.stopped, processes):
                 give_back(self._node.server, gpu, share, processes, shut=True)
 
-    def _check_idle(self, gpu: str, watched: WatchedGpu, begin: int, now: int, used: int) -> None:
+    def _check_idle(self, gpu: str, watched: WatchedGpu, seen: _UseScan, used: int) -> None:
         """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
 
         It is no violation: a stream can wait for the program itself.
         """
         holder = self._node.server.patient(gpu)
-        if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
+        if holder is None or seen.begin < holder[1] or not seen.is_error(used):
             watched.idle = ("", 0, 0)
             return
         scans = watched.idle[2] + 1 if watched.idle[:2] == holder else 1

@@ -78,13 +78,13 @@ def test_a_mark_of_another_pod_is_none(clients: Clients) -> None:
         assert f"was not started by pod {UID}" in answer(clients, peer(found))
 
 
-def test_process_older_than_enforcement_is_no_offender(clients: Clients, program: subprocess.Popen[bytes]) -> None:
+def test_process_older_than_enforcement_is_not_enforced(clients: Clients, program: subprocess.Popen[bytes]) -> None:
     """Its start tells; no process is one while shares are not enforced."""
     who = peer(program)
-    assert clients.offender(who.pid, since=who.start) == UID
-    assert clients.offender(who.pid, since=who.start + 1) is None
-    assert clients.offender(who.pid, since=None) is None
-    assert clients.offender(2**22 + 1, since=0) is None
+    assert clients.enforced_pod_of(who.pid, since=who.start) == UID
+    assert clients.enforced_pod_of(who.pid, since=who.start + 1) is None
+    assert clients.enforced_pod_of(who.pid, since=None) is None
+    assert clients.enforced_pod_of(2**22 + 1, since=0) is None
 
 
 # --- checks that last -------------------------------------------------------------------------------------------------

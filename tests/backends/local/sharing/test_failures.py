@@ -42,7 +42,7 @@ with Client(Path(sys.argv[1])) as client:
             client.send(Ask(0))  # wants more, and keeps what it has
 """
 STRIKES = 4
-"""Record of an offender in these tests, which has been one before: it would take many seconds to become one."""
+"""Record of a violator in these tests, which has been one before: it would take many seconds to become one."""
 
 
 def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
@@ -51,19 +51,19 @@ def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
     files.make_home(machine.state)
     before = {server.uid: violation_records.ViolationRecord(STRIKES, time.monotonic_ns() // 1000)}
     stopped_processes.save(
-        files.home(machine.state) / files.OWN / "offences.json", dict.fromkeys(machine.uuids, before)
+        files.home(machine.state) / files.OWN / "violations.json", dict.fromkeys(machine.uuids, before)
     )
     server.ask("request", milli=milli, **wish)
     machine.served(server)
     return server
 
 
-def offender(machine: Machine, server: Remote, gpu: int = 0) -> Program:
+def start_violator(machine: Machine, server: Remote, gpu: int = 0) -> Program:
     """A program of that server that does not give the GPU back."""
     path = str(machine.socket(server, gpu))
-    guilty = machine.start_program(server, [sys.executable, "-c", OFFENDER, path], PYTHONPATH=str(ROOT))
-    machine.until(lambda: guilty.said == ["has it"], "the violation")
-    return guilty
+    violator = machine.start_program(server, [sys.executable, "-c", OFFENDER, path], PYTHONPATH=str(ROOT))
+    machine.until(lambda: violator.said == ["has it"], "the violation")
+    return violator
 
 
 def told(machine: Machine, server: Remote) -> str:
@@ -303,7 +303,7 @@ def test_process_that_an_arbiter_stopped_runs_again_when_it_is_killed(machine: M
     os.kill(program.pid, signal.SIGSTOP)
     stopped = violation_records.ViolationRecord(1.0, 1, stopped=frozenset([process]))
     machine.arbiter()
-    kept = files.home(machine.state) / files.OWN / "offences.json"
+    kept = files.home(machine.state) / files.OWN / "violations.json"
     stopped_processes.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
     with nobody(machine):
 
@@ -344,25 +344,25 @@ except Ended:
     print("runs on", flush=True)
 time.sleep(600)
 """
-"""An offender that outlives its arbiter."""
+"""A violator that outlives its arbiter."""
 
 
 def test_stopped_process_runs_again_when_arbiter_and_servers_are_killed(machine: Machine) -> None:
     """They are killed at once while a program is stopped: no server starts another arbiter."""
     bad, good = share(machine, 500), share(machine, 500)
     path = str(machine.socket(bad))
-    guilty = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
-    machine.until(lambda: guilty.said == ["has it"], "the violation")
+    violator = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
+    machine.until(lambda: violator.said == ["has it"], "the violation")
     pid = machine.arbiter()
     machine.run(good, *HOG)
 
     def stopped() -> bool:
         """And the arbiter with it, which would let it run in its next turn."""
-        if state(guilty.pid) != "T":
+        if state(violator.pid) != "T":
             return False
         os.kill(pid, signal.SIGSTOP)
         machine.until(lambda: state(pid) == "T", "the arbiter to stand still")
-        if state(guilty.pid) == "T":
+        if state(violator.pid) == "T":
             return True
         os.kill(pid, signal.SIGCONT)
         return False
@@ -370,8 +370,8 @@ def test_stopped_process_runs_again_when_arbiter_and_servers_are_killed(machine:
     machine.until(stopped, "the program to be stopped")
     for one in (bad.pid, good.pid, pid):
         os.kill(one, signal.SIGKILL)
-    machine.until(lambda: guilty.said == ["has it", "runs on"], "the program to run")
-    assert state(guilty.pid) != "T"
+    machine.until(lambda: violator.said == ["has it", "runs on"], "the program to run")
+    assert state(violator.pid) != "T"
     assert machine.arbiters() == []
 
 
@@ -414,7 +414,7 @@ def test_a_state_directory_that_is_removed_ends_its_arbiter(machine: Machine) ->
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[]", b"\0" * 100, b'{"verdicts": [7]}', b"[" * 100_000],
+    [b"", b"[]", b"\0" * 100, b'{"revocations": [7]}', b"[" * 100_000],
     ids=["empty", "list", "zeros", "fields", "deep"],
 )
 def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes) -> None:
@@ -424,7 +424,7 @@ def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes)
     machine.more(300)
     pid = machine.arbiter()
     home = files.home(machine.state)
-    for file in (*home.rglob("*.json"), files.sockets(machine.state, os.geteuid(), server.uid) / "verdicts.json"):
+    for file in (*home.rglob("*.json"), files.sockets(machine.state, os.geteuid(), server.uid) / "revocations.json"):
         file.write_bytes(text)
     server.ask("sample")
     os.kill(pid, signal.SIGKILL)
@@ -496,10 +496,10 @@ def test_a_program_of_another_pod_is_refused(machine: Machine, mode: str) -> Non
 def test_a_program_that_keeps_the_gpu_loses_the_share(machine: Machine) -> None:
     """It is stopped some times, then ended; the user reads why until the next wish, and the neighbour gets the GPU."""
     bad, good = bad_share(machine, 500), share(machine, 500)
-    guilty = offender(machine, bad)
+    violator = start_violator(machine, bad)
     program = machine.run(good, *HOG)
     machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
-    assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
+    assert machine.until(lambda: violator.status, "its end") == -signal.SIGKILL
     view = bad.ask("view")
     assert (view["amounts"]["requested"], view["amounts"]["attached"]) == (0, 0)
     assert "GPU 0" in machine.conditions(bad)["ShareTakenAway"]
@@ -519,7 +519,7 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
     for gpu in (0, 1):
         machine.served(bad, gpu)
         machine.served(good, gpu)
-    offender(machine, bad, 1)
+    start_violator(machine, bad, 1)
     waiting = machine.start_program(
         good, [str(machine.built / "client"), "dlsym", *HOG], CUDA_VISIBLE_DEVICES=machine.uuids[1]
     )
@@ -534,10 +534,10 @@ def test_share_that_the_server_itself_holds_open_is_reported(machine: Machine) -
     bad, good = bad_share(machine, 500), share(machine, 500)
     path = bad.ask("view")["gpus"][0]["path"]
     assert bad.ask("open", path=path) == ""
-    guilty = offender(machine, bad)
+    violator = start_violator(machine, bad)
     program = machine.run(good, *HOG)
     machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the revocation")
-    assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
+    assert machine.until(lambda: violator.status, "its end") == -signal.SIGKILL
     machine.until(lambda: "HeldByServer" in machine.conditions(bad), "a word about it")
     view = bad.ask("view")
     assert view["phase"] == "Releasing"
@@ -558,10 +558,10 @@ def test_share_that_the_server_itself_holds_open_is_reported(machine: Machine) -
 def test_a_revocation_is_known_to_the_next_arbiter(machine: Machine) -> None:
     """It is killed right after it; the server has not heard of it yet, as it is stopped."""
     bad, good = bad_share(machine, 500), share(machine, 500)
-    offender(machine, bad)
+    start_violator(machine, bad)
     program = machine.run(good, *HOG)
     bad.tell("freeze")
-    revocations = files.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
+    revocations = files.sockets(machine.state, os.geteuid(), bad.uid) / "revocations.json"
     machine.until(revocations.exists, "the revocation")
     pid = machine.arbiter()
     os.kill(pid, signal.SIGKILL)

@@ -118,8 +118,8 @@ def test_a_revocation_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[]", b"{}", b'{"verdicts": 1}', b'{"verdicts": [1]}', b'{"verdicts": [{"key": "k"}]}', b"\xff",
-     b'{"verdicts": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
+    [b"", b"[]", b"{}", b'{"revocations": 1}', b'{"verdicts": [1]}', b'{"verdicts": [{"key": "k"}]}', b"\xff",
+     b'{"revocations": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
      b" " * (revocation.MAX_BYTES + 1)],
 )  # fmt: skip
 def test_malformed_revocation_is_refused(text: bytes) -> None:
@@ -162,7 +162,7 @@ def test_a_record_tells_which_revocations_were_carried_out() -> None:
     revocations = tuple(map(str, range(MAX_REVOCATIONS)))
     assert Record.decode(record(revocations=revocations).encode()).revocations == revocations
     body = record().to_json()
-    del body["judged"]
+    del body["revocations"]
     assert Record.decode(strict.dumps(body).encode()).revocations == ()
 
 

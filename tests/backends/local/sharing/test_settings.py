@@ -26,7 +26,7 @@ from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from tests.backends.local.stage import Remote
 
 from .machine import MEMORY, MIB, Machine
-from .test_failures import offender
+from .test_failures import start_violator
 from .test_shares import HOG, share
 
 DEFAULT = Timing()
@@ -307,7 +307,7 @@ def sample(machine: Machine, server: Remote) -> dict[str, Any]:
     return found
 
 
-def quantum_and_cap(machine: Machine, server: Remote) -> tuple[int, int]:
+def period_and_cap(machine: Machine, server: Remote) -> tuple[int, int]:
     """Period of a share, and the most that its bank holds."""
     found = sample(machine, server)
     return found.get("period", 0), found.get("cap", -1)
@@ -319,7 +319,7 @@ def test_an_arbiter_begins_with_the_rules_that_were_set(machine: Machine) -> Non
     own = {"timing": {"period": 50_000, "savings": 7}, "elastic": {"floor": 0.33}}
     write(machine.state / NAME, {"timing": {"savings": 3}, "gpus": {machine.uuids[0]: own}})
     server.ask("request", milli=500)
-    machine.until(lambda: quantum_and_cap(machine, server) == (50_000, 7 * 25_000), "the rules in the share's file")
+    machine.until(lambda: period_and_cap(machine, server) == (50_000, 7 * 25_000), "the rules in the share's file")
     machine.run(share(machine, 500), *HOG)
     machine.until(
         lambda: sample(machine, server).get("effective") == 165, "a third of a half to be left of what is unused"
@@ -336,13 +336,13 @@ def test_rules_are_changed_while_programs_run(machine: Machine) -> None:
     saved = machine.until(lambda: sample(machine, second).get("balance", 0) >= 1_000_000, "savings")
     assert saved
     path = write(machine.state / NAME, {"timing": {"period": 200_000, "savings": 15}})
-    machine.until(lambda: quantum_and_cap(machine, second) == (200_000, 15 * 150_000), "the new rules")
+    machine.until(lambda: period_and_cap(machine, second) == (200_000, 15 * 150_000), "the new rules")
     assert sample(machine, second)["balance"] >= 1_000_000
     machine.more(200)
     machine.run(second, *HOG)
     machine.more(200)
     path.unlink()
-    machine.until(lambda: quantum_and_cap(machine, second)[0] == DEFAULT.period, "the defaults")
+    machine.until(lambda: period_and_cap(machine, second)[0] == DEFAULT.period, "the defaults")
     machine.more(200)
     assert not program.ended()
     assert machine.arbiter() == pid
@@ -368,7 +368,7 @@ def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
     server = share(machine, 500)
     machine.until(lambda: sample(machine, server).get("balance", 0) > 0, "savings")
     write(machine.state / NAME, {"timing": {"savings": 0}})
-    machine.until(lambda: quantum_and_cap(machine, server) == (100_000, 0), "the new rules")
+    machine.until(lambda: period_and_cap(machine, server) == (100_000, 0), "the new rules")
     assert sample(machine, server)["balance"] == 0
 
 
@@ -379,9 +379,9 @@ def test_penalties_are_set_as_well(machine: Machine) -> None:
     for one in (server, other):
         one.ask("request", milli=500)
         machine.served(one)
-    guilty = offender(machine, server)
+    violator = start_violator(machine, server)
     machine.run(other, *HOG)
-    machine.until(guilty.ended, "the end of the offender")
+    machine.until(violator.ended, "the end of the violator")
     machine.until(lambda: "ShareTakenAway" in machine.conditions(server), "the revocation")
 
 
@@ -407,7 +407,7 @@ def test_bad_file_changes_nothing_and_is_reported(machine: Machine, caplog: pyte
     path.unlink()
     machine.until(lambda: not trust.problem(machine.state, user), "the end of the complaint")
     machine.until(lambda: "ShareNotice" not in machine.conditions(server), "the panel to be silent")
-    assert quantum_and_cap(machine, server)[0] == DEFAULT.period
+    assert period_and_cap(machine, server)[0] == DEFAULT.period
     assert machine.log().count(BAD) == 1
     assert "have changed" not in machine.log()
     assert not program.ended()
@@ -425,7 +425,7 @@ def test_an_arbiter_that_is_killed_while_rules_change(machine: Machine, moment: 
         machine.until(lambda: "have changed" in machine.log(), "the new rules")
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    machine.until(lambda: quantum_and_cap(machine, first)[0] == 200_000, "the new rules in the share's file")
+    machine.until(lambda: period_and_cap(machine, first)[0] == 200_000, "the new rules in the share's file")
     machine.more(200)
     assert not any(program.ended() for program in programs)
     assert machine.sums().overlaps == 0
@@ -439,13 +439,13 @@ def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str
     server.ask("crash_at", point=f"@{told}")
     path = write(machine.state / NAME, {"timing": {"period": 50_000}})
     server.ask("request", milli=500)
-    machine.until(lambda: quantum_and_cap(machine, server)[0] == 50_000, "the first rules")
+    machine.until(lambda: period_and_cap(machine, server)[0] == 50_000, "the first rules")
     program = machine.run(server, *HOG)
     pid = machine.arbiter()
     write(told, point)
     write(path, {"timing": {"period": 200_000}})
     machine.until(lambda: not told.exists(), "its death")
-    machine.until(lambda: quantum_and_cap(machine, server)[0] == 200_000, "the new rules")
+    machine.until(lambda: period_and_cap(machine, server)[0] == 200_000, "the new rules")
     second = machine.arbiter(but=pid)
     write(path, "[")
     machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
@@ -453,7 +453,7 @@ def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str
     machine.arbiter(but=second)
     machine.until(lambda: "rules that held last" in trust.problem(machine.state, os.geteuid()), "the words of the next")
     machine.more(100)
-    assert quantum_and_cap(machine, server)[0] == 200_000
+    assert period_and_cap(machine, server)[0] == 200_000
     assert not program.ended()
 
 

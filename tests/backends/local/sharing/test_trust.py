@@ -170,7 +170,7 @@ def recalled(state: Path) -> object:
 
 
 FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
-    "verdicts": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, lambda state: pod_client(state).revocations()),
+    "revocations": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, lambda state: pod_client(state).revocations()),
     "recalled": (f"{UID}/shares/{revocation.NAME}", REVOCATIONS, recalled),
     "use": (
         f"{UID}/shares/{GPU}.json",
@@ -180,7 +180,7 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     "problem": ("own/problem", b"Words.", lambda state: trust.problem(state, ME)),
     "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not trust.sees_us(state, ME)),
     "stopped": (
-        "own/offences.json",
+        "own/violations.json",
         strict.dumps(
             {"version": 1, "boot": boot(), "gpus": {GPU: violation_records.to_plain({UID: VIOLATIONS})}},
         ).encode(),

@@ -1,4 +1,4 @@
-"""The events that violations are judged by (`violations`), and the orders that follow. Pure."""
+"""The events by which `violations` decides, and the orders that follow. Pure."""
 
 from __future__ import annotations
 

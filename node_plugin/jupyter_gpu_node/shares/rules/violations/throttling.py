@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MOST = 10_000_000
-"""Microseconds that are excused at most: as many as for a program that says that its work takes longer."""
+"""The longest allowance, in microseconds: as long as for a program that says that its work takes longer."""
 
 
 class Throttled(NamedTuple):
@@ -56,11 +56,11 @@ def _positive(text: str) -> int | None:
     return (int(text) or None) if text.isascii() and text.isdigit() else None
 
 
-def excused(before: Groups, now: Groups, heard: int) -> int:
-    """Return how many microseconds to excuse, at most `MOST`.
+def allowance(before: Groups, now: Groups, heard: int) -> int:
+    """Return for how many microseconds a CPU limit kept programs from giving the GPU back, at most `MOST`.
 
-    ``before`` was read ``heard`` microseconds after they were asked: the counters do not cover that time; where
-    there is a limit, one period of it is excused. (A program that said that its work takes longer was not stopped.)
+    ``before`` was read ``heard`` microseconds after they were asked: the counters do not cover that time, so one
+    period of it is allowed where there is a limit. (A program that said that its work takes longer was not stopped.)
     """
     known = [(before[group], one) for group, one in now.items() if group in before]
     return min(MOST, max((min(heard, pair[1].period) + _stopped(*pair) for pair in known), default=0))
