@@ -68,7 +68,7 @@ class ShareUse:
     """Most bytes that they may use; ``None``: no limit."""
 
     @property
-    def quantum(self) -> int:
+    def slice(self) -> int:
         """Time that it earns in a period."""
         return self.effective * self.period // MILLI_PER_GPU
 

@@ -120,7 +120,7 @@ def sound(share: ShareUse, uuid: str, milli: int) -> None:
     assert share.expires is None or share.expires >= 0
     assert 0 <= share.sharing < MAX_SHARES
     assert share.period > 0
-    assert share.quantum == share.effective * share.period // 1000
+    assert share.slice == share.effective * share.period // 1000
     assert share.busy is None or 0 <= share.busy <= 1
     assert share.memory_used is None or share.memory_used >= 0
     assert ShareUse.from_json(share.to_json()) == share

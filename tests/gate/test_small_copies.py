@@ -53,7 +53,7 @@ def test_program_of_small_copies_pays_for_them(place: Place, server: Serving, wo
         took = busy(place.log(), "one")
         assert took == 2 * count > 250 * MS
         assert abs(_paid(server) - took) < 0.05 * took
-        assert _account(server)["quantum"] < -50 * MS
+        assert _account(server)["slice"] < -50 * MS
 
 
 def test_lone_program_of_small_copies_pays_nothing(place: Place, server: Serving) -> None:
@@ -65,4 +65,4 @@ def test_lone_program_of_small_copies_pays_nothing(place: Place, server: Serving
         account = _account(server)
         assert abs(_paid(server) - 2 * count) < max(6 * MS, 0.05 * 2 * count)
         assert account["overrun"] == account["borrowed"] == 0
-        assert account["quantum"] >= 0
+        assert account["slice"] >= 0

@@ -139,9 +139,9 @@ def test_reason_writes_to_no_terminal() -> None:
     assert ShareUse.from_json({**ONE.to_json(), "reason": "a\nb"}).reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
-def test_quantum_follows_the_present_share() -> None:
-    """The quantum is that of what the share earns now, not of what it was given."""
-    assert ONE.quantum == 40_000
+def test_slice_follows_the_present_share() -> None:
+    """The slice is that of what the share earns now, not of what it was given."""
+    assert ONE.slice == 40_000
 
 
 def test_shares_are_read_by_uuid() -> None:

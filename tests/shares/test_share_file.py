@@ -90,7 +90,7 @@ def test_the_bank_of_an_earlier_version_is_not_lost() -> None:
     )
     found = decode_savings(text)
     assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)), PreviousState(250, 400))
-    assert decode_savings(text.replace(b"250", b"0")).left is None, "how it stood makes no sense"
+    assert decode_savings(text.replace(b"250", b"0")).previous is None, "how it stood makes no sense"
     assert len(share_file.restored(found, 10**9, 51_000)) == 2
     with pytest.raises(FieldError):
         decode(text)

@@ -43,15 +43,15 @@ def borrows(server: Serving, *, closes: bool = False) -> int:
         return now()
 
 
-def quantum(server: Serving) -> int:
-    found: int = server.usage(GPU, "a")["account"]["quantum"]
+def slice_time(server: Serving) -> int:
+    found: int = server.usage(GPU, "a")["account"]["slice"]
     return found
 
 
 def owes_still(server: Serving, since: int) -> None:
     """Nothing is forgotten but what it earns in that time."""
     least = (LONG - 0.3) * 1e6 - (now() - since) // 10 - 10 * MS
-    assert quantum(server) <= -least
+    assert slice_time(server) <= -least
     assert least > 0, "the machine is too slow for this test"
 
 
@@ -81,14 +81,14 @@ def test_a_debt_is_made_while_the_share_is_closed(indebted: Serving) -> None:
         server.set(SHARES)
         owes_still(server, since)
         with connect(server, "a") as a, connect(server, "b") as b:
-            until(lambda: quantum(server) > 0)  # it pays by waiting
+            until(lambda: slice_time(server) > 0)  # it pays by waiting
             a.grant()
             b.send(Ask())
             number = a.revoked()
             server.set({GPU: {"b": 500}})
             server.set(SHARES)
             time.sleep(LONG)
-            assert quantum(server) > 0, "nobody knows yet how long that is"
+            assert slice_time(server) > 0, "nobody knows yet how long that is"
             a.send(Done(None, 0, number))
             b.granted()
             owes_still(server, now())
@@ -172,11 +172,11 @@ def test_a_debt_of_before_comes_first() -> None:
     """An earlier server's knowledge counts for new shares; a share that is there already has its own."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
-    assert manager.account("a", 0).quantum == -40 * MS
+    assert manager.account("a", 0).slice == -40 * MS
     manager.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
-    assert manager.account("a", 0).quantum == -40 * MS
-    assert manager.owes("a", 0).left(0) == 50 * MS
-    assert manager.owes("nobody", 0).left(0) == manager.arbiter.owes("nobody", 0).left(0) == 0
+    assert manager.account("a", 0).slice == -40 * MS
+    assert manager.owes("a", 0).owed(0) == 50 * MS
+    assert manager.owes("nobody", 0).owed(0) == manager.arbiter.owes("nobody", 0).owed(0) == 0
 
 
 def test_two_that_were_closed_owe_together() -> None:
@@ -191,12 +191,12 @@ def test_two_that_were_closed_owe_together() -> None:
     manager.set({"a": Terms(100), "b": Terms(900)}, 20 * MS, owes={"a": 300 * MS})
     manager.set({"b": Terms(900)}, 20 * MS)
     drains = manager.closed(520 * MS)["a"]
-    assert drains.left(520 * MS) > 700 * MS
+    assert drains.owed(520 * MS) > 700 * MS
     manager.receive(a, Done(None, 0, 1), 520 * MS)
-    found = manager.closed(520 * MS)["a"].left(520 * MS)
-    assert found == drains.left(520 * MS) - TIMING.switch, "the change of hands is paid by all"
+    found = manager.closed(520 * MS)["a"].owed(520 * MS)
+    assert found == drains.owed(520 * MS) - TIMING.switch, "the change of hands is paid by all"
     manager.set({"a": Terms(100), "b": Terms(900)}, 520 * MS)
-    assert manager.account("a", 520 * MS).quantum == 10 * MS * 80 // 100 - found
+    assert manager.account("a", 520 * MS).slice == 10 * MS * 80 // 100 - found
     assert manager.closed(10**9) == {}
 
 
@@ -224,10 +224,10 @@ def test_closed_share_gains_nothing_when_it_opens_again(steps: list[tuple[bool, 
         number += 1
         time += length
         if "a" in goes.shares:
-            assert goes.account("a", time).quantum <= stays.account("a", time).quantum + 2 * (number + len(steps))
+            assert goes.account("a", time).slice <= stays.account("a", time).slice + 2 * (number + len(steps))
 
 
 def test_a_debt_needs_no_file_if_it_is_small() -> None:
     """It is paid within some periods."""
-    assert Debt(SMALL, 0, 1000).left(SMALL) == 0
-    assert Debt(10, 5, 100).left(0) == 10
+    assert Debt(SMALL, 0, 1000).owed(SMALL) == 0
+    assert Debt(10, 5, 100).owed(0) == 10

@@ -75,7 +75,7 @@ def test_endless_sender_is_read_a_little_at_a_time(server: Serving) -> None:
         for one in flood:
             assert isinstance(one.next(), Memory)
         assert now() - begin >= 2000 // (share_socket.MESSAGES + 4 * share_socket.READ // SIZE) * round(
-            share_socket.SLICE * 1e6
+            share_socket.MESSAGE_WINDOW * 1e6
         )
 
 

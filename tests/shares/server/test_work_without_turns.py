@@ -48,7 +48,7 @@ def test_no_more_than_the_time_that_passed(words: list[tuple[int, int]], contest
     assert _paid(account) <= min(now, told)
     if not contested:
         assert account.overrun == 0
-        assert account.quantum >= 0
+        assert account.slice >= 0
     assert _paid(manager.account("b", now)) == (now if contested else 0)
 
 
@@ -70,7 +70,7 @@ def test_beside_others_it_is_owed() -> None:
     manager.receive(b, Ask(), 0)
     manager.receive(a, Done(None, 60 * MS), 90 * MS)
     account = manager.account("a", 90 * MS)
-    assert (account.guaranteed, account.overrun, account.quantum) == (10 * MS, 50 * MS, -50 * MS)
+    assert (account.guaranteed, account.overrun, account.slice) == (10 * MS, 50 * MS, -50 * MS)
     assert account.beside == 60 * MS
     assert manager.account("b", 90 * MS).beside == 0
 

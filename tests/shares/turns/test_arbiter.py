@@ -71,7 +71,7 @@ def test_gpu_without_demand_never_wakes() -> None:
 
 
 def test_turn_of_a_share_alone_is_extended() -> None:
-    """A turn is extended before it ends, so that the program does not notice, and costs no more than the quantum."""
+    """A turn is extended before it ends, so that the program does not notice, and costs no more than the slice."""
     arbiter = an_arbiter(a=100, b=100)
     assert arbiter.ask("a", 0) == (granted("a", 20 * MS),)
     assert arbiter.wake == 15 * MS
@@ -145,7 +145,7 @@ def test_equals_take_turns_of_one_lease() -> None:
 
 
 def test_idle_time_is_handed_back_at_the_next_claim() -> None:
-    """A share without quantum runs on while no other share wants the GPU, and stops when one with a claim does."""
+    """A share without slice runs on while no other share wants the GPU, and stops when one with a claim does."""
     arbiter = an_arbiter(a=100, b=100)
     arbiter.ask("a", 0)
     arbiter.tick(15 * MS)  # beyond its 10 ms
@@ -184,7 +184,7 @@ def test_share_with_savings_comes_first() -> None:
     arbiter.tick(23 * MS)
     assert arbiter.account("notebook", 23 * MS).borrowed == 10 * MS
     assert arbiter.tick(27 * MS) == ()
-    assert arbiter.tick(28 * MS) == (revoked("notebook"),)  # quantum and bank are used up: 10 + 15
+    assert arbiter.tick(28 * MS) == (revoked("notebook"),)  # slice and bank are used up: 10 + 15
     assert arbiter.release("notebook", 28 * MS, want=0) == (granted("hog", 48 * MS),)
 
 
@@ -265,7 +265,7 @@ def test_overdue_share_is_reported_once_and_pays() -> None:
     assert arbiter.wake is None
     assert arbiter.holder == "a"
     assert arbiter.release("a", 500 * MS, want=0) == (granted("b", 520 * MS),)
-    assert arbiter.account("a", 500 * MS).quantum < -100 * MS
+    assert arbiter.account("a", 500 * MS).slice < -100 * MS
 
 
 def test_a_share_that_is_taken_away_while_it_runs() -> None:
@@ -309,7 +309,7 @@ def test_resized_while_it_runs() -> None:
     assert arbiter.account("a", 1_000 * MS).balance == 20 * MS
     arbiter.put({"a": 400}, 1_000 * MS, savings={"a": 100})
     assert arbiter.account("a", 1_100 * MS).balance == 20 * MS
-    assert arbiter.account("a", 1_100 * MS).quantum == 40 * MS
+    assert arbiter.account("a", 1_100 * MS).slice == 40 * MS
     arbiter.put({"a": 50}, 1_100 * MS)
     assert arbiter.account("a", 1_100 * MS).balance == 10 * MS
     assert arbiter.deposits("a") == (Deposit(10 * MS, 1_100 * MS),)
@@ -347,10 +347,10 @@ def test_refund_of_a_switch_follows_the_neighbours() -> None:
 
 
 def test_a_new_share_earns_from_its_first_moment_on() -> None:
-    """It gets its part of the rest of the period, not a whole quantum."""
+    """It gets its part of the rest of the period, not a whole slice."""
     arbiter = an_arbiter(a=500)
     arbiter.put({"b": 500}, 75 * MS)
-    assert [arbiter.account(share, 75 * MS).quantum for share in ("a", "b")] == [50 * MS, 12_500]
+    assert [arbiter.account(share, 75 * MS).slice for share in ("a", "b")] == [50 * MS, 12_500]
 
 
 # --- whatever happens -------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def test_one_that_comes_later_is_not_charged_for_the_time_before() -> None:
 
 @pytest.mark.parametrize("entitled", [True, False])
 def test_share_pays_for_a_gpu_that_a_member_waits_for(entitled: bool) -> None:
-    """It pays from quantum and savings, then it owes; it pays nothing only if the member could not have the GPU."""
+    """It pays from slice and savings, then it owes; it pays nothing only if the member could not have the GPU."""
     arbiter = Arbiter(TIMING, 0)
     arbiter.put({"a": 500, "x": 500}, 0)
     arbiter.apply_rule(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)

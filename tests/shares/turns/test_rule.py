@@ -20,7 +20,7 @@ BARRED = frozenset("b")
     ],
 )
 def test_first_share_alone_pays_against_contesting_shares(rule: Rule, holder: str, overrun: int, idle: int) -> None:
-    """The first share owes the time beyond its quantum that a barred share has a claim to; for others it is free."""
+    """The first share owes the time beyond its slice that a barred share has a claim to; for others it is free."""
     arbiter = Arbiter(Timing(), 0)
     arbiter.put({"a": 500, "b": 400, "c": 100}, 0)
     arbiter.apply_rule(rule, 0)

@@ -85,12 +85,12 @@ def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
     programs = {"burst": SimulatedProgram(milli, ((start, end),), silent=True), "hog": hog(1000 - milli, 30)}
     uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
     turns = [turn for turn in uses["burst"].turns if turn[1] > start]
-    period, quantum = Timing().period, Timing().quantum(milli)
+    period, slice_time = Timing().period, Timing().slice(milli)
     assert max(after[0] - before[1] for before, after in pairwise(turns)) <= 2 * period
     spent = Timing().cap(milli) * 1000 // (750 - milli)  # a long burst leaves a quarter to the other
     for begin in range(start + spent + 2 * period, end - SECOND, SECOND):
         had = within(uses["burst"].turns, begin, begin + SECOND)
-        assert had == pytest.approx(SECOND * milli / 1000, abs=2 * quantum)
+        assert had == pytest.approx(SECOND * milli / 1000, abs=2 * slice_time)
 
 
 @pytest.mark.parametrize("rested", [True, False])
@@ -109,7 +109,7 @@ def test_no_share_waits_until_others_have_spent_their_savings(shares: Sequence[i
 
 
 def test_a_bank_makes_bursts_wait_less() -> None:
-    """A mostly idle share beside hogs: with its bank the bursts that exceed its quantum are served at once."""
+    """A mostly idle share beside hogs: with its bank the bursts that exceed its slice are served at once."""
 
     def ended(savings: int) -> ProgramUse:
         programs = {"notebook": notebook(100, 30, work=15 * MS), "a": hog(450, 30), "b": hog(450, 30)}
@@ -169,7 +169,7 @@ def test_share_with_constant_demand_gets_its_milli(data: st.DataObject, shares: 
     uses = Simulation(programs, timing).run(END)
     caps = sum(timing.cap(milli) for milli in others)
     longest = max(program.kernel * program.depth for program in programs.values())
-    slack = caps + 2 * timing.quantum(1000) + timing.lease + 4 * longest
+    slack = caps + 2 * timing.slice(1000) + timing.lease + 4 * longest
     for start in range(0, END, 500 * MS):
         for end in range(start + 500 * MS, END + 1, 500 * MS):
             assert within(uses["steady"].turns, start, end) >= steady * (end - start) // 1000 - slack
@@ -192,7 +192,7 @@ def test_no_job_starves_and_no_two_run_at_once(data: st.DataObject, shares: list
 def timing_turns(milli: int) -> int:
     """Periods until a share of ``milli`` has earned a turn that is worth the change of hands."""
     timing = Timing()
-    return timing.least // timing.quantum(milli)
+    return timing.least // timing.slice(milli)
 
 
 @pytest.mark.parametrize(("milli", "others"), [(500, (500,)), (100, (900,)), (900, (100,)), (250, (250, 250, 250))])

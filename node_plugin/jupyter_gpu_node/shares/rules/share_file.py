@@ -60,8 +60,8 @@ class Savings:
 
     written: int
     deposits: tuple[tuple[int, int], ...]
-    left: PreviousState | None = None
-    """Its earnings; None: not recorded."""
+    previous: PreviousState | None = None
+    """What it earned; None: not recorded."""
     owes: tuple[int, int] = (0, 0)
     """Its debt when this was written, and the milli by which that becomes less."""
 
@@ -101,7 +101,7 @@ def restored(savings: Savings, now: int, wall: int) -> tuple[Deposit, ...]:
 def owed(savings: Savings, wall: int) -> int:
     """Return what is owed still at ``wall``: as much less as the share would have paid, had it been open meanwhile."""
     amount, milli = savings.owes
-    return Debt(amount, savings.written * 1000, milli).left(wall * 1000)
+    return Debt(amount, savings.written * 1000, milli).owed(wall * 1000)
 
 
 def encode_debt(amount: int, milli: int, written: int) -> bytes:
@@ -140,7 +140,7 @@ def decode_savings(text: bytes) -> Savings:
     return Savings(
         written=strict.required(body, "written", _time),
         deposits=strict.optional(body, "deposits", _deposits) or (),
-        left=_left(body),
+        previous=_previous(body),
         owes=strict.optional(body, "owes", _owes) or (0, 0),
     )
 
@@ -158,7 +158,7 @@ def decode_debt(text: bytes) -> Savings | None:
         return None
 
 
-def _left(body: Mapping[str, Any]) -> PreviousState | None:
+def _previous(body: Mapping[str, Any]) -> PreviousState | None:
     try:
         allocated, effective = (strict.required(body, key, _milli) for key in ("allocated", "effective"))
         reason = strict.label(512)(body["reason"], "reason") if body.get("reason") else ""

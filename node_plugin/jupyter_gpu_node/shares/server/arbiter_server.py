@@ -1,6 +1,6 @@
 """The arbiter's server of one node: a `GpuServer` for each GPU, a socket and two files for each share.
 
-Turns are decided in `rules.turns`. Here shares come and go.
+It adds and removes shares; `rules.turns` decides whose turn it is.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class ArbiterServer:
         self._one = asyncio.Lock()
         self._worker = WorkerThread("shares")
         self._loop = asyncio.get_running_loop()
-        self._left: dict[ShareKey, Savings] | None = None
-        """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
+        self._saved: dict[ShareKey, Savings] | None = None
+        """What an earlier server saved of shares that are not set yet; None: not read yet."""
 
-    # --- what the node asks -------------------------------------------------------------------------------------------
+    # --- for the node -------------------------------------------------------------------------------------------------
 
     async def set(self, wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:
         """Set the shares from now on, by GPU and pod. Again with the same: nothing.
@@ -99,21 +99,14 @@ class ArbiterServer:
         _validate(wanted)
         after = {(gpu, pod): placed for gpu, shares in wanted.items() for pod, placed in shares.items()}
         async with self._one:
-            if self._left is None:
-                self._left = await self._worker.run(self._store.begin, list(after))
-            left = {key: self._left.pop(key) for key in after if key in self._left}
-            banks = {key: share_file.restored(one, microseconds(), milliseconds()) for key, one in left.items()}
-            stood = {key: one.left for key, one in left.items() if one.left}
-            owed = {key: share_file.owed(one, milliseconds()) for key, one in left.items()}
+            if self._saved is None:
+                self._saved = await self._worker.run(self._store.begin, list(after))
+            saved = {key: self._saved.pop(key) for key in after if key in self._saved}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
-                terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
-                if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
-                    deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
-                    before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
-                    owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
-                    self._gpu_server_of(gpu).set(terms, deposits, before_us, owes)
+                if _terms_on(gpu, after) != _terms_on(gpu, before):
+                    self._set_gpu(gpu, saved)
             gone += [self._close_books(*key) for key in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
@@ -168,7 +161,16 @@ class ArbiterServer:
             self._share_sockets, self._shares, self._gpu_servers = {}, {}, {}
             self._worker.close()
 
-    # --- shares come and go -------------------------------------------------------------------------------------------
+    # --- adding and removing ------------------------------------------------------------------------------------------
+
+    def _set_gpu(self, gpu: str, saved: Mapping[ShareKey, Savings]) -> None:
+        """Set the shares of one GPU, with what an earlier server ``saved`` of those that are new."""
+        terms, wall = _terms_on(gpu, self._shares), milliseconds()
+        found = {pod: saved[gpu, pod] for pod in terms if (gpu, pod) in saved}
+        deposits = {pod: share_file.restored(one, microseconds(), wall) for pod, one in found.items()}
+        previous = {pod: one.previous for pod, one in found.items() if one.previous}
+        owes = {pod: share_file.owed(one, wall) for pod, one in found.items()}
+        self._gpu_server_of(gpu).set(terms, deposits, previous, owes)
 
     def _gpu_server_of(self, gpu: str) -> GpuServer:
         if gpu not in self._gpu_servers:
@@ -241,15 +243,20 @@ class ArbiterServer:
             self._close_books(gpu_server.gpu, pod)
         entries = [replace(self._entry(gpu_server, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._worker.run(self._store.write, entries)
-        written.add_done_callback(functools.partial(self._saved, gpu_server, pods))
+        written.add_done_callback(functools.partial(self._written, gpu_server, pods))
 
-    def _saved(self, gpu_server: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
+    def _written(self, gpu_server: GpuServer, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
         if written.cancelled() or written.exception() is not None or not written.result():
             gpu_server.forget_written(pods)
 
     def _entry(self, gpu_server: GpuServer, pod: str) -> ShareEntry:
         file, deposits, now = gpu_server.file(pod, milliseconds())
         return ShareEntry(gpu_server.gpu, pod, self._shares[gpu_server.gpu, pod].directory, file, deposits, now)
+
+
+def _terms_on(gpu: str, shares: Mapping[ShareKey, PlacedShare]) -> dict[str, Terms]:
+    """Return the terms of the shares of that GPU by pod."""
+    return {pod: placed.terms for (at, pod), placed in shares.items() if at == gpu}
 
 
 def _validate(wanted: Mapping[str, Mapping[str, PlacedShare]]) -> None:

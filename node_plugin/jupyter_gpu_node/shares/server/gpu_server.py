@@ -118,23 +118,23 @@ class GpuServer:
         """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
         now = microseconds()
         return {
-            pod: (debt.left(now), debt.milli)
+            pod: (debt.owed(now), debt.milli)
             for pod, debt in self.manager.closed(now).items()
-            if debt.left(now) > share_file.SMALL
+            if debt.owed(now) > share_file.SMALL
         }
 
     def set(
         self,
         terms: Mapping[str, Terms],
         deposits: Mapping[str, Iterable[Deposit]],
-        left: Mapping[str, PreviousState],
+        previous: Mapping[str, PreviousState],
         owes: Mapping[str, int],
     ) -> None:
-        """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
+        """Set the shares from now on. ``previous`` and ``owes``: what an earlier server saved of new ones."""
         self._books.reset()
         now = microseconds()
         orders = self.manager.set(terms, now, deposits, owes)
-        if effective := self._books.resume(self.manager, left):
+        if effective := self._books.resume(self.manager, previous):
             orders += self.manager.adjust(effective, now)
         self._act(orders)
 
@@ -181,12 +181,12 @@ class GpuServer:
         self.manager.rest(now)
         self._act(self.manager.tick(now))
 
-    def came(self, connection: Connection) -> None:
+    def connected(self, connection: Connection) -> None:
         """Add a process that connected to the socket of its share."""
         client, out = self.manager.join(connection.share_socket.pod, microseconds())
         self._connections[client] = connection
         self._clients[connection] = client
-        self._coordinator.came(self.gpu, connection.share_socket.pod, connection.peer)
+        self._coordinator.connected(self.gpu, connection.share_socket.pod, connection.peer)
         self._act(out)
 
     def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
@@ -206,12 +206,12 @@ class GpuServer:
         if reason:
             connection.share_socket.lost(connection, reason)
 
-    def left(self, connection: Connection) -> None:
+    def disconnected(self, connection: Connection) -> None:
         """Give back what a closed connection had."""
         client = self._clients.pop(connection, None)
         if client is not None:
             del self._connections[client]
-            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            self._coordinator.disconnected(self.gpu, connection.share_socket.pod, connection.peer)
             self._act(self.manager.leave(client, microseconds()))
 
     def _act(self, outs: Iterable[Action]) -> None:
@@ -240,7 +240,7 @@ class GpuServer:
         connection = self._connections.pop(client, None)
         if connection is not None:
             del self._clients[connection]
-            self._coordinator.left(self.gpu, connection.share_socket.pod, connection.peer)
+            self._coordinator.disconnected(self.gpu, connection.share_socket.pod, connection.peer)
             connection.close()
 
     # --- memory, as the driver reports it -----------------------------------------------------------------------------

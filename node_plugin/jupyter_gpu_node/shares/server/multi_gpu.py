@@ -79,12 +79,12 @@ class MultiGpuCoordinator:
         self._looking = False
         self._again = False
 
-    def came(self, gpu: str, pod: str, process: Peer) -> None:
+    def connected(self, gpu: str, pod: str, process: Peer) -> None:
         """Note that a process connected."""
         self._connected.setdefault(pod, {}).setdefault(process, Counter())[gpu] += 1
         self._count(pod)
 
-    def left(self, gpu: str, pod: str, process: Peer) -> None:
+    def disconnected(self, gpu: str, pod: str, process: Peer) -> None:
         """Note that one of a process's connections ended."""
         processes = self._connected[pod]
         there = processes[process]

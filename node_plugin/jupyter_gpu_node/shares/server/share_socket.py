@@ -27,9 +27,9 @@ ACCEPTS = 8
 """Connections that are taken of one socket before others are served."""
 PAUSE = 0.1
 """Seconds without new connections when the process can open no more files."""
-MESSAGES, SLICE = 64, 0.01
-"""Messages of one share that are read in so many seconds; more wait in the kernel's buffers. A lease takes two or
-three messages of each process."""
+MESSAGES, MESSAGE_WINDOW = 64, 0.01
+"""Messages of one share that are read in each window, and its seconds; more wait in the kernel's buffers. A lease takes
+two or three messages of each process."""
 QUIET = 1.0
 """Seconds between two lines in the log about one share: a flood is reported once."""
 
@@ -43,13 +43,13 @@ class ConnectionHandler(Protocol):
     def listens(self) -> None:
         """Note that connections can be made from now on."""
 
-    def came(self, connection: Connection) -> None:
+    def connected(self, connection: Connection) -> None:
         """Note a new connection."""
 
     def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection."""
 
-    def left(self, connection: Connection) -> None:
+    def disconnected(self, connection: Connection) -> None:
         """Note that a connection is closed."""
 
 
@@ -139,7 +139,7 @@ class ShareSocket:
         self._timer: asyncio.TimerHandle | None = None
         self.deaf = False
         """Whether it received too much lately."""
-        self._heard, self._since = 0, -SLICE
+        self._heard, self._since = 0, -MESSAGE_WINDOW
         self._told = -QUIET
         self._untold = 0
 
@@ -165,19 +165,19 @@ class ShareSocket:
         connection.close()
         if reason:
             self.complain(f"the connection of process {connection.peer.pid} is closed: {reason}")
-        self.handler.left(connection)
+        self.handler.disconnected(connection)
 
     def heard(self, messages: int) -> None:
         """Count ``messages``: if a client floods the server, its whole share waits a little instead of the others."""
         now = self.loop.time()
-        if now >= self._since + SLICE:
+        if now >= self._since + MESSAGE_WINDOW:
             self._heard, self._since = 0, now
         self._heard += messages
         if self._heard > MESSAGES and not self.deaf:
             self.deaf = True
             for connection in self.connections:
                 connection.stop_listening()
-            self.loop.call_later(SLICE, self._hear_again)
+            self.loop.call_later(MESSAGE_WINDOW, self._hear_again)
 
     def _hear_again(self) -> None:
         self.deaf = False
@@ -261,5 +261,5 @@ class ShareSocket:
             return f"a connection is refused: {refusal}"
         connection = Connection(self, sock, peer)
         self.connections.add(connection)
-        self.handler.came(connection)
+        self.handler.connected(connection)
         return connection

@@ -45,7 +45,7 @@ class Arbiter:
         self._switching = SwitchingCost(timing)
         self._periods = Periods(timing, now, self._shares, self._order, self._switching)
         self._debts: dict[str, Debt] = {}
-        """Debts that shares left behind, until they are taken."""
+        """Debts of removed shares, until `take_debts`."""
 
     @property
     def _now(self) -> int:
@@ -109,7 +109,7 @@ class Arbiter:
             if name in self._shares:
                 self._shares[name].ledger.resize(amount, (savings or {}).get(name, amount))
             else:
-                first = self.timing.quantum(amount) * (self._periods.left) // self.timing.period
+                first = self.timing.slice(amount) * self._periods.remaining // self.timing.period
                 first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
@@ -125,26 +125,26 @@ class Arbiter:
         if gone is None:
             return ()
         gone.want = None
-        gone.ledger.quantum = -gone.ledger.ahead(self._periods.left)  # it earns no more
+        gone.ledger.slice = -gone.ledger.ahead(self._periods.remaining)  # it earns no more
         gone.closed = self._now
         if self._turn is None or self._turn.share is not gone:
             self._leave_debt(gone)
         return self._decide()
 
     def _leave_debt(self, gone: TurnShare) -> None:
-        debt = gone.left_debt()
+        debt = gone.debt()
         if gone.heir and self._shares.get(gone.heir.name) is gone.heir:
-            gone.heir.ledger.quantum -= debt.left(self._now)
-        elif debt.left(self._now):
+            gone.heir.ledger.slice -= debt.owed(self._now)
+        elif debt.owed(self._now):
             self._debts[gone.name] = debt
 
     def owes(self, share: str, now: int) -> Debt:
         """Return what ``share`` owes, which may be removed and have the GPU still."""
         self._pass(now)
         if one := self._shares.get(share):
-            return Debt(max(0, one.ledger.ahead(self._periods.left)), self._now, one.ledger.milli)
+            return Debt(max(0, one.ledger.ahead(self._periods.remaining)), self._now, one.ledger.milli)
         if self._turn and self._turn.share.name == share:
-            return self._turn.share.left_debt()
+            return self._turn.share.debt()
         return Debt(0, self._now, 0)
 
     def take_debts(self) -> dict[str, Debt]:
@@ -253,7 +253,7 @@ class Arbiter:
             return False
         if not strictly:
             rivals = [*others, holder] if holder and holder.name not in members else others
-            return one.ledger.claims(now) or not any(other.ledger.claims(now) for other in rivals)
+            return one.ledger.has_claim(now) or not any(other.ledger.has_claim(now) for other in rivals)
         held = self._turn and self._turn.asked is None and self._turn.share.name not in members
         if self._turn and held and not self._must_end(self._turn, [one]):
             return False
@@ -278,7 +278,7 @@ class Arbiter:
         if not waiting:
             return turn.extend
         times = [turn.until, self._periods.ends]
-        if claim := turn.share.ledger.claim(self._now):
+        if claim := turn.share.ledger.claim_time(self._now):
             times.append(self._now + claim)
         if any(one.ledger.saved(self._now) for one in waiting):
             times.append(self._now + self.timing.least - (self._now - turn.began) % self.timing.least)
@@ -314,7 +314,7 @@ class Arbiter:
         one.since = self._now
         self._turns += 1
         once = self._rule.once and one.name == self._rule.first
-        self._turn = Turn(one, self._turns, self._now, once=once, left=self._order.due)
+        self._turn = Turn(one, self._turns, self._now, once=once, yielded=self._order.due)
         until = self._now + self.timing.lease if once else self._order.until(one, want, waiting, self._now)
         return self._run_until(self._turn, until)
 

@@ -87,12 +87,12 @@ class GpuBooks:
         """Forget the past, as shares came, went or were resized: what was lent is back with its owners."""
         self._states = {}
 
-    def resume(self, manager: LeaseManager, left: Mapping[str, elastic.PreviousState]) -> dict[str, int]:
-        """Return what each share should earn after `reset`, given the shares that an earlier server ``left``."""
+    def resume(self, manager: LeaseManager, previous: Mapping[str, elastic.PreviousState]) -> dict[str, int]:
+        """Return what each share should earn after `reset`; ``previous``: states that an earlier server saved."""
         shared = {name: share.terms.milli for name, share in manager.shares.items() if not share.exclusive}
-        if self._rules is None or not any(name in shared for name in left):
+        if self._rules is None or not any(name in shared for name in previous):
             return {}
-        self._states = elastic.resume(shared, left, self._rules)
+        self._states = elastic.resume(shared, previous, self._rules)
         return {name: one.effective for name, one in self._states.items()}
 
     def usage(self, manager: LeaseManager, name: str, now: int) -> ShareFigures:
@@ -144,9 +144,9 @@ class GpuBooks:
         """Return the contents of the share's file, without the deposits."""
         use = round(self._uses.get(name, 0.0), 3)
         owes = manager.owes(name, now)
-        worth = owes.left(now) > share_file.SMALL
+        worth = owes.owed(now) > share_file.SMALL
         return ShareFile(
-            self.share(manager, gpu, name, now), use, wall, owes=(owes.left(now), owes.milli) if worth else (0, 0)
+            self.share(manager, gpu, name, now), use, wall, owes=(owes.owed(now), owes.milli) if worth else (0, 0)
         )
 
 

@@ -31,7 +31,7 @@ class PeriodUse:
     used: int
     """GPU time that it had, in thousandths of the period."""
     short: bool = False
-    """Whether it had demand, and neither quantum nor bank for it."""
+    """Whether it had demand, and neither slice nor bank for it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.allocated <= MILLI_PER_GPU or self.used < 0:
@@ -96,13 +96,15 @@ class PreviousState:
     reason: str = ""
 
 
-def resume(allocated: Mapping[str, int], left: Mapping[str, PreviousState], rules: Elastic) -> dict[str, ElasticState]:
-    """Return the first states of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
+def resume(
+    allocated: Mapping[str, int], previous: Mapping[str, PreviousState], rules: Elastic
+) -> dict[str, ElasticState]:
+    """Return the first states of a GPU's shares: the ``previous`` ones, if the same amounts were allocated then.
 
-    Its record of one share may be newer than of another. If the sum is more than the GPU, those that have more than
+    The records may be of different ages. If the sum is more than the GPU, those that have more than
     their own have less of that, in proportion to it.
     """
-    kept = {name: one for name, one in left.items() if allocated.get(name) == one.allocated}
+    kept = {name: one for name, one in previous.items() if allocated.get(name) == one.allocated}
     least = {name: max(1, ceil(rules.floor * amount)) for name, amount in allocated.items()}
     now = {
         name: min(max(kept[name].effective, least[name]), MILLI_PER_GPU) if name in kept else amount

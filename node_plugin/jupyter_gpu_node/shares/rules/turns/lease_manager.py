@@ -80,7 +80,7 @@ class LeaseManager:
         """Return what closed shares owe."""
         holder = self._lease.holder
         names = {*self._debts.names(now), *([holder.name] if holder else [])} - self._shares.keys()
-        return {name: debt for name in names if (debt := self.owes(name, now)).left(now)}
+        return {name: debt for name in names if (debt := self.owes(name, now)).owed(now)}
 
     # --- shares -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Ledger of one share: its quantum of this period, its bank, and what it used and waited so far. Pure.
+"""Ledger of one share: its slice of this period, its bank, and what it used and waited so far. Pure.
 
 Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. The cost of
 switches is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
@@ -16,22 +16,22 @@ from .bank import Bank, Deposit
 from .timing import Timing
 
 MOST_BEHIND = 6
-"""Quarters of a quantum."""
+"""Quarters of a slice."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
-"""Precedence of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+"""Precedence of a share: it has saved time and may spend it; it has some of its slice; or nothing worth a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """GPU time that a closed share owes, and would pay from its quanta if it were open. Microseconds."""
+    """GPU time that a closed share owes, and would pay from its slices if it were open. Microseconds."""
 
     amount: int
     at: int
     milli: int
     """Its earnings, and so its payments, from ``at`` on."""
 
-    def left(self, now: int) -> int:
-        """Return what is owed still. A clock that went back forgives nothing."""
+    def owed(self, now: int) -> int:
+        """Return what is still owed at ``now``. A clock that went back forgives nothing."""
         return max(0, self.amount - self.milli * max(0, now - self.at) // MILLI_PER_GPU)
 
 
@@ -40,7 +40,7 @@ class TimeAccount:
     """One share's totals since it was made, and what it has at one moment. Microseconds."""
 
     guaranteed: int
-    """Used from quanta."""
+    """Used from slices."""
     borrowed: int
     """Used from the bank."""
     idle: int
@@ -52,11 +52,11 @@ class TimeAccount:
     waited: int
     """Time with demand and without the GPU."""
     throttled: int
-    """The part of it in which neither quantum nor bank was left."""
+    """The part of it in which neither slice nor bank was left."""
     lost: int
     """Saved, but expired or above the cap."""
-    quantum: int
-    """Left of this period; below zero: owed."""
+    slice: int
+    """What is left of this period's slice; below zero: owed."""
     balance: int
     expires: int | None
     """Time when the next deposit is lost."""
@@ -67,10 +67,11 @@ class TimeAccount:
 class Ledger:
     """The books of one share."""
 
-    def __init__(self, milli: int, timing: Timing, quantum: int, deposits: Iterable[Deposit] = ()) -> None:
+    def __init__(self, milli: int, timing: Timing, slice_left: int, deposits: Iterable[Deposit] = ()) -> None:
         self._timing = timing
         self._earn(milli)
-        self.quantum = quantum
+        self.slice = slice_left
+        """What is left of this period's slice, and of earlier ones that it was kept from; below zero: owed."""
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
         """Idle time used lately: halved each period."""
@@ -78,7 +79,7 @@ class Ledger:
         """Time that it waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
-        """Time that this turn took from the quantum, rightfully and as overrun."""
+        """Time that this turn took from the slice, rightfully and as overrun."""
         self._waited = self._throttled = 0
 
     @property
@@ -86,41 +87,41 @@ class Ledger:
         """Whether it had demand in this period."""
         return self._unserved + self._ran > 0
 
-    def claim(self, now: int) -> int:
-        """Return for how long it has a right to run from ``now`` on. What it owes comes first."""
-        return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
+    def claim_time(self, now: int) -> int:
+        """Return for how many microseconds it has a right to run from ``now`` on. What it owes comes first."""
+        return self.slice + self.bank.reach(now) if self.slice >= 0 else 0
 
     def precedence(self, now: int) -> int:
         """Return its right to a turn that is worth the switch. Savings come first: it left time unused.
 
-        Crumbs of a quantum wait until there is more, savings never.
+        Crumbs of a slice wait until there is more, savings never.
         """
-        if self.quantum < 0:
+        if self.slice < 0:
             return NEITHER
         if not self.bank.balance(now):
-            return CLAIMANT if self.quantum >= self._worth else NEITHER
+            return CLAIMANT if self.slice >= self._worth else NEITHER
         least = self._timing.least
-        return SAVER if self.quantum >= least or self.claim(now) >= least else NEITHER
+        return SAVER if self.slice >= least or self.claim_time(now) >= least else NEITHER
 
-    def claims(self, now: int) -> bool:
+    def has_claim(self, now: int) -> bool:
         """Tell whether it has any right to a turn."""
         return self.precedence(now) < NEITHER
 
     def saved(self, now: int) -> bool:
         """Tell whether it has left time unused that it can still spend."""
-        return self.quantum >= 0 and self.bank.balance(now) > 0
+        return self.slice >= 0 and self.bank.balance(now) > 0
 
-    def left(self) -> int:
-        """Return how far behind its quantum it is, in quarters of it: finer steps would be switches for nothing.
+    def behind(self) -> int:
+        """Return how far behind its slice it is, in quarters of it: finer steps would cause useless switches.
 
         A share kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
         it back when they rest. Else each burst would be followed by a pause as long.
         """
-        return min(4 * self.quantum // max(1, self._earns), MOST_BEHIND)
+        return min(4 * self.slice // max(1, self._earns), MOST_BEHIND)
 
     def _earn(self, milli: int) -> None:
         self.milli = milli
-        self._earns = self._timing.quantum(milli)
+        self._earns = self._timing.slice(milli)
         self._worth = max(self._timing.least, min(self._timing.lease, self._earns) // 4)
 
     def resize(self, milli: int, savings: int) -> None:
@@ -128,42 +129,42 @@ class Ledger:
 
         What was earned with milli on loan goes with them: else it would keep the lender waiting.
         """
-        if self.quantum > 0 and milli < self.milli:
-            self.quantum = self.quantum * milli // self.milli
+        if self.slice > 0 and milli < self.milli:
+            self.slice = self.slice * milli // self.milli
         self._earn(milli)
         self.bank.resize(self._timing.cap(savings))
 
     def ahead(self, rest: int) -> int:
         """Return how far it is ahead of what it has earned, ``rest`` microseconds before the end of the period.
 
-        Each period's quantum is its own from the start. Closing a share and opening it again must not give it two.
+        Each period's slice is its own from the start. Closing a share and opening it again must not give it two.
         """
-        return self._earns * rest // self._timing.period - self.quantum
+        return self._earns * rest // self._timing.period - self.slice
 
     def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
         """Charge time with the GPU; ``contested``: others wanted it; ``claimed``: one of them with a claim.
 
-        First its quantum pays. Against others its bank does, and what is left where others have a claim is owed: a
+        First its slice pays. Against others its bank does, and what is left where others have a claim is owed: a
         kernel cannot be interrupted. Time that no other share has a claim to is free.
         """
         self._ran += end - start
-        paid = max(0, min(self.quantum, end - start))
-        self.quantum -= paid
+        paid = max(0, min(self.slice, end - start))
+        self.slice -= paid
         self._guaranteed += paid
         start += paid
-        quantum, late = paid, 0
+        from_slice, late = paid, 0
         if contested:
             paid = self.bank.spend(start, end)
             self._borrowed += paid
             start += paid
         if claimed:
             late = end - start
-            self.quantum -= late
+            self.slice -= late
             self._overrun += late
         else:
             self._idle += end - start
             self.freely += end - start
-        self._turn = (self._turn[0] + quantum, self._turn[1] + late)
+        self._turn = (self._turn[0] + from_slice, self._turn[1] + late)
 
     def run_beside(self, work: int, now: int, *, contested: bool) -> None:
         """Charge ``work`` microseconds of the GPU that it took without a turn.
@@ -182,58 +183,57 @@ class Ledger:
         second = min(most - first, paid)
         self._overrun -= first
         self._guaranteed -= second
-        self.quantum += first + second
+        self.slice += first + second
         return first + second
 
     def switch(self, part: int, now: int) -> None:
         """Pay a part of all switches; the bank helps, so that a share with savings does not lose its right over it."""
-        self.quantum -= part
+        self.slice -= part
         self._switching += part
-        if self.quantum < 0:
-            self.quantum += self.bank.withdraw(-self.quantum, now)
+        if self.slice < 0:
+            self.slice += self.bank.withdraw(-self.slice, now)
 
     def wait(self, start: int, end: int) -> None:
         """Count time in which it wanted the GPU and did not have it."""
         self._unserved += end - start
         self._waited += end - start
-        if self.quantum <= 0 and not self.claim(start):
+        if self.slice <= 0 and not self.claim_time(start):
             self._throttled += end - start
 
-    def turn(self, moment: int) -> None:
+    def end_period(self, moment: int) -> None:
         """End a period at ``moment`` and begin the next.
 
         What it did not want is saved: at most the time in which it had no demand, and nothing that it was kept from
-        while it waited. The rest stays its own as quantum: it is owed, and does not expire.
+        while it waited. The rest is added to its next slice: it is owed to the share, and does not expire.
         """
         unwanted = max(0, self._timing.period - self._unserved - self._ran)
-        saved = max(0, min(self.quantum - self._unserved, unwanted))
+        saved = max(0, min(self.slice - self._unserved, unwanted))
         self.bank.deposit(saved, moment)
-        self.quantum += self._earns - saved
+        self.slice += self._earns - saved
         self._unserved = self._ran = 0
         self.freely //= 2
 
-    def forgo(self) -> None:
+    def cap_owed(self) -> None:
         """Limit what this GPU owes a share that needs several at once and was kept from its time here by another."""
-        lost = max(0, self.quantum - MOST_BEHIND * self._earns // 4)
-        self.quantum -= lost
+        lost = max(0, self.slice - MOST_BEHIND * self._earns // 4)
+        self.slice -= lost
         self.bank.lost += lost
 
-    def sleep(self, moment: int, periods: int) -> None:
-        """Pass ``periods`` without demand, the last of them ending at ``moment``.
+    def skip_idle_periods(self, moment: int, periods: int) -> None:
+        """Skip ``periods`` without demand, the last of them ending at ``moment``.
 
         Only as many are counted as leave something behind: what was saved before them would be above the cap or
         expired by now. So a GPU that no share wanted for a month costs nothing.
         """
-        quantum = self._earns
-        remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(quantum, 1))
+        remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(self._earns, 1))
         skipped = max(0, periods - remembered)
         if skipped:
-            earned = self.quantum + skipped * quantum
-            self.quantum = min(quantum, earned)
-            self.bank.lost += earned - self.quantum
+            earned = self.slice + skipped * self._earns
+            self.slice = min(self._earns, earned)
+            self.bank.lost += earned - self.slice
             self.freely = 0
         for number in range(periods - skipped, 0, -1):
-            self.turn(moment - (number - 1) * self._timing.period)
+            self.end_period(moment - (number - 1) * self._timing.period)
 
     def account(self, now: int) -> TimeAccount:
         """Return the account that users see."""
@@ -247,7 +247,7 @@ class Ledger:
             self._waited,
             self._throttled,
             self.bank.lost,
-            self.quantum,
+            self.slice,
             balance,
             self.bank.expires(now),
             self._beside,

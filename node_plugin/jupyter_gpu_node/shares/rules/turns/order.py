@@ -1,9 +1,9 @@
 """The order and the length of turns on one GPU. Pure.
 
-A share with demand and a claim (quantum or bank) comes before a share with demand alone. Among those with a claim, a
+A share with demand and a claim (slice or bank) comes before a share with demand alone. Among those with a claim, a
 share with saved time comes first, and of these the one that had least of the GPU since its demand began: a burst is
 served before a hog that has savings, too (least attained service). Among those without savings: the one furthest behind
-its quantum, then the one that has waited longest. Least-recent-use alone serves a bursty share badly when its use is
+its slice, then the one that has waited longest. Least-recent-use alone serves a bursty share badly when its use is
 close to its part of the GPU; its saved time is exactly what tells it from a hog.
 
 A share that saved for long can spend for long, and longest where it keeps a small share from its part. So a burst that
@@ -45,8 +45,8 @@ class TurnOrdering:
             return now >= turn.until
         if holder.name in rule.barred or rule.preferred(waiting):
             return True
-        if any(one.ledger.claims(now) for one in waiting):
-            if not holder.ledger.claim(now):
+        if any(one.ledger.has_claim(now) for one in waiting):
+            if not holder.ledger.claim_time(now):
                 return True
             if now >= turn.began + self._timing.least and self.presses(holder, waiting, now):
                 return True
@@ -58,8 +58,8 @@ class TurnOrdering:
     def until(self, one: TurnShare, want: int, waiting: list[TurnShare], now: int) -> int:
         """Return when its turn ends if others wait: after what it wants, if known, what it may claim, or a lease."""
         slices = [self._timing.lease]
-        if waiting and one.ledger.claims(now):
-            slices.append(one.ledger.claim(now))
+        if waiting and one.ledger.has_claim(now):
+            slices.append(one.ledger.claim_time(now))
         if want:
             slices.append(want)
         return now + min(slices)
@@ -68,7 +68,7 @@ class TurnOrdering:
         """Count what a long burst leaves to others, where they have a claim."""
         if not claimed:
             self._burst = 0
-        elif turn.left and self.due:
+        elif turn.yielded and self.due:
             self._burst = max(0, self._burst - LEAVES * (end - start))
         elif self._had(turn.share) >= LONG and turn.share.ledger.precedence(start) == SAVER:
             self._burst += end - start
@@ -85,7 +85,7 @@ class TurnOrdering:
             return 0, had, one.since
         if self.due:
             return 1, 0, one.since
-        return (1, had, one.since) if precedence == SAVER else (2, -ledger.left(), one.since)
+        return (1, had, one.since) if precedence == SAVER else (2, -ledger.behind(), one.since)
 
     def _had(self, one: TurnShare) -> int:
         """Return what it had since its demand began, in powers of two."""

@@ -31,8 +31,8 @@ class Periods:
         """End of the present period."""
 
     @property
-    def left(self) -> int:
-        """The microseconds that are left of this period."""
+    def remaining(self) -> int:
+        """The microseconds that remain of this period."""
         return self.ends - self.now
 
     def pass_to(self, now: int, turn: Turn | None, rule: Rule) -> None:
@@ -42,15 +42,15 @@ class Periods:
             self._charge(self.ends, turn, rule)
             self._switching.divide(self._shares.values(), self.now)
             for name, one in self._shares.items():
-                one.ledger.turn(self.ends)
+                one.ledger.end_period(self.ends)
                 if name in rule.barred or name == rule.first:
-                    one.ledger.forgo()
+                    one.ledger.cap_owed()
             self.ends += self._timing.period
         if self.ends <= now:
             periods = 1 + (now - self.ends) // self._timing.period
             last = self.ends + (periods - 1) * self._timing.period
             for one in self._shares.values():
-                one.ledger.sleep(last, periods)
+                one.ledger.skip_idle_periods(last, periods)
             self.ends = last + self._timing.period
         self._charge(now, turn, rule)
 
@@ -63,7 +63,7 @@ class Periods:
             waits = rivals = self._waiting(turn)
             if rule.barred:
                 waits, rivals = rule.deprived(waits, self._shares, turn.share)
-            claimed = any(one.ledger.claims(start) for one in rivals)
+            claimed = any(one.ledger.has_claim(start) for one in rivals)
             self._order.charge(turn, start, end, claimed=claimed)
             turn.share.had += end - start
             turn.share.ledger.run(start, end, contested=bool(rivals), claimed=claimed)

@@ -24,7 +24,7 @@ class Timing:
     """The timing of one GPU's turns. Raises `ValueError` for impossible ones, in words for the administrator."""
 
     period: int = 100_000
-    """A share earns ``milli / 1000 * period`` in each, its quantum."""
+    """A share earns ``milli / 1000 * period`` in each, its slice."""
     lease: int = 20_000
     """Longest turn while others wait."""
     least: int = 2_000
@@ -34,7 +34,7 @@ class Timing:
     grace: int = 50_000
     """Time in which a share that is asked for the GPU must give it back; after that it is reported."""
     savings: int = 20
-    """Capacity of a bank, in quanta of its share."""
+    """Capacity of a bank, in slices of its share."""
     expiry: int = 30_000_000
     """Time for which a deposit can be spent."""
 
@@ -46,10 +46,10 @@ class Timing:
         if not self.least <= self.lease <= self.period:
             raise ValueError("least, lease and period must not be shorter than the one before.")
 
-    def quantum(self, milli: int) -> int:
+    def slice(self, milli: int) -> int:
         """Return what a share of ``milli`` earns in a period."""
         return milli * self.period // 1000
 
     def cap(self, milli: int) -> int:
         """Return what its bank holds at most."""
-        return self.savings * self.quantum(milli)
+        return self.savings * self.slice(milli)

@@ -33,9 +33,9 @@ class TurnShare:
     heir: TurnShare | None = None
     """The share that owes what this one does, which was removed and has the GPU still."""
 
-    def left_debt(self) -> Debt:
+    def debt(self) -> Debt:
         """Return what it owes since it was removed."""
-        return Debt(max(0, -self.ledger.quantum), self.closed or 0, self.ledger.milli)
+        return Debt(max(0, -self.ledger.slice), self.closed or 0, self.ledger.milli)
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class Turn:
     """Grace beyond the usual: what it has on the GPU was not limited when it was put there."""
     once: bool = False
     """Whether it is for one launch."""
-    left: bool = False
-    """Whether a long burst left this turn to the share."""
+    yielded: bool = False
+    """Whether a long burst yielded this turn to the share."""
 
 
 def waiting_shares(shares: Iterable[TurnShare], turn: Turn | None) -> list[TurnShare]:
