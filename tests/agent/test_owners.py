@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_node.gpus import simulated_instances
 from jupyter_gpu_node.gpus.rules.managed import Given
-from jupyter_gpu_node.holders.rules.rights import Suspect, Verdict
+from jupyter_gpu_node.holders.rules.rights import HolderKind, Suspect
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
 from jupyter_gpu_node.processes import proc
@@ -208,7 +208,7 @@ async def test_findings_about_a_gpu_with_two_owners_do_not_count(quiet: Node) ->
         start = proc.process_start_time(user.pid)
         assert start is not None
         suspect = Suspect(user.pid, start, "python", escaped=True)
-        plugin.audit.searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
+        plugin.audit.searched["a pod"] = (HolderScan({}), [(quiet.uuids[0], suspect, HolderKind.INTRUDER)])
         told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
         await plugin.second_owners.once()
         await plugin.audit.once()

@@ -152,10 +152,10 @@ async def test_unknown_pod_beyond_the_budget_delays_only_its_own_gpus(
     async with running(quiet) as plugin:
         member = plugin.agent.managed[hoard.uid]
         while all(one.process.poll() is None for one in children):
-            assert not member.settled
+            assert not member.holdings_known
             await plugin.audit.once()
             await asyncio.sleep(0.1)
-        await until(lambda: member.settled, "the rest of it to be searched")
+        await until(lambda: member.holdings_known, "the rest of it to be searched")
         assert not hoard.draining
         await asyncio.to_thread(pod.until_has, quiet.uuids[0])
         assert child.probe(quiet.nodes[0]) == "+"

@@ -139,7 +139,7 @@ class LocalBackend:
                 outcome = self._pod.outcome()
                 if loop is not None:
                     with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing is left to tell
-                        loop.call_soon_threadsafe(self._settle, outcome)
+                        loop.call_soon_threadsafe(self._finish_job, outcome)
 
         return self._worker.submit(run)
 
@@ -160,7 +160,7 @@ class LocalBackend:
         except Exception:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
-    def _settle(self, outcome: JobResult) -> None:
+    def _finish_job(self, outcome: JobResult) -> None:
         """Tell the listeners and arrange for the next reconcile, on the event loop, after each job."""
         if self._loop is None:
             return

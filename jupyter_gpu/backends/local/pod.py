@@ -166,7 +166,7 @@ class Pod:
             ours = self._guard.processes.pids() if self._guard.entered else frozenset()
             holders = self._scanner.scan(frozenset({revocation.gpu} & seen.keys()), proof=False).processes
             named = revocation.processes if self._client.trusted else ()
-            guilty = {process for process in {*named, *holders} if process.pid in ours}
+            to_end = {process for process in {*named, *holders} if process.pid in ours}
             wish = without(record, revocation.gpu)
             self._steps.advance(wish, revocation=revocation.key, busy=self._own.held - {revocation.gpu})
             if wish is not None:
@@ -174,7 +174,7 @@ class Pod:
                 self._revoked += ((f"GPU {gpu.index}" if gpu else revocation.gpu, revocation.reason),)
             from .sharing.ending import end  # needed only where a rule was broken
 
-            end(guilty - {record.server})
+            end(to_end - {record.server})
 
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
         """Return the load of the pod's GPUs and the use of its shares, after a fresh scan for their holders."""

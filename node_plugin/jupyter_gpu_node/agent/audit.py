@@ -15,7 +15,7 @@ from typing import Protocol
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules.pod_view import PodView
 from jupyter_gpu_node.holders import killing
-from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
+from jupyter_gpu_node.holders.rules.rights import HolderKind, Rights, Suspect, classify
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 
@@ -31,8 +31,8 @@ TOO_MUCH = (
 )
 HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
 
-Finding = tuple[str, Suspect, Verdict]
-"""A GPU, a process that has it open, and the verdict on that."""
+Finding = tuple[str, Suspect, HolderKind]
+"""A GPU, a process that has it open, and the kind of that process."""
 _log = logging.getLogger(__name__)
 
 
@@ -89,11 +89,11 @@ class Audit:
     async def once(self) -> None:
         """Scan once, and act on the findings."""
         found = self._of_ours(await self._findings())
-        if any(verdict is Verdict.INTRUDER and suspect.pod for _, suspect, verdict in found):
+        if any(kind is HolderKind.INTRUDER and suspect.pod for _, suspect, kind in found):
             await self._others()  # it may have been given away since we asked last; then its users must not be ended
             found = self._of_ours(found)
-        if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
-            intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
+        if any(kind is HolderKind.INTRUDER for _, _, kind in found):
+            intruders = [(uuid, suspect) for uuid, suspect, kind in found if kind is HolderKind.INTRUDER]
             await asyncio.gather(*(killing.end(suspect) for suspect in {suspect for _, suspect in intruders}))
             self._publish(found)
             found = self._of_ours(await self._findings(mappings=True))
@@ -101,8 +101,8 @@ class Audit:
         self._inventory.hold_back(
             {
                 uuid: HELD.format(command=suspect.command, pid=suspect.pid)
-                for uuid, suspect, verdict in found
-                if verdict is Verdict.INTRUDER
+                for uuid, suspect, kind in found
+                if kind is HolderKind.INTRUDER
             }
         )
         self._reported &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
@@ -116,22 +116,22 @@ class Audit:
         after = self._pods.rights()
         self._count += 1
         self._metrics.audits.inc()
-        verdicts = [
-            (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
+        findings = [
+            (uuid, suspect, max(classify(suspect, uuid, before), classify(suspect, uuid, after), key=_leniency))
             for uuid, suspects in scan.holders.items()
             for suspect in suspects
             if uuid in ours  # other callers may have had other GPUs scanned for at the same time
         ]
         self._search(scan)
-        verdicts += (finding for _, some in self.searched.values() for finding in some if _is_alive(finding))
-        return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
+        findings += (finding for _, some in self.searched.values() for finding in some if _is_alive(finding))
+        return [finding for finding in findings if finding[2] is not HolderKind.RIGHTFUL]
 
     def _of_ours(self, found: list[Finding]) -> list[Finding]:
         """Leave out findings about GPUs that have turned out to have a second owner."""
         return [finding for finding in found if finding[0] not in self._inventory.not_ours]
 
     def _search(self, scan: HolderScan) -> None:
-        """Search each pod that the scan could not search wholly; judge the result as soon as there is one."""
+        """Search each pod that the scan could not search wholly; take up the result as soon as there is one."""
         now, seen = time.monotonic(), self._inventory.seen
         for uid in scan.over:
             self._over.setdefault(uid, now)
@@ -139,36 +139,36 @@ class Audit:
             found = self._scans.searches.ask(uid, seen, frozenset(seen), since, lambda: None)
             if found:
                 del self._over[uid]
-                self.searched[uid] = (found, self._judged(uid, found))
+                self.searched[uid] = (found, self._findings_of_search(uid, found))
         self.searched = {uid: one for uid, one in self.searched.items() if any(map(_is_alive, one[1]))}
 
-    def _judged(self, uid: str, scan: HolderScan) -> list[Finding]:
+    def _findings_of_search(self, uid: str, scan: HolderScan) -> list[Finding]:
         """Return the findings of a search. It may have taken long: only what is still open, without a right, counts.
 
         A pod with a slot that has more files open than a search can read counts as having every GPU open.
         """
         ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
-        seen, verdicts = device_scan.targets(ours), list[Finding]()
+        seen, findings = device_scan.targets(ours), list[Finding]()
         for uuid, suspects in scan.holders.items():
             for suspect in suspects:
                 path = scan.evidence.get((uuid, suspect.pid))
                 if uuid in seen and path and device_scan.still_shows(path, seen[uuid]):
-                    verdicts.append((uuid, suspect, judge(suspect, uuid, self._pods.rights())))
+                    findings.append((uuid, suspect, classify(suspect, uuid, self._pods.rights())))
         rights = self._pods.rights().pods
         if uid in rights:
             found = ((uuid, one) for uuid in seen.keys() - set(rights[uid] or ()) for one in scan.over.get(uid, ()))
-            verdicts += ((uuid, one, Verdict.INTRUDER) for uuid, one in found)
-        return verdicts
+            findings += ((uuid, one, HolderKind.INTRUDER) for uuid, one in found)
+        return findings
 
     def _over_budget(self, suspect: Suspect) -> bool:
         return any(suspect in some for scan, _ in self.searched.values() for some in scan.over.values())
 
     def _publish(self, found: list[Finding]) -> None:
-        for uuid, suspect, verdict in found:
+        for uuid, suspect, kind in found:
             if (suspect.pid, suspect.start, uuid) in self._reported:
                 continue
             self._reported.add((suspect.pid, suspect.start, uuid))
-            if verdict is Verdict.STRANGE:
+            if kind is HolderKind.STRANGER:
                 self._metrics.strangers.inc()
                 _log.warning("Program %s (process %d) has GPU %s open.", suspect.command, suspect.pid, uuid)
                 continue
@@ -182,12 +182,12 @@ class Audit:
                 self._publisher.about_node(INTRUDER, text)
 
 
-_ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdict.FINE: 2}
+_ORDER: Mapping[HolderKind, int] = {HolderKind.INTRUDER: 0, HolderKind.STRANGER: 1, HolderKind.RIGHTFUL: 2}
 
 
 def _is_alive(finding: Finding) -> bool:
     return proc.alive(finding[1].pid, finding[1].start)
 
 
-def _leniency(verdict: Verdict) -> int:
-    return _ORDER[verdict]
+def _leniency(kind: HolderKind) -> int:
+    return _ORDER[kind]

@@ -69,14 +69,14 @@ def test_scan_names_pods_that_were_not_frozen(
 def test_moving_pod_is_believed_after_several_scans_over_some_seconds() -> None:
     """Both are needed; and each release begins anew."""
     release = Release()
-    assert release.proves(False, 0)
-    assert [release.proves(True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
+    assert release.count_scan(False, 0)
+    assert [release.count_scan(True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
         *[False] * 5,
         True,
         False,
         False,
     ]
-    assert not Release(unfrozen_scans=1, unfrozen_since=1).proves(True, 100)
+    assert not Release(unfrozen_scans=1, unfrozen_since=1).count_scan(True, 100)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
@@ -86,6 +86,6 @@ def test_moving_pod_is_never_believed_sooner(scans: list[tuple[bool, float]]) ->
     for moving, pause in scans:
         now += pause
         begun, count = (now if not count else begun), count + 1
-        if release.proves(moving, now):
+        if release.count_scan(moving, now):
             assert not moving or (count >= MOVING_ROUNDS and now - begun >= MOVING)
             count = 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, Suspect, Verdict, holders, judge
+from jupyter_gpu_node.holders.rules.rights import HolderKind, ReleasingPod, Rights, Suspect, classify, holders
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 GPU = "GPU-1"
@@ -14,24 +14,24 @@ def suspect(pod: str | None = None, command: str = "python", **more: bool) -> Su
 
 
 @pytest.mark.parametrize(
-    ("who", "verdict"),
+    ("who", "kind"),
     [
-        (suspect("has"), Verdict.FINE),
-        (suspect("none"), Verdict.INTRUDER),
-        (suspect("new"), Verdict.FINE),  # an earlier process guarded it, and it was not scanned yet
-        (suspect("without-a-slot"), Verdict.INTRUDER),
-        (suspect("exporter"), Verdict.FINE),
-        (suspect(command="Xorg"), Verdict.FINE),
-        (suspect("none", command="Xorg"), Verdict.INTRUDER),  # in a pod anybody can choose a name
-        (suspect(command="Xorg", escaped=True), Verdict.INTRUDER),
-        (suspect(escaped=True), Verdict.INTRUDER),
-        (suspect(command="nvidia-smi"), Verdict.STRANGE),
-        (suspect("none", exempt=True), Verdict.FINE),
+        (suspect("has"), HolderKind.RIGHTFUL),
+        (suspect("none"), HolderKind.INTRUDER),
+        (suspect("new"), HolderKind.RIGHTFUL),  # an earlier process guarded it, and it was not scanned yet
+        (suspect("without-a-slot"), HolderKind.INTRUDER),
+        (suspect("exporter"), HolderKind.RIGHTFUL),
+        (suspect(command="Xorg"), HolderKind.RIGHTFUL),
+        (suspect("none", command="Xorg"), HolderKind.INTRUDER),  # in a pod anybody can choose a name
+        (suspect(command="Xorg", escaped=True), HolderKind.INTRUDER),
+        (suspect(escaped=True), HolderKind.INTRUDER),
+        (suspect(command="nvidia-smi"), HolderKind.STRANGER),
+        (suspect("none", exempt=True), HolderKind.RIGHTFUL),
     ],
 )
-def test_verdicts(who: Suspect, verdict: Verdict) -> None:
+def test_kinds_of_holders(who: Suspect, kind: HolderKind) -> None:
     """One line of the table in the module's head."""
-    assert judge(who, GPU, RIGHTS) is verdict
+    assert classify(who, GPU, RIGHTS) is kind
 
 
 @pytest.mark.parametrize(

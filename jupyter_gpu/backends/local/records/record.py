@@ -58,7 +58,7 @@ class Record(NamedTuple):
             "allocated": self.allocated.to_json() if self.allocated else None,
             "attached": self.attached.to_json() if self.attached else None,
             "outside": [process_json(process) for process in self.outside],
-            "judged": list(self.revocations),
+            "revocations": list(self.revocations),
         }
 
     def encode(self) -> bytes:
@@ -82,7 +82,7 @@ class Record(NamedTuple):
             allocated=strict.optional(body, "allocated", lambda value, _: Allocated.from_json(value)),
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
-            revocations=strict.optional(body, "judged", _read_revocations) or (),
+            revocations=strict.optional(body, "revocations", _read_revocations) or (),
         )
 
 

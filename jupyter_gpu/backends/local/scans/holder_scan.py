@@ -12,7 +12,7 @@ from jupyter_gpu.backends.local.records.other_pods import OtherPod
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
-from jupyter_gpu_node.holders.rules.rights import ReleasingPod, Rights, Suspect, Verdict, holders, judge
+from jupyter_gpu_node.holders.rules.rights import HolderKind, ReleasingPod, Rights, Suspect, classify, holders
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
@@ -176,7 +176,9 @@ class _Pods:
         """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
         reported = self.scope.driver_users.get(uuid, frozenset())
         families = self.scope.families.get(uuid, ())
-        seen = [one for one in processes if judge(self.suspect(uuid, one), uuid, self.rights) is not Verdict.FINE]
+        seen = [
+            one for one in processes if classify(self.suspect(uuid, one), uuid, self.rights) is not HolderKind.RIGHTFUL
+        ]
         unseen = [one for one in hidden if one.pid in reported and one not in self.scope.exemptions]
         return tuple(
             process

@@ -119,7 +119,7 @@ class ArbiterProcess:
             self._own / stopped_elsewhere.VIOLATIONS,
             NodeProcesses(
                 self._clients.check,
-                functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
+                functools.partial(self._clients.enforced_pod_of, since=rules.since if rules.settings.enforce else None),
                 self._clients.servers,
             ),
             PenaltyCallbacks(self._take_away),

@@ -58,11 +58,11 @@ class Clients:
         """Return the pod of that process, as far as it can be told. To be called in a thread."""
         return next((uid for uid, pod in self._pods.items() if pid in pod.processes.among((pid,))), None)
 
-    def offender(self, pid: int, since: int | None) -> str | None:
-        """Return the pod of a process that uses a GPU in turns of others and has no gate. To be called in a thread.
+    def enforced_pod_of(self, pid: int, since: int | None) -> str | None:
+        """Return the pod of a process whose turns are enforced, although it never connected. To be called in a thread.
 
-        None for one that may rightfully lack it: from before ``since`` (clock ticks after boot), or any without
-        ``since``.
+        None for a process that may rightfully lack the gate: one from before ``since`` (clock ticks after boot), or any
+        if ``since`` is None.
         """
         found = identify(pid)
         return self.pod_of(pid) if since is not None and found and found.start >= since else None

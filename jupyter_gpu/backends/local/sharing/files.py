@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from jupyter_gpu.backends.local.records.store import open_shared
-from jupyter_gpu_node.shares.server import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_paths
 
 LOCK = "arbiter.lock"
 ARBITERS = "arbiters"
@@ -24,7 +24,7 @@ SHORT = 16
 """Letters of a pod's uid in the name of its link."""
 OWN = "own"
 """Part of an arbiter's folder that no pod needs."""
-NOTIFY_SOCKET = "poked.sock"
+NOTIFY_SOCKET = "notify.sock"
 LOG = "log"
 MAX_LOG = 256 * 1024
 """Bytes: the directory is small on many machines."""
@@ -137,7 +137,7 @@ def report_problem(own: Path, problem: str) -> None:
     """Write the problem for servers, which never see a part of it. Raises `OSError`."""
     folder = os.open(own, _FOLDER)
     try:
-        share_places.replace(folder, PROBLEM, problem.encode())
+        share_paths.replace(folder, PROBLEM, problem.encode())
     finally:
         os.close(folder)
 

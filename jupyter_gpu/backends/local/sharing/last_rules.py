@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares.server import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_paths
 
 from . import files, trust
 
@@ -44,7 +44,7 @@ def keep(own: Path, last: LastRules) -> None:
     body = {"boot": boot(), "since": last.since, "rules": strict.loads(last.text, settings_file.MAX_BYTES)}
     folder = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        share_places.replace(folder, NAME, strict.dumps(body).encode())
+        share_paths.replace(folder, NAME, strict.dumps(body).encode())
     finally:
         os.close(folder)
 
@@ -60,7 +60,7 @@ def recall(state: Path) -> Iterator[LastRules]:
 
 
 def _decode(text: bytes) -> LastRules:
-    body = strict.an_object(strict.loads(text, MAX_BYTES), "what was kept of the rules")
+    body = strict.an_object(strict.loads(text, MAX_BYTES), "The copy of the rules")
     since = strict.required(body, "since", strict.integer(0, strict.MAX_GENERATION))
     rules = strict.required(body, "rules", strict.an_object)
     return LastRules(strict.dumps(rules).encode(), since if body.get("boot") == boot() else 0)

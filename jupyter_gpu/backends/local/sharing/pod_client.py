@@ -16,7 +16,7 @@ from jupyter_gpu.backends.local.processes.identity import boot
 from jupyter_gpu.common.rules.search_path import VARIABLE, joined, without
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import gate_files
-from jupyter_gpu_node.shares.server import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_paths
 
 from . import files, trust
 from .machine_rules import MachineRules
@@ -232,7 +232,7 @@ class PodClient:
         now = time.time_ns() // 1_000_000
         for uuid in uuids:
             try:
-                text = self._read(share_places.file_name(uuid), share_files.MAX_BYTES)
+                text = self._read(share_paths.file_name(uuid), share_files.MAX_BYTES)
                 found[uuid] = share_files.decode(text, uuid, now)
                 self._bad.discard(uuid)
             except FileNotFoundError:  # it is a moment old
@@ -247,7 +247,7 @@ class PodClient:
         """Read a file that the arbiter wrote for this pod. Raises `OSError`."""
         if self.arbiter_user is None:
             raise FileNotFoundError
-        with trust.opened(self._state, self.arbiter_user, self._pod, share_places.FOLDER) as folder:
+        with trust.opened(self._state, self.arbiter_user, self._pod, share_paths.FOLDER) as folder:
             return trust.read(folder, name, self.arbiter_user, most)
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path
 from jupyter_gpu.backends.local.processes.identity import identify
 from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
-from jupyter_gpu_node.shares.server import paths as share_places
+from jupyter_gpu_node.shares.server import paths as share_paths
 
 from . import trust
 from .clients import Clients
@@ -109,8 +109,8 @@ class Revoker:
     def _tell(self, pod: str) -> bool:
         """Write the pod's file and notify its server to read it; return whether it could be written."""
         try:
-            with share_places.opened(self._folder / pod) as folder:
-                share_places.replace(folder, revocation.NAME, revocation.encode(self._revocations[pod]))
+            with share_paths.opened(self._folder / pod) as folder:
+                share_paths.replace(folder, revocation.NAME, revocation.encode(self._revocations[pod]))
         except OSError as error:
             _log.warning("Pod %s cannot be told that its share is taken away: %s", pod, error)
             return False
@@ -121,7 +121,7 @@ class Revoker:
         user = os.geteuid()
         try:
             home = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with trust.within(home, user, pod, share_places.FOLDER) as folder:
+            with trust.within(home, user, pod, share_paths.FOLDER) as folder:
                 return revocation.decode(trust.read(folder, revocation.NAME, user, revocation.MAX_BYTES))
         except FileNotFoundError:
             return ()

@@ -16,14 +16,14 @@ from enum import StrEnum
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 
-class Verdict(StrEnum):
-    """The verdict on a process that has a GPU open."""
+class HolderKind(StrEnum):
+    """The kinds of processes that have a GPU open."""
 
-    FINE = "fine"
-    STRANGE = "strange"
-    """A program of the machine that is not listed: reported, not touched."""
+    RIGHTFUL = "rightful"
+    STRANGER = "stranger"
+    """A program of the machine that is not listed: it is reported, not ended."""
     INTRUDER = "intruder"
-    """Ended."""
+    """A process without a right: it is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Suspect:
     start: int
     command: str
     pod: str | None = None
-    """Uid of the pod in whose group it is; None outside every pod."""
+    """UID of the pod whose control group it is in; None outside every pod."""
     exempt: bool = False
     """A helper of ours, which only asks the driver, or a program that may have any GPU open wherever it runs."""
     escaped: bool = False
@@ -51,7 +51,7 @@ class Rights:
     """The rights of pods and programs to have GPUs open."""
 
     pods: Mapping[str, Collection[str] | None] = field(default_factory=dict)
-    """By uid of a managed pod the uuids that it has or is giving back; None: not known now, so nothing is wrong."""
+    """UUIDs that each managed pod has or is giving back, by the pod's uid; None: not known now, so nothing is wrong."""
     trusted_pods: Collection[str] = ()
     """Uids of pods of the system's namespaces."""
     trusted_names: Collection[str] = ()
@@ -74,18 +74,18 @@ class ReleasingPod:
         return older or suspect.process in self.outside
 
 
-def judge(suspect: Suspect, uuid: str, rights: Rights) -> Verdict:
-    """Return the verdict on ``suspect``, which has ``uuid`` open."""
+def classify(suspect: Suspect, uuid: str, rights: Rights) -> HolderKind:
+    """Return the kind of ``suspect``, which has ``uuid`` open."""
     if suspect.exempt:
-        return Verdict.FINE
+        return HolderKind.RIGHTFUL
     if suspect.pod is not None:
         if suspect.pod in rights.trusted_pods:
-            return Verdict.FINE
+            return HolderKind.RIGHTFUL
         allowed = rights.pods.get(suspect.pod, ())
-        return Verdict.FINE if allowed is None or uuid in allowed else Verdict.INTRUDER
+        return HolderKind.RIGHTFUL if allowed is None or uuid in allowed else HolderKind.INTRUDER
     if suspect.escaped:
-        return Verdict.INTRUDER
-    return Verdict.FINE if suspect.command in rights.trusted_names else Verdict.STRANGE
+        return HolderKind.INTRUDER
+    return HolderKind.RIGHTFUL if suspect.command in rights.trusted_names else HolderKind.STRANGER
 
 
 def holders(
@@ -95,6 +95,6 @@ def holders(
     own_or_wrong = (
         one
         for one in suspects
-        if one.pod == pod.uid or not (pod.found_in_use(one) or judge(one, uuid, rights) is Verdict.FINE)
+        if one.pod == pod.uid or not (pod.found_in_use(one) or classify(one, uuid, rights) is HolderKind.RIGHTFUL)
     )
     return tuple((suspect, suspect.pod != pod.uid) for suspect in own_or_wrong)

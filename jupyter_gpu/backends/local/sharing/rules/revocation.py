@@ -15,7 +15,7 @@ MAX_BYTES = 64 * 1024
 MAX_REVOCATIONS = 64
 MAX_PROCESSES = 256
 MAX_REASON = 512
-NAME = "verdicts.json"
+NAME = "revocations.json"
 """Name of the file, beside the sockets of the pod."""
 
 _read_processes = strict.list_of(read_process, MAX_PROCESSES)
@@ -42,7 +42,7 @@ class Revocation(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "verdict") -> Revocation:
+    def from_json(cls, value: Any, key: str = "revocation") -> Revocation:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -58,13 +58,13 @@ _read_revocations = strict.list_of(Revocation.from_json, MAX_REVOCATIONS)
 
 def encode(revocations: Iterable[Revocation]) -> bytes:
     """Write the text of the file."""
-    return strict.dumps({"verdicts": [revocation.to_json() for revocation in revocations]}).encode()
+    return strict.dumps({"revocations": [revocation.to_json() for revocation in revocations]}).encode()
 
 
 def decode(text: bytes) -> tuple[Revocation, ...]:
     """Read that text; raises `FieldError`."""
-    body = strict.an_object(strict.loads(text, MAX_BYTES), "what the arbiter decided")
-    return strict.required(body, "verdicts", _read_revocations)
+    body = strict.an_object(strict.loads(text, MAX_BYTES), "the revocations")
+    return strict.required(body, "revocations", _read_revocations)
 
 
 def is_in_force(revocation: Revocation, record: Record) -> bool:
