@@ -14,7 +14,7 @@ Its needs of the machine, with reasons:
   - ``SYS_ADMIN`` only where no bpffs is mounted: programs are then found again by name.
 
 - ``/sys/fs/cgroup`` of the host at the same path. Writable, a pod can be held still for the milliseconds of the last
-  scan of it (``cgroup.freeze``); read-only works too, and the scan is then not as exact.
+  scan of it (``cgroup.freeze``); read-only works too, but the scan is then less certain.
 - ``/sys/fs/bpf``, ``/var/lib/jupyter-gpu``, ``/run/jupyter-gpu`` and the kubelet's two socket directories, writable.
 - No host network, no other privilege; the root file system can be read-only. AppArmor's profile for containers
   forbids to read other processes, so it must be unconfined.
@@ -108,74 +108,88 @@ def _every(settings: Settings) -> GpuSource:
 def managed(settings: Settings) -> frozenset[Device]:
     """Return the devices that no pod may open without a grant, whether the GPUs behind them are known now or not.
 
-    More than a node can have: never may rules deny nothing, and pods that run know of GPUs that there were once.
+    More than a node can have: rules must never deny nothing, and running pods have device nodes of former GPUs.
     """
     return NVIDIA if settings.simulated is None else NVIDIA | simulated_gpus.DEVICES
 
 
 class Plugin:
-    """The process, put together of its parts."""
+    """The process, made of its parts."""
 
     def __init__(self, settings: Settings, kube: Kube) -> None:
         self.settings = settings
         self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
+        self._make_inventory(kube)
+        self._make_guarding()
+        self._make_sharing()
+        self._make_agent(kube)
+        self._make_parts_with_pods()
+        self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+
+    def _make_inventory(self, kube: Kube) -> None:
+        """Make the parts that know the GPUs, and those that scan for the processes that have them open."""
+        settings = self.settings
         self.registry = Registry(functools.partial(source, settings), managed(settings))
         check = functools.partial(device_nodes.unusable, settings=settings)
         own = OwnGpus(settings.own_gpus)
         self.inventory = Inventory(self.registry, kube, settings.node, settings.inventory_seconds, check=check, own=own)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
+        self.pod_events = PodEvents()
+        self.sockets = PodSockets(settings.slot_directory, self._answer, self.pod_events.follow, self._of_first)
+        self.asker = 0
         self.scanner = HolderScanner(self._helpers)
-        pod_events = PodEvents()
         self.searches = Searches(self.scanner)
-        self.sockets = PodSockets(settings.slot_directory, self._answer, pod_events.follow, self._of_first)
+
+    def _make_guarding(self) -> None:
+        """Make the parts that put device rules in force, and offer slots while that is possible."""
+        settings = self.settings
         pins, cgroups = Pins.at(settings.pins, settings.pins_note), PodCgroups.of_this_machine(settings.cgroup)
         self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
-        self.hierarchy = HierarchyCheck.of_this_machine(settings.cgroup)
-        self.self_test = SelfTest(
-            functools.partial(self._attempt, pins, cgroups), functools.partial(self.offer.say, Topic.GUARD)
-        )
+        hierarchy = HierarchyCheck.of_this_machine(settings.cgroup)
+
+        def attempt() -> None:
+            self_test.attempt(pins, cgroups)
+            hierarchy.check(tuple(self.agent.managed))
+
+        self.self_test = SelfTest(attempt, functools.partial(self.offer.say, Topic.GUARD))
+        self.guarding = Guarding(pins, cgroups, hierarchy, self.self_test)
         self.metrics.can_guard.set_function(lambda: not self.self_test.problem)
         self.metrics.slots_offered.set_function(lambda: not self.offer.problem)
+
+    def _make_sharing(self) -> None:
+        """Make the parts that serve time shares."""
+        settings = self.settings
         self.gate = Gate(settings.state)
-        self.asker = 0
-        self.sharing = Sharing(
-            settings,
-            NodePods(
-                managed=lambda: self.agent.managed,
-                complete=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
-                servers=lambda: self.sockets.servers,
-            ),
-            NodeGate(self.gate, slots=lambda: self.owners.gated),
-            self.inventory,
-            self.publisher,
-            self.metrics,
-            NvmlUsageReader(self._note_asker) if settings.simulated is None else None,
+        pods = NodePods(
+            managed=lambda: self.agent.managed,
+            complete=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
+            servers=lambda: self.sockets.servers,
         )
+        gate = NodeGate(self.gate, slots=lambda: self.owners.gated)
+        reader = NvmlUsageReader(self._note_asker) if settings.simulated is None else None
+        self.sharing = Sharing(settings, pods, gate, self.inventory, self.publisher, self.metrics, reader)
         self.metrics.shares.source = self.sharing.figures
+
+    def _make_agent(self, kube: Kube) -> None:
+        settings = self.settings
         self.tools = Tools(
             self.inventory,
-            Guarding(pins, cgroups, self.hierarchy, self.self_test),
+            self.guarding,
             Scans(self.scanner, self.searches),
-            Reports(self.publisher, self.metrics, pod_events),
+            Reports(self.publisher, self.metrics, self.pod_events),
             self.sharing,
             lambda uid: self.owners.created_with(uid),  # noqa: PLW0108 - the owners come later
         )
-        self.agent = Agent(
-            settings.node,
-            kube,
-            self.tools,
-            self.sockets,
-            trusted_names=settings.system_holders,
-            trusts=functools.partial(
-                known_pods.is_trusted, namespaces=settings.system_namespaces, labels=settings.system_labels
-            ),
+        trusts = functools.partial(
+            known_pods.is_trusted, namespaces=settings.system_namespaces, labels=settings.system_labels
         )
-        self._put_beside_the_agent()
-        self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+        self.agent = Agent(
+            settings.node, kube, self.tools, self.sockets, trusted_names=settings.system_holders, trusts=trusts
+        )
 
-    def _put_beside_the_agent(self) -> None:
-        """Make the parts that need the agent's pods, or bring it new ones."""
+    def _make_parts_with_pods(self) -> None:
+        """Make the parts that use the agent's pods, or bring it new ones."""
         settings = self.settings
         simulated = settings.simulated is not None
         self.samples = Samples(
@@ -228,14 +242,10 @@ class Plugin:
     def _helpers(self) -> frozenset[int]:
         return self.registry.helpers() | {self.asker}
 
-    def _attempt(self, pins: Pins, cgroups: PodCgroups) -> None:
-        self_test.attempt(pins, cgroups)
-        self.hierarchy.check(tuple(self.agent.managed))
-
     def not_ready(self) -> str:
         """Return why this node can't serve now, in plain words; empty if it can."""
         if not self.agent.ready.is_set():
-            return "What earlier processes left is not in our hands yet."
+            return "The pods of earlier processes are not guarded yet."
         if not self.agent.synced.is_set():
             return "The pods of this node are not known yet."
         return self.offer.fault or self.plugin.not_ready()

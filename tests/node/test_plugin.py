@@ -35,6 +35,6 @@ def test_metrics_are_served_as_the_settings_say(tmp_path: Path, served: bool) ->
             plugin.inventory.close()
 
     readiness, metrics = asyncio.run(found())
-    assert readiness == (503, "What earlier processes left is not in our hands yet.")
+    assert readiness == (503, "The pods of earlier processes are not guarded yet.")
     assert metrics[0] == (200 if served else 404)
     assert ("jupyter_gpu_can_guard" in metrics[1]) is served

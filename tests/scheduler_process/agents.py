@@ -91,9 +91,9 @@ class Agents:
             shares = tuple(share for share in allocated.shares if share.uuid not in taken)
             allocated = type(allocated)(allocated.observed_generation, shares)
             asyncio.get_running_loop().call_later(0.05, self._again[uid].set)
-        first = plan(allocated, attached, Observation(allowed=before, holders=self._holders(uid)))
+        first = plan(allocated, attached, Observation(not_provable=before, holders=self._holders(uid)))
         self.rules[uid] = first.allowed
-        second = plan(allocated, attached, Observation(allowed=first.allowed, holders=self._holders(uid)))
+        second = plan(allocated, attached, Observation(not_provable=first.allowed, holders=self._holders(uid)))
         if attached is None or second.attached != attached:
             body = {"metadata": {"uid": uid, "annotations": {ATTACHED: encode(second.attached)}}}
             path = paths.pod(objects.namespace(pod), objects.name(pod), "status")

@@ -125,7 +125,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                for uid in await self._steps.do(self._tools.guarding.pins.uids):
+                for uid in await self._steps.in_thread(self._tools.guarding.pins.uids):
                     self._add(uid)
                 self._tools.inventory.changed = self.wake_all
                 self.ready.set()
@@ -146,7 +146,7 @@ class Agent:
             try:
                 managed.announced = True
                 await self._steps.guard(managed)
-                await self._steps.joined(managed)
+                await self._steps.check_membership(managed)
             finally:
                 managed.lock.release()
             if managed.guard is None:
@@ -163,7 +163,7 @@ class Agent:
 
     async def sweep(self) -> None:
         """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
-        found = await self._steps.do(self._tools.guarding.pins.uids) - self._managed.keys()
+        found = await self._steps.in_thread(self._tools.guarding.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
             _log.warning("A program of pod %s is left over, and is managed from now on.", uid)
             self._add(uid)
@@ -255,7 +255,7 @@ class Agent:
             if pod.view is None and not self.synced.is_set():
                 return None  # it keeps what it has until the API server has been heard
             drained = pod.holding.drains
-            scan = await self._steps.settle(pod)
+            scan = await self._steps.reconcile_pod(pod)
             gone = pod.view is None
         if pod.holding.drains != drained:
             pod.release.pause = FIRST_PAUSE
@@ -263,7 +263,7 @@ class Agent:
             self.wake_all()
         endings.set(_waited_for(pod, scan))
         await self._steps.record(pod)
-        if gone and not await self._steps.left(pod):
+        if gone and not await self._steps.has_remains(pod):
             await self._forget(pod)
             return 0
         return _pause(pod, gone)

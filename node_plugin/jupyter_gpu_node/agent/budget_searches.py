@@ -1,4 +1,7 @@
-"""Scans that found pods with more processes and open files than one scan may read: a search goes on where it ended."""
+"""Adds searches to a scan that met pods with more processes and open files than one scan may read.
+
+A search goes on where the scan of such a pod ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from jupyter_gpu_node.holders.searches import Searches
 from .pod import ManagedPod
 
 
-def search_over(
+def include_searches(
     searches: Searches,
     pod: ManagedPod,
     scan: HolderScan,
@@ -29,37 +32,62 @@ def search_over(
     """
     if not scan.over:
         return scan, frozenset(wanted)
-    found = {uuid: set(scan.holders.get(uuid, ())) for uuid in wanted}
-    evidence, moving, unknown = dict(scan.evidence), set(scan.moving), set[str]()
-    since = max((pod.release.missing[uuid] for uuid in wanted), default=0.0)
-
-    def guilty(uuid: str, some: Iterable[Suspect]) -> bool:
-        return bool(holders(some, uuid, pod.releasing, rights))
-
+    findings = _Findings(pod, scan, wanted, rights)
+    since = max((pod.release.denied_since[uuid] for uuid in wanted), default=0.0)
     for uid, suspects in scan.over.items():
-        own = uid == pod.uid
-        group = pod.guard.group if pod.guard and own else None
-        seen = searches.ask(uid, gpus, frozenset(wanted), since, pod.wake.set, group)
-        if seen is None or uid in seen.over:
-            unknown.add(uid)
-        if pod.settled or not own:
-            over = seen.over.get(uid, ()) if seen else suspects if own else ()
-            for uuid in wanted:
-                found[uuid].update(over)
-        if seen is None:
-            continue
-        evidence.update(seen.evidence)
-        moving |= seen.moving
-        for uuid in wanted:
-            found[uuid].update(seen.holders.get(uuid, ()))
-            if uid in seen.over or guilty(uuid, seen.holders.get(uuid, ())):
-                pod.release.missing[uuid] = now  # it must be seen closed by another search
-    held = frozenset(uuid for uuid, some in found.items() if guilty(uuid, some))
-    whole = replace(
-        scan,
-        holders={uuid: tuple(sorted(some, key=lambda one: one.pid)) for uuid, some in found.items()},
-        evidence=evidence,
-        over={uid: some for uid, some in scan.over.items() if uid in unknown},
-        moving=frozenset(moving),
-    )
-    return whole, held if unknown else frozenset(wanted)
+        group = pod.guard.group if pod.guard and uid == pod.uid else None
+        found = searches.ask(uid, gpus, frozenset(wanted), since, pod.wake.set, group)
+        findings.add(uid, suspects, found, now)
+    return findings.result(), findings.proven
+
+
+class _Findings:
+    """The holders that a scan and the searches after it have found so far."""
+
+    def __init__(self, pod: ManagedPod, scan: HolderScan, wanted: Mapping[str, Gpu], rights: Rights) -> None:
+        self._pod = pod
+        self._scan = scan
+        self._rights = rights
+        self._found = {uuid: set(scan.holders.get(uuid, ())) for uuid in wanted}
+        self._evidence = dict(scan.evidence)
+        self._moving = set(scan.moving)
+        self._unknown = set[str]()
+        """UIDs of pods of which it is not known what they have open."""
+
+    @property
+    def proven(self) -> frozenset[str]:
+        """UUIDs that the result proves anything about: closed or open, or open only while some pod is unknown."""
+        held = frozenset(uuid for uuid, some in self._found.items() if self._is_held(uuid, some))
+        return held if self._unknown else frozenset(self._found)
+
+    def add(self, uid: str, suspects: Iterable[Suspect], search: HolderScan | None, now: float) -> None:
+        """Add the result of the search of one pod; None: there is none yet. ``suspects``: where its scan ended."""
+        own = uid == self._pod.uid
+        if search is None or uid in search.over:
+            self._unknown.add(uid)
+        if self._pod.holdings_known or not own:
+            over = search.over.get(uid, ()) if search else suspects if own else ()
+            for some in self._found.values():
+                some.update(over)
+        if search is None:
+            return
+        self._evidence.update(search.evidence)
+        self._moving |= search.moving
+        for uuid, some in self._found.items():
+            some.update(search.holders.get(uuid, ()))
+            if uid in search.over or self._is_held(uuid, search.holders.get(uuid, ())):
+                self._pod.release.denied_since[uuid] = now  # it must be seen closed by another search
+
+    def result(self) -> HolderScan:
+        """Return the scan with all that was added."""
+        return replace(
+            self._scan,
+            holders={uuid: tuple(sorted(some, key=lambda one: one.pid)) for uuid, some in self._found.items()},
+            evidence=self._evidence,
+            over={uid: some for uid, some in self._scan.over.items() if uid in self._unknown},
+            moving=frozenset(self._moving),
+        )
+
+    def _is_held(self, uuid: str, some: Iterable[Suspect]) -> bool:
+        """Tell whether any of these processes keeps the pod from releasing it."""
+        return bool(holders(some, uuid, self._pod.releasing, self._rights))

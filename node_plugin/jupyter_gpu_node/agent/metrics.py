@@ -27,7 +27,7 @@ class _Account:
     since: float
     milli_seconds: float = 0
 
-    def settle(self, now: float) -> None:
+    def add_time(self, now: float) -> None:
         self.milli_seconds += total(self.attached.shares) * (now - self.since)
         self.since = now
 
@@ -94,7 +94,7 @@ class Metrics(Collector):
         """Record what a pod has from now on."""
         now = time.monotonic()
         account = self._accounts.setdefault(pod.uid, _Account(pod, attached, now))
-        account.settle(now)
+        account.add_time(now)
         account.attached = attached
 
     def forget(self, uid: str) -> None:
@@ -115,7 +115,7 @@ class Metrics(Collector):
             labels=labels[:2],
         )
         for account in self._accounts.values():
-            account.settle(now)
+            account.add_time(now)
             names = (account.pod.namespace, account.pod.name)
             seconds.add_metric(names, account.milli_seconds / 1000)
             for share in account.attached.shares:

@@ -27,7 +27,7 @@ def wanted(pod: ManagedPod) -> Allocated | None:
     if view.problem:
         known = pod.attached or _NOTHING
         granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(pod.granted.items()))
-        shares = granted if pod.settled else known.shares
+        shares = granted if pod.holdings_known else known.shares
         return Allocated(known.observed_generation, shares, revision=known.revision)
     return view.allocated
 
@@ -36,7 +36,7 @@ def to_prove_closed(pod: ManagedPod, allowed: Collection[str], inventory: Collec
     """Return the uuids that a scan must find closed: everything that the pod may have had and has no more."""
     known = pod.attached or _NOTHING
     had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | pod.granted.keys()
-    return frozenset(had if pod.settled else had | set(inventory)) - frozenset(allowed)
+    return frozenset(had if pod.holdings_known else had | set(inventory)) - frozenset(allowed)
 
 
 def advance(
@@ -55,7 +55,7 @@ def advance(
     allocated = wanted(pod)
     found = found_holders(pod, scan, rights)
     allowed = frozenset(share.uuid for share in shares)
-    known = pod.attached if pod.settled else _with_unrecorded(pod, found, allowed | set(claimed))
+    known = pod.attached if pod.holdings_known else _with_unrecorded(pod, found, allowed | set(claimed))
     if allocated is None and known is None and not pod.lacks:
         return None
     held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
@@ -104,9 +104,9 @@ def found_holders(pod: ManagedPod, scan: HolderScan, rights: Rights) -> dict[str
     found = {}
     for uuid in scan.scanned & scan.holders.keys():
         suspects = scan.holders[uuid]
-        guilty = (*holders(suspects, uuid, pod.releasing, rights), *hidden)
+        keeping = (*holders(suspects, uuid, pod.releasing, rights), *hidden)
         found[uuid] = tuple(
-            Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in guilty
+            Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in keeping
         )
     return found
 

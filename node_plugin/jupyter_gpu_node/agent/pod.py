@@ -63,9 +63,9 @@ class ManagedPod:
     record: ServerRecord = field(default_factory=ServerRecord)
     granted: dict[str, int] = field(default_factory=dict)
     """Milli by uuid that the rules in force are for."""
-    settled: bool = False
+    holdings_known: bool = False
     """Whether its holdings are known: once guarded, or after the first scan if this process did not guard it anew."""
-    unclosed: bool = False
+    guard_failed: bool = False
     """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
     """Whether a grant waits for another pod."""
@@ -93,11 +93,13 @@ class ManagedPod:
         shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
         allowed = self.guard.allowed if self.guard else frozenset[str]()
-        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.unclosed, allowed)
+        return Holding(
+            order, {**shares, **self.granted}, drains, self.holdings_known and not self.guard_failed, allowed
+        )
 
     @property
-    def claims(self) -> Collection[str]:
-        """Uuids that no other pod's processes have by right: those that its rules allow.
+    def claimed_uuids(self) -> Collection[str]:
+        """Uuids that no process of another pod may have open: those that this pod's rules allow.
 
         A record that says more than they do is older than they are. It counts only where there are none yet.
         """
@@ -106,7 +108,7 @@ class ManagedPod:
     @property
     def rights(self) -> frozenset[str] | None:
         """Uuids that its processes may have open; None while that is not known."""
-        if not self.settled or self.guard is None or not self.guard.known:
+        if not self.holdings_known or self.guard is None or not self.guard.known:
             return None
         holding = self.holding
         return frozenset(holding.has) | frozenset(holding.drains)

@@ -16,8 +16,8 @@ MOVING, MOVING_ROUNDS = 5.0, 3
 class Release:
     """The state of a pod's releases. Times are those of `time.monotonic`."""
 
-    missing: dict[str, float] = field(default_factory=dict)
-    """Time, by uuid, since when it is denied and not known to be closed."""
+    denied_since: dict[str, float] = field(default_factory=dict)
+    """Times, by uuid, since when GPUs are denied that are not known to be closed."""
     evidence: OpenEvidence | None = None
     """Evidence of GPUs that should be closed but that the last scan found open."""
     unfrozen_scans: int = 0
@@ -27,8 +27,8 @@ class Release:
     pause: float = FIRST_PAUSE
     """Seconds until the next scan."""
 
-    def proves(self, moving: bool, now: float) -> bool:
-        """Tell whether a scan just now proves anything, although the pod may have been ``moving``; counts such scans.
+    def count_scan(self, moving: bool, now: float) -> bool:
+        """Count a scan, and tell whether it proves anything; ``moving``: the pod could not be frozen for it.
 
         A descriptor that is passed around at the right moment escapes one scan, not several over some seconds.
         """

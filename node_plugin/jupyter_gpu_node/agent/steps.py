@@ -25,7 +25,7 @@ from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, ScanBudget, denied_since
 
-from .budget_searches import search_over
+from .budget_searches import include_searches
 from .evidence import OpenEvidence
 from .next_state import advance, lacking, to_prove_closed, wanted, worth_writing
 from .pod import ManagedPod, ServerRecord
@@ -56,33 +56,32 @@ class Steps:
         if pod.guard:
             return False
         try:
-            made = await self.do(self._guard, pod.uid)
+            made = await self.in_thread(self._guard, pod.uid)
         except OSError as error:
-            pod.unclosed = True
+            pod.guard_failed = True
             self._tools.guarding.self_test.doubt(str(error))
             raise
-        pod.unclosed = False
+        pod.guard_failed = False
         if made is None:
-            pod.settled = True  # nothing runs
-            if not pod.began and not await self.do(self._tools.guarding.pins.may_have_had, pod.uid):
-                pod.began = (
-                    _now()
-                )  # nor did it since the machine started: processes that run already have nothing of it
+            pod.holdings_known = True  # nothing runs
+            if not pod.began and not await self.in_thread(self._tools.guarding.pins.may_have_had, pod.uid):
+                # nothing of it ran since the machine started: processes that run already have no GPU from it
+                pod.began = _now()
             return False
         pod.guard, new, pod.began, clean = made
-        pod.settled = new and clean
+        pod.holdings_known = new and clean
         self.update_groups()
         return new and not pod.announced and bool(pod.view and pod.view.runs)
 
-    async def joined(self, pod: ManagedPod) -> None:
+    async def check_membership(self, pod: ManagedPod) -> None:
         """Check that the pod's rules hold for its processes, and will for the next one; else raise `OSError`."""
         try:
-            await self.do(self._tools.guarding.hierarchy.check_pod, pod.uid)
-            newest = await self.do(self._tools.guarding.cgroups.newest, pod.uid)
+            await self.in_thread(self._tools.guarding.hierarchy.check_pod, pod.uid)
+            newest = await self.in_thread(self._tools.guarding.cgroups.newest, pod.uid)
             if pod.guard and newest not in (None, pod.guard.group):
                 raise OSError(
                     errno.ENOTUNIQ,
-                    f"Pod {pod.uid} runs in {pod.guard.group}, and its next container would in {newest}, "
+                    f"Pod {pod.uid} runs in {pod.guard.group}, and its next container would run in {newest}, "
                     "as the kubelet's cgroup driver was changed: delete it",
                 )
         except OSError as error:
@@ -97,7 +96,7 @@ class Steps:
         guard = pod.guard
         if guard is None or cgroup.populated(guard.group):
             return True
-        found = await self.do(self._tools.guarding.cgroups.find, pod.uid)
+        found = await self.in_thread(self._tools.guarding.cgroups.find, pod.uid)
         return found is None or found == guard.group
 
     def _guard(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
@@ -126,7 +125,7 @@ class Steps:
         """Tell the scanner the groups of the pods."""
         self._tools.scans.scanner.groups = {uid: one.guard.group for uid, one in self._managed.items() if one.guard}
 
-    async def settle(self, pod: ManagedPod) -> HolderScan:
+    async def reconcile_pod(self, pod: ManagedPod) -> HolderScan:
         """Put rules in force, scan if something was taken away, and update the actual state. Under its lock."""
         faults.point("agent:seen")
         runs = pod.view is not None and not pod.view.finished
@@ -135,13 +134,13 @@ class Steps:
         shares = await self._apply(pod)
         scan = await self._scan(pod, shares)
         await self._end_taken(pod, scan)
-        claimed = {uuid for one in self._managed.values() if one is not pod for uuid in one.claims}
+        claimed = {uuid for one in self._managed.values() if one is not pod for uuid in one.claimed_uuids}
         unhealthy = self._tools.inventory.unhealthy
         pod.attached = advance(pod, shares, scan, self._rights(), claimed=claimed, unhealthy=unhealthy)
         pod.granted = {share.uuid: share.milli for share in shares}
         # without known GPUs nothing was scanned for; of a pod that moved, or is over its budget, nothing is proven
         unseen = scan.moving or pod.uid in scan.over
-        pod.settled = pod.settled or (bool(self._tools.inventory.seen) and not unseen)
+        pod.holdings_known = pod.holdings_known or (bool(self._tools.inventory.seen) and not unseen)
         self._tools.sharing.changed()  # what is proven closed has no share any more
         return scan
 
@@ -161,7 +160,11 @@ class Steps:
         pod.granted = {**pod.granted, **{share.uuid: share.milli for share in shares}}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - pod.guard.allowed:
-            whole = {one.uuid for one in shares if one.exclusive and not any(other.claim(one.uuid) for other in others)}
+            whole = {
+                one.uuid
+                for one in shares
+                if one.exclusive and not any(other.claimed_milli(one.uuid) for other in others)
+            }
             self._rule(pod, [uuid for uuid in allowed if uuid not in opened - whole])
             try:  # a pod that had more of it has less before it is opened for this pod, and its socket is there
                 await self._tools.sharing.update(pod.uid)
@@ -188,23 +191,23 @@ class Steps:
 
     async def _scan(self, pod: ManagedPod, shares: tuple[GpuShare, ...]) -> HolderScan:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
-        missing = to_prove_closed(pod, [share.uuid for share in shares], seen)
+        unproven = to_prove_closed(pod, [share.uuid for share in shares], seen)
         now = time.monotonic()
-        pod.release.missing = denied_since(pod.release.missing, missing, now)
-        if not missing:
+        pod.release.denied_since = denied_since(pod.release.denied_since, unproven, now)
+        if not unproven:
             return HolderScan()
         pods = {pod.uid: pod.guard.group} if pod.guard else {}
-        wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # nothing is proven of one that is not known
+        wanted = {uuid: seen[uuid] for uuid in unproven if uuid in seen}  # nothing is proven of one that is not known
         if pod.release.evidence and pod.release.evidence.stands(pod.releasing, wanted, self._rights(), now):
             return pod.release.evidence.scan
         scan = await self._tools.scans.scanner.scan(wanted, pods)
         faults.point("agent:scanned")
-        scan, proven = search_over(
+        scan, proven = include_searches(
             self._tools.scans.searches, pod, scan, wanted, seen, self._rights(), time.monotonic()
         )
         pod.release.evidence = OpenEvidence.of(pod.releasing, scan, wanted, self._rights(), now)
         moving = scan.moving & {pod.uid}
-        if not pod.release.proves(bool(moving), time.monotonic()):
+        if not pod.release.count_scan(bool(moving), time.monotonic()):
             return HolderScan(scan.holders, scan.hidden, moving=moving, over=scan.over)
         if moving:
             self._tools.reports.metrics.moving.inc()
@@ -224,24 +227,24 @@ class Steps:
             pod.record = ServerRecord(attached, objects.resource_version(after), now)
             self._tools.reports.metrics.attached(pod.view.ref, attached)
 
-    async def left(self, pod: ManagedPod) -> bool:
+    async def has_remains(self, pod: ManagedPod) -> bool:
         """Tell whether anything of a pod that is gone is left on this node."""
         if pod.attached and any(item.uuid in self._tools.inventory.seen for item in pod.attached.draining):
             return True
-        return pod.guard is not None and await self.do(cgroup.populated, pod.guard.group)
+        return pod.guard is not None and await self.in_thread(cgroup.populated, pod.guard.group)
 
     async def forget(self, pod: ManagedPod) -> None:
         """Remove the pins of a pod of which nothing else is left."""
         if pod.guard:
             pod.guard.close()
-        await self.do(self._tools.guarding.pins.discard, pod.uid)
+        await self.in_thread(self._tools.guarding.pins.discard, pod.uid)
         self._tools.reports.metrics.forget(pod.uid)
         self._tools.sharing.forget(pod.uid)
         self._tools.scans.searches.forget(pod.uid)
         self.update_groups()
 
-    async def do(self, work: Callable[..., T], *arguments: object) -> T:
-        """Do work outside of the event loop, one call after the other."""
+    async def in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run work in a thread, one call after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
     def close(self) -> None:

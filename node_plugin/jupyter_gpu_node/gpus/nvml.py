@@ -105,7 +105,7 @@ class NvmlSource:
             self._instances = answer.instances if answer else {}
             if answer is not None:
                 self._learn(answer)
-            gpus = [self._judged(gpu, silent=answer is None) for gpu in self._known.values()]
+            gpus = [self._with_problem(gpu, silent=answer is None) for gpu in self._known.values()]
             return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
     def instances(self) -> InstancesByGpu:
@@ -217,7 +217,7 @@ class NvmlSource:
         """Return a GPU that answered with an error as it was before: without that there is no identity to report."""
         return replace(self._known[index], healthy=False, health=str(error)[:500])
 
-    def _judged(self, gpu: Gpu, *, silent: bool) -> Gpu:
+    def _with_problem(self, gpu: Gpu, *, silent: bool) -> Gpu:
         problem = self.note if silent else self._suspects.get(gpu.index, (0, ""))[1]
         problem = " ".join(filter(None, (problem, self._gpu_errors.problem(gpu.uuid))))
         return replace(gpu, healthy=False, health=problem[:500]) if problem else gpu

@@ -30,14 +30,6 @@ NO_ANSWER = "The driver does not answer."
 
 
 @runtime_checkable
-class HasHelpers(Protocol):
-    """A source that has helper processes."""
-
-    def processes(self) -> frozenset[int]:
-        """Return their pids, and those of other servers' sources."""
-
-
-@runtime_checkable
 class ReportsUsers(Protocol):
     """A source that knows the users of its GPUs."""
 
@@ -145,7 +137,7 @@ class Registry:
 
     def helpers(self) -> frozenset[int]:
         """Return pids of the processes that ask the driver, for all servers of the machine."""
-        return self.source.processes() if isinstance(self.source, HasHelpers) else frozenset()
+        return self.source.processes() if self.source else frozenset()
 
     def close(self) -> None:
         """Close the source."""

@@ -1,4 +1,4 @@
-"""Processes that have a GPU open: the proof of a release, read from ``/proc``.
+"""Processes that have a GPU open, read from ``/proc``: the proof of a release.
 
 A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
 Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
@@ -94,32 +94,11 @@ def scan(
     ends during the scan holds nothing.
     """
     scanned = _ScanPass(wanted)
-    holders: dict[K, list[ProcessInfo]] = {key: [] for key in wanted}
-    closed: list[ProcessInfo] = []
-    over: list[ProcessInfo] = []
     for pid, budget in _processes(pids, budgets):
         scanned.budget = budget or ScanBudget(float("inf"))
-        try:
-            held = scanned.process(pid, mappings=mappings, hidden=pid in pod) if wanted else set()
-        except OverBudget:
-            if process := describe(pid):
-                over.append(process)
-            continue
-        except GONE:
-            continue
-        except PermissionError:
-            if process := possible_holder(pid):
-                closed.append(process)
-            continue
-        if held and (process := describe(pid)):
-            for key in held:
-                holders[key].append(process)
-    return Scan(
-        {key: tuple(sorted(found)) for key, found in holders.items()},
-        tuple(sorted(closed)),
-        tuple(over),
-        scanned.evidence,
-    )
+        if wanted:
+            scanned.add(pid, mappings=mappings, hidden=pid in pod)
+    return scanned.result()
 
 
 def open_descriptors(gpus: Iterable[Gpu], pids: Iterable[int]) -> Mapping[str, tuple[ProcessInfo, ...]]:
@@ -207,6 +186,36 @@ class _ScanPass(Generic[K]):
         self.evidence: dict[tuple[K, int], str] = {}
         self.budget = ScanBudget(float("inf"))
         """Budget of the process that is scanned now."""
+        self._holders: dict[K, list[ProcessInfo]] = {key: [] for key in wanted}
+        self._uninspectable: list[ProcessInfo] = []
+        self._over: list[ProcessInfo] = []
+
+    def add(self, pid: int, *, mappings: bool, hidden: bool) -> None:
+        """Scan one process, and add it where it belongs; nothing if it has ended."""
+        try:
+            held = self.process(pid, mappings=mappings, hidden=hidden)
+        except OverBudget:
+            if process := describe(pid):
+                self._over.append(process)
+            return
+        except GONE:
+            return
+        except PermissionError:
+            if process := possible_holder(pid):
+                self._uninspectable.append(process)
+            return
+        if held and (process := describe(pid)):
+            for key in held:
+                self._holders[key].append(process)
+
+    def result(self) -> Scan[K]:
+        """Return what was found."""
+        return Scan(
+            {key: tuple(sorted(found)) for key, found in self._holders.items()},
+            tuple(sorted(self._uninspectable)),
+            tuple(self._over),
+            self.evidence,
+        )
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
         """Return what the process has open; raises if it may not be inspected or is gone, and `OverBudget`."""

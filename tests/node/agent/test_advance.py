@@ -50,7 +50,7 @@ def member(
     """With generation 2 decided and generation 1 attached."""
     allocated = None if decided is None else Allocated(2, shares(*decided))
     attached = None if has is None else Attached(1, shares(*has), drains(*draining))
-    usual = {"granted": dict.fromkeys(has or (), 1000), "settled": True, "began": 100}
+    usual = {"granted": dict.fromkeys(has or (), 1000), "holdings_known": True, "began": 100}
     return ManagedPod("me", PodView(REF, allocated=allocated), attached=attached, **{**usual, **more})
 
 
@@ -133,7 +133,7 @@ def test_unrecorded_rules_count_as_held() -> None:
 def test_unrecorded_open_gpu_drains() -> None:
     """An open GPU without a record drains; not one that the pod rightly has, or another pod or a stranger."""
     scan = scanned(A, B, C, a=(ME,), b=(ME,), c=(Suspect(2**30, 500, "python", "other"),))
-    new: dict[str, Any] = {"settled": False}
+    new: dict[str, Any] = {"holdings_known": False}
     assert step(member(**new), scan=scan) == Attached(
         0, (), drains(A, holders=(HOLDER,)) + drains(B, holders=(HOLDER,)), Reason.DRAINING
     )
@@ -157,11 +157,11 @@ def test_scan_covers_all_that_the_pod_may_have_had() -> None:
     one = member((), has=(A,), draining=(B,), granted={C: 1000})
     assert to_prove_closed(one, {C}, {A, B, C}) == {A, B}
     assert to_prove_closed(member((B,)), {B}, {A, B, C}) == frozenset()
-    assert to_prove_closed(member((B,), settled=False), {B}, {A, B, C}) == {A, C}
+    assert to_prove_closed(member((B,), holdings_known=False), {B}, {A, B, C}) == {A, C}
 
 
 @pytest.mark.parametrize(
-    ("view", "settled", "found"),
+    ("view", "known", "found"),
     [
         (None, True, None),
         (PodView(REF, finished=True, allocated=Allocated(2, shares(A))), True, None),
@@ -170,9 +170,12 @@ def test_scan_covers_all_that_the_pod_may_have_had() -> None:
         (PodView(REF, problem="nonsense"), False, Allocated(1, shares(C))),
     ],
 )
-def test_wanted_state_of_a_pod(view: PodView | None, settled: bool, found: Allocated | None) -> None:
+def test_wanted_state_of_a_pod(view: PodView | None, known: bool, found: Allocated | None) -> None:
     """The decision; nothing when it ended; its present state where the decision cannot be read."""
-    assert wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, settled=settled)) == found
+    assert (
+        wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, holdings_known=known))
+        == found
+    )
 
 
 def test_holders_are_limited_to_scanned_gpus() -> None:
@@ -213,11 +216,11 @@ def test_only_records_newer_than_our_write_count() -> None:
 
 
 def test_holding_follows_the_rules_in_force() -> None:
-    """Others may rely on its rules, else its record, and what drains; anything may be open while it is not settled."""
+    """Others may rely on its rules, else its record, and what drains. While these are unknown, anything may be open."""
     one = member((A,), has=(A, B), draining=(C,), granted={A: 250})
     held = one.holding
-    assert (held.claim(A), held.claim(B), held.claim(C), held.settled) == (250, 1000, 1000, True)
-    assert not member(settled=False).holding.settled
+    assert (held.claimed_milli(A), held.claimed_milli(B), held.claimed_milli(C), held.known) == (250, 1000, 1000, True)
+    assert not member(holdings_known=False).holding.known
     assert one.drains
     assert not member(has=(A,)).drains
 
@@ -226,9 +229,9 @@ def test_holding_follows_the_rules_in_force() -> None:
 def test_stale_record_is_no_claim(known: bool) -> None:
     """The rules in force decide what the pod has; its record does while there are none, or they can't be read."""
     one = member(has=(A,), granted={})
-    assert set(one.claims) == {A}
+    assert set(one.claimed_uuids) == {A}
     one.guard = cast("GuardedPod", SimpleNamespace(known=known, allowed=frozenset({B})))
-    assert set(one.claims) == ({B} if known else {A})
+    assert set(one.claimed_uuids) == ({B} if known else {A})
 
 
 def test_open_gpus_are_recorded_with_the_attached_ones() -> None:

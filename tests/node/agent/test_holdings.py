@@ -13,9 +13,9 @@ def whole(*uuids: str) -> tuple[GpuShare, ...]:
     return tuple(GpuShare(uuid, 1000) for uuid in uuids)
 
 
-def holding(name: str, *, settled: bool = True, drains: dict[str, int] | None = None, **has: int) -> Holding:
+def holding(name: str, *, known: bool = True, drains: dict[str, int] | None = None, **has: int) -> Holding:
     had = {f"GPU-{key}": milli for key, milli in has.items()}
-    return Holding(("2026", name), had, drains or {}, settled, frozenset(had))
+    return Holding(("2026", name), had, drains or {}, known, frozenset(had))
 
 
 ME = holding("me")
@@ -39,9 +39,9 @@ def test_shares_fit_up_to_a_whole() -> None:
     assert permitted(half, ME, [holding("x", a=500), holding("y", a=250)], {A}) == ()
 
 
-def test_nothing_new_is_granted_beside_an_unsettled_pod() -> None:
+def test_nothing_new_is_granted_beside_a_pod_of_unknown_holdings() -> None:
     """An earlier process guarded it: what it may open is not known yet. What a pod has already stays."""
-    others = [holding("x", settled=False)]
+    others = [holding("x", known=False)]
     assert permitted(whole(A, B), holding("me", b=1000), others, {A, B}) == whole(B)
 
 
@@ -70,5 +70,5 @@ def test_new_grants_never_exceed_a_whole_gpu(others: list[Holding], wanted: dict
     """For a grant that is new, the sum with all that others hold is at most one GPU."""
     shares = tuple(GpuShare(uuid, milli) for uuid, milli in wanted.items())
     for share in permitted(shares, ME, others, {A, B}):
-        assert share.milli + sum(other.claim(share.uuid) for other in others) <= 1000
-        assert all(other.settled for other in others)
+        assert share.milli + sum(other.claimed_milli(share.uuid) for other in others) <= 1000
+        assert all(other.known for other in others)

@@ -29,8 +29,8 @@ def test_recorded_gpu_waits_until_all_pods_are_known() -> None:
     """The record may be older than a release that was proven, and the GPU be in another pod's hands."""
     stale = adopted("a", has=True)
     assert permitted(WHOLE, stale, [adopted("b", has=False, allowed=True)], {A}) == ()
-    settled = Holding(("2026", "b"))
-    assert permitted(WHOLE, stale, [settled], {A}) == WHOLE
+    known = Holding(("2026", "b"))
+    assert permitted(WHOLE, stale, [known], {A}) == WHOLE
     assert permitted(WHOLE, stale, [Holding(("2026", "b"), {}, {A: 1000})], {A}) == ()
 
 
@@ -62,14 +62,14 @@ def test_nothing_new_is_opened_beside_an_unknown_pod(
     """Whatever is recorded: what the rules do not allow now is opened only if all others are known, and have room."""
     own = Holding(("2026", "me"), recorded, {}, False, frozenset())
     for share in permitted((GpuShare(A, milli),), own, others, {A}):
-        assert all(other.settled for other in others)
-        assert share.milli + sum(other.claim(A) for other in others) <= 1000
+        assert all(other.known for other in others)
+        assert share.milli + sum(other.claimed_milli(A) for other in others) <= 1000
 
 
 def test_unscanned_pod_may_have_anything() -> None:
     """Also one that was only just heard of: nothing new is granted until it is guarded."""
     assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new").holding], {A}) == ()
-    assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new", settled=True).holding], {A}) == WHOLE
+    assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new", holdings_known=True).holding], {A}) == WHOLE
 
 
 def test_unreadable_decision_changes_nothing() -> None:
@@ -77,5 +77,5 @@ def test_unreadable_decision_changes_nothing() -> None:
     view = PodView(PodRef("u", "n", "p"), problem="It is no JSON.")
     pod = ManagedPod("u", view, attached=Attached(3, WHOLE))
     assert wanted(pod) == Allocated(3, WHOLE)
-    pod.settled = True
+    pod.holdings_known = True
     assert wanted(pod) == Allocated(3)

@@ -5,7 +5,7 @@ from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.next_state import lacking
 from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans
 from jupyter_gpu_node.agent.rules import holdings
-from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
+from jupyter_gpu_node.holders.rules.rights import HolderKind, Rights, Suspect, classify
 from tests.builders import gpu
 
 
@@ -15,16 +15,16 @@ def test_rights_of_an_unguarded_pod_are_unknown() -> None:
     assert pod.guard is None
     assert pod.rights is None
     rights = Rights({"uid": pod.rights})
-    assert judge(Suspect(10, 1, "python", "uid"), "GPU-3", rights) is Verdict.FINE
+    assert classify(Suspect(10, 1, "python", "uid"), "GPU-3", rights) is HolderKind.RIGHTFUL
 
 
 def test_nothing_is_granted_while_a_pod_cannot_be_closed() -> None:
     """It may open anything; as soon as it is closed, the others get what they were granted."""
-    other, unclosed = ManagedPod("a"), ManagedPod("b", settled=True, unclosed=True)
+    other, failed = ManagedPod("a"), ManagedPod("b", holdings_known=True, guard_failed=True)
     shares = (GpuShare("GPU-0", 1000),)
-    assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == ()
-    unclosed.unclosed = False
-    assert holdings.permitted(shares, other.holding, [unclosed.holding], {"GPU-0"}) == shares
+    assert holdings.permitted(shares, other.holding, [failed.holding], {"GPU-0"}) == ()
+    failed.guard_failed = False
+    assert holdings.permitted(shares, other.holding, [failed.holding], {"GPU-0"}) == shares
 
 
 def test_open_gpus_change_only_after_two_equal_scans() -> None:

@@ -142,10 +142,10 @@ def test_rules(
 
     assert step.allowed == wanted == usable, "attached is what may be opened, and that is what was decided"
     assert not usable & draining, "a GPU is never both in use and on its way out"
-    for uuid in {*had, *observed.allowed} - usable - draining:
-        assert uuid not in observed.allowed, f"{uuid} vanished without proof"
+    for uuid in {*had, *observed.not_provable} - usable - draining:
+        assert uuid not in observed.not_provable, f"{uuid} vanished without proof"
         assert not observed.holders.get(uuid), f"{uuid} vanished without proof"
-    assert draining <= {*had, *observed.allowed}, "what the pod never had does not drain"
+    assert draining <= {*had, *observed.not_provable}, "what the pod never had does not drain"
     for item in step.attached.draining:
         assert item.milli == had.get(item.uuid, 1000), "a draining GPU is held as far as it was"
     if decision:

@@ -30,7 +30,7 @@ def enclosed(pins: Pins, root: Path) -> ManagedPod:
     pod = ManagedPod(UID)
     steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
     assert asyncio.run(steps.guard(pod)) is False
-    assert pod.settled
+    assert pod.holdings_known
     return pod
 
 

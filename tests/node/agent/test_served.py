@@ -47,7 +47,7 @@ def test_served_shares_never_exceed_a_gpu(pods: dict[str, Holding], taken: set[t
         assert sum(shares.values()) <= 1000
         for pod, milli in shares.items():
             assert (gpu, pod) not in taken
-            assert 1 <= milli <= pods[pod].claim(gpu)
+            assert 1 <= milli <= pods[pod].claimed_milli(gpu)
 
 
 @given(st.dictionaries(st.sampled_from(PODS), holdings))

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class Inventory:
     """The GPUs of this node. ``changed`` is called on the event loop when a GPU appears, vanishes, fails or recovers.
 
-    ``check`` tells of GPUs, and of why their driver does not answer, why a container could use none of them.
+    ``check``: returns why a container could use none of these GPUs, given also why their driver does not answer.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Inventory:
 
     @property
     def not_ours(self) -> frozenset[str]:
-        """Uuids of GPUs that another plugin gives away, too: their users are not ours to judge."""
+        """Uuids of GPUs that another plugin gives away, too: the audit leaves their users alone."""
         return frozenset(self._owned)
 
     def foreign(self, uuids: Collection[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Holdings of a node's pods, and the grants that may be carried out now. Pure.
 
-Of a pod's allocation only GPUs of this node count. A grant waits for as long as another pod still has, or may have,
-that GPU: two pods never have it open at once, whatever the annotations say.
+Only GPUs of this node count. A grant waits for as long as another pod still has, or may have, that GPU: two pods never
+have it open at once, whatever the annotations say.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Holding:
     """Milli by uuid that the pod may use now: its rules allow it, or it is recorded as attached."""
     drains: Mapping[str, int] = field(default_factory=dict)
     """Milli by uuid that were taken away and are not proven closed."""
-    settled: bool = True
-    """Whether its holdings are known; else it may have anything: an earlier process made its rules, or none did."""
+    known: bool = True
+    """Whether they are known; else it may have anything: an earlier process made its rules, or none did."""
     open: frozenset[str] = frozenset()
     """UUIDs that the rules in force now allow."""
 
-    def claim(self, uuid: str) -> int:
-        """Return the milli of that GPU that are not free because of this pod."""
+    def claimed_milli(self, uuid: str) -> int:
+        """Return how many milli of that GPU are not free because of this pod."""
         return max(self.has.get(uuid, 0), self.drains.get(uuid, 0))
 
 
@@ -42,7 +42,7 @@ def permitted(
 ) -> tuple[GpuShare, ...]:
     """Return those of the allocated ``shares`` that may be open now.
 
-    ``held_back``: GPUs that a process has open which should not.
+    ``held_back``: GPUs that are open in a process without a right to them.
     """
     rest = tuple(others)
     return tuple(
@@ -64,5 +64,5 @@ def _keeps(share: GpuShare, own: Holding, others: Iterable[Holding]) -> bool:
 
 
 def _may_have(share: GpuShare, others: Sequence[Holding]) -> bool:
-    taken = sum(other.claim(share.uuid) for other in others)
-    return all(other.settled for other in others) and taken + share.milli <= MILLI_PER_GPU
+    taken = sum(other.claimed_milli(share.uuid) for other in others)
+    return all(other.known for other in others) and taken + share.milli <= MILLI_PER_GPU

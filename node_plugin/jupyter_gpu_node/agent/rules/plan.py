@@ -27,8 +27,9 @@ MAX_HOLDERS = 64
 class Observation:
     """The observed state of one pod's GPUs."""
 
-    allowed: frozenset[str] = frozenset()
-    """Uuids that the device rules in force allowed *before* the scan of ``/proc`` began."""
+    not_provable: frozenset[str] = frozenset()
+    """Uuids of which the scan of ``/proc`` proves nothing: the rules in force still allowed them when it began, or it
+    did not scan for them."""
     holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
     """Holders of each GPU, by uuid, seen after that. A process that could not be inspected counts as a holder."""
 
@@ -71,13 +72,13 @@ def plan(
 
 
 def _leaving(attached: Attached | None, seen: Observation) -> tuple[GpuShare, ...]:
-    """Return all that the pod may have held, each GPU once: draining first, then attached, then only allowed.
+    """Return all that the pod may have held, each GPU once: draining first, then attached, then unrecorded.
 
-    A GPU that was allowed but never recorded is one whose step was cut off between its rules and its record. How much
-    of it was meant is not known: the whole GPU is the safe answer.
+    A GPU that was allowed but never recorded comes from a step that was cut off between its rules and its record. How
+    much of it was meant is not known: the whole GPU is the safe answer.
     """
     known = [item.share for item in attached.draining] + list(attached.shares) if attached else []
-    unrecorded = seen.allowed - {share.uuid for share in known}
+    unrecorded = seen.not_provable - {share.uuid for share in known}
     merged: dict[str, GpuShare] = {}
     for share in [*known, *(GpuShare(uuid, MILLI_PER_GPU) for uuid in sorted(unrecorded))]:
         merged[share.uuid] = max(share, merged.get(share.uuid, share))
@@ -85,7 +86,7 @@ def _leaving(attached: Attached | None, seen: Observation) -> tuple[GpuShare, ..
 
 
 def _proven_closed(uuid: str, seen: Observation) -> bool:
-    return uuid not in seen.allowed and not seen.holders.get(uuid)
+    return uuid not in seen.not_provable and not seen.holders.get(uuid)
 
 
 def _generation(allocated: Allocated | None, attached: Attached | None) -> int:

@@ -1,4 +1,4 @@
-"""Limits on what one scan reads of each pod in ``/proc``, and times to search a larger pod again. Pure.
+"""Limits on what one scan reads of each pod in ``/proc``, and when a larger pod may be searched again. Pure.
 
 A tenant decides how many processes and open files it has, and a scan costs time: 8 µs for each open file. The amount
 that a scan reads of one pod is limited (`EACH`), so that the releases of all others and the audit go on. A pod with
@@ -32,18 +32,18 @@ class OverBudget(Exception):
 class ScanBudget:
     """The amount that may still be read of one pod."""
 
-    def __init__(self, left: float) -> None:
-        self.left = left
+    def __init__(self, remaining: float) -> None:
+        self.remaining = remaining
 
     @property
     def over(self) -> bool:
         """Whether the budget was exceeded: it stays so."""
-        return self.left < 0
+        return self.remaining < 0
 
     def spend(self, cost: float) -> None:
         """Spend ``cost`` before reading. Raises `OverBudget` once the budget is exceeded, and from then on."""
         if not self.over:
-            self.left -= cost
+            self.remaining -= cost
         if self.over:
             raise OverBudget
 
@@ -78,6 +78,6 @@ class Search(NamedTuple):
         return self.ended + min(max(self.ended - self.began, LEAST_REST), MOST_REST)
 
 
-def denied_since(before: Mapping[str, float], missing: frozenset[str], now: float) -> dict[str, float]:
-    """Return, by uuid, since when it is denied and not known to be closed; ``before``: the result of the last step."""
-    return {uuid: before.get(uuid, now) for uuid in missing}
+def denied_since(before: Mapping[str, float], unproven: frozenset[str], now: float) -> dict[str, float]:
+    """Return, by uuid, since when it is denied and not proven closed; ``before``: the result of the last step."""
+    return {uuid: before.get(uuid, now) for uuid in unproven}

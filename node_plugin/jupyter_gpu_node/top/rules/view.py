@@ -37,13 +37,13 @@ class _Column:
     title: str
     width: int
     cells: Sequence[str]
-    left: bool = False
+    to_left: bool = False
 
     def row(self, number: int) -> str:
         """Return the cell in that row, or the title above them, as wide as the column."""
         text = self.title if number < 0 else self.cells[number]
         space = " " * max(0, self.width - length(text))
-        return text + space if self.left else space + text
+        return text + space if self.to_left else space + text
 
 
 def lines(title: str, seen: Sequence[ObservedShare], names: Mapping[str, str], style: Style, now: int) -> list[str]:
@@ -57,7 +57,7 @@ def lines(title: str, seen: Sequence[ObservedShare], names: Mapping[str, str], s
         body += ["", _styled(_gpu(gpu, shares, now), "gpu", style), *_table(shares, names, style)]
     if seen:
         marks = [mark for *_, one, other in (*_PARTS, _WAITING) for mark in [one if style.unicode else other]]
-        legend = zip(marks, _LEGEND.replace("|", _quota(style)).split(", "), strict=True)
+        legend = zip(marks, _LEGEND.replace("|", _slice_mark(style)).split(", "), strict=True)
         body += ["", _styled(", ".join(" ".join(one) for one in legend), "dim", style)]
     return [clipped(line, style.width) for line in _fitting(body, style)]
 
@@ -71,12 +71,12 @@ def clipped(text: str, width: int) -> str:
     """Return as much of a text as fits into a line; colours are ended."""
     if length(text) <= width:
         return text
-    kept, room = "", width - 1
+    fitting, room = "", width - 1
     for piece in re.split("(\x1b\\[[0-9]*m)", text):
         part = piece if piece.startswith("\x1b") else piece[:room]
         room -= 0 if piece.startswith("\x1b") else len(part)
-        kept += part
-    return kept + ">"
+        fitting += part
+    return fitting + ">"
 
 
 def duration(microseconds: int) -> str:
@@ -98,9 +98,9 @@ def bar(share: ShareUse, rates: ShareRates, width: int, style: Style) -> str:
         count = max(0, min(round(end), width) - len(cells))
         cells += [(solid if style.unicode else plain, colour)] * count
     cells += [(" ", "")] * (width - len(cells))
-    quota = share.effective * width // MILLI_PER_GPU
-    if quota < width and cells[quota][0] == " ":
-        cells[quota] = (_quota(style), "")
+    slice_end = share.effective * width // MILLI_PER_GPU
+    if slice_end < width and cells[slice_end][0] == " ":
+        cells[slice_end] = (_slice_mark(style), "")
     runs = groupby(cells, lambda cell: cell[1])
     return "".join(_coloured("".join(mark for mark, _ in run), colour, style) for colour, run in runs)
 
@@ -117,11 +117,11 @@ def _table(shares: Sequence[ObservedShare], names: Mapping[str, str], style: Sty
         left -= len(_GAP) + column.width
         shown.append(column)
     wide = max(1, min(room, _NAME + max(0, min(left, max(map(len, known)) - _NAME))))
-    table = [_Column("POD", wide, [clipped(one, wide) for one in known], left=True), *shown]
+    table = [_Column("POD", wide, [clipped(one, wide) for one in known], to_left=True), *shown]
     if left >= 0:
         wide = min(_LONGEST, _BAR + left + _NAME - wide)
         bars = [bar(one.share, one.rates, wide, style) if one.rates else "" for one in shares]
-        table.insert(min(2, len(table)), _Column("GPU TIME", wide, bars, left=True))
+        table.insert(min(2, len(table)), _Column("GPU TIME", wide, bars, to_left=True))
     rows = [_styled(_row(table, -1), "dim", style)]
     for number, one in enumerate(shares):
         rows.append(_row(table, number))
@@ -140,7 +140,7 @@ def _columns(shares: Sequence[ObservedShare], style: Style) -> list[_Column]:
     return [
         _Column("NOW/SHARE", 9, [_milli(one) for one in of]),
         _Column("RUNS", 5, [_percent(one.rates.running if one.rates else None) for one in shares]),
-        _Column("BANK", 15, [_bank(one, style) for one in of], left=True),
+        _Column("BANK", 15, [_bank(one, style) for one in of], to_left=True),
         _Column("WAITS", 5, [_percent(one.rates.waiting if one.rates else None) for one in shares]),
         _Column("EXPIRES", 7, [_expires(one) for one in of]),
         _Column("THROTTLED", 9, [_throttled(one.rates, style) for one in shares]),
@@ -202,7 +202,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _quota(style: Style) -> str:
+def _slice_mark(style: Style) -> str:
     return "│" if style.unicode else "|"
 
 
