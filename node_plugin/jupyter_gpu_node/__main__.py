@@ -65,7 +65,7 @@ from jupyter_gpu_node.holders.searches import Searches
 from jupyter_gpu_node.kubelet import device_nodes
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.offer import Offer, Topic
-from jupyter_gpu_node.kubelet.plugin import DevicePlugin, alone
+from jupyter_gpu_node.kubelet.plugin import DevicePlugin, hold_lock
 from jupyter_gpu_node.kubelet.pod_resources import PodResources
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
 from jupyter_gpu_node.kubelet.rules.slots import Reconciled, SlotOwner, Unresolved
@@ -82,7 +82,7 @@ from .settings import Settings
 LEARN = 1.0
 """Seconds that the kubelet gets at the start to report slots that are not recorded. A step that opens a GPU waits."""
 UNHEARD = 3.0
-"""Seconds that the API server gets at the start to tell of the pods; then shares are served as they were last."""
+"""Seconds that the API server gets at the start to report the pods; after that, shares are served as they were last."""
 _log = logging.getLogger("jupyter_gpu_node")
 
 
@@ -124,7 +124,7 @@ class Plugin:
         self._make_sharing()
         self._make_agent(kube)
         self._make_parts_with_pods()
-        self.inventory.on_refresh = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+        self.inventory.on_refresh = lambda: self.offer.set_problem(Topic.GPUS, self.inventory.problem)
 
     def _make_inventory(self, kube: Kube) -> None:
         """Make the parts that know the GPUs, and those that scan for the processes that have them open."""
@@ -152,7 +152,7 @@ class Plugin:
             self_test.attempt(pins, cgroups)
             hierarchy.check(tuple(self.agent.managed))
 
-        self.self_test = SelfTest(attempt, functools.partial(self.offer.say, Topic.GUARD))
+        self.self_test = SelfTest(attempt, functools.partial(self.offer.set_problem, Topic.GUARD))
         self.guarding = Guarding(pins, cgroups, hierarchy, self.self_test)
         self.metrics.can_guard.set_function(lambda: not self.self_test.problem)
         self.metrics.slots_offered.set_function(lambda: not self.offer.problem)
@@ -252,7 +252,7 @@ class Plugin:
 
     async def run(self) -> None:
         """Run until the process is asked to stop. Nothing is touched before an earlier plugin has ended."""
-        async with alone(self.settings.lock):
+        async with hold_lock(self.settings.lock):
             await self._run()
 
     async def _run(self) -> None:

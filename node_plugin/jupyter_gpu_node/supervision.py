@@ -115,4 +115,4 @@ def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
     if error is None or (isinstance(error, BlockingIOError) and "PollerCompletionQueue" in str(context.get("handle"))):
         loop.default_exception_handler(context)
         return
-    die(str(context.get("message") or "an error that nobody handled"), error)
+    die(str(context.get("message") or "an unhandled error"), error)

@@ -104,7 +104,7 @@ def test_refused_program_prints_a_warning(place: Place) -> None:
         heard = threading.Thread(target=_refuse, args=(stub,))
         heard.start()
         assert program.process.stderr
-        assert "it is not taken for a program of that server" in program.process.stderr.readline()
+        assert "it does not count as a program of that server" in program.process.stderr.readline()
         program.kill()
         stub.close()
         heard.join()

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, shared out by its Jupyter servers among themselves: no daemon, no cluster."""
+"""The backend of one machine, whose Jupyter servers divide its GPUs among themselves: no daemon, no cluster."""
 
 from .backend import LocalBackend
 from .settings import Settings

@@ -31,7 +31,7 @@ def reap(
     """Remove the dead pods of which nothing is left, with their files where that is allowed.
 
     Returns their uids, and what is left: pids of the others, see `remains`, whose end is a reason to try again.
-    ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
+    ``groups``: where the group of a pod is that was killed before it recorded that; beside our own.
     """
     gone = []
     left: frozenset[int] = frozenset()
@@ -45,7 +45,7 @@ def reap(
         with store.locked() as session:
             for pod in gone:
                 session.remove(pod.uid)
-                _log.info("Pod %s ended without a word; what it had is free.", pod.uid)
+                _log.info("Pod %s ended without giving back what it had; that is free now.", pod.uid)
     return frozenset(pod.uid for pod in gone), left
 
 

@@ -18,10 +18,10 @@ def states(
 ) -> tuple[PodState, ...]:
     """Return the others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
 
-    What they were promised counts as in their hands already: a decision may take it away again, but only their own
-    server can carry that out, and until that is written no other pod gets it. What is claimed beyond the whole of a
-    GPU is not believed, so a false record cannot take a GPU from a pod that has it. ``overdue``: whether a pod with
-    that place in line has waited for too long. Its word for it counts as much as its priority, which it chooses too.
+    What they were granted counts as held already: a decision may take it away again, but only their own server can
+    carry that out, and no other pod gets it before that is written. Claims beyond the whole of a GPU do not count, so a
+    false record cannot take a GPU from a pod that has it. ``overdue``: tells whether a pod with that place in line has
+    waited for too long. A record can claim that falsely, as it can claim any priority.
     """
     left: dict[str, int] = {}
     return tuple(

@@ -1,4 +1,4 @@
-"""The time of the next reconcile that no event causes, and the failures after which it is tried again."""
+"""The time of the next reconcile that no event triggers, and the failures after which one is repeated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .records.store import StateStore, plain_errors
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 """Seconds between two scans for a device that should be closed: few at first, backing off."""
 RETRY = 1.0
-"""Seconds until something that failed, or that a dead pod stands in the way of, is tried again."""
+"""Seconds until something is tried again that failed, or that a dead pod prevents."""
 LAST_RETRY = 60.0
-"""The same, of what goes on failing."""
+"""The longest such pause, for what keeps failing."""
 
 _log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ class Settings(NamedTuple):
     state_dir: Path | None = None
     """Shared by all servers of the machine; ``None`` chooses it."""
     simulated_gpus: int = 0
-    """This many simulated GPUs in place of the real ones; 0 means the real ones."""
+    """Number of simulated GPUs in place of the real ones; 0: the real ones."""
     limit: int | None = None
-    """Milli-GPUs that the user may have; ``None``: all there are."""
+    """Milli that the user may have; ``None``: all there are."""
     fractions: tuple[int, ...] = (250, 500)
     """Parts of a GPU that are offered, in milli."""
     enforcement: Preference = "auto"

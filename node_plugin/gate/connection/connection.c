@@ -71,8 +71,8 @@ static bool start_thread(struct share *share);
 static void warn_no_thread(void) {
     static _Atomic bool said;
     if (!atomic_exchange(&said, true))
-        dprintf(2, "jupyter-gpu: this program waits: it cannot start the thread that asks for its part of the GPU, mostly for "
-                   "a limit on processes or memory (ulimit -u, -v). It goes on by itself as soon as there is room.\n");
+        dprintf(2, "jupyter-gpu: this program waits: it cannot start the thread that asks for its part of the GPU, usually "
+                   "because of a limit on processes or memory (ulimit -u, -v). It goes on by itself as soon as there is room.\n");
 }
 
 void share_wait(struct share *share, uint64_t ns) {
@@ -282,7 +282,7 @@ static bool must_hurry(struct share *share) {
 static void warn_waiting(const struct share *share, bool refused, int why) {
     dprintf(2, "jupyter-gpu: this program waits for its part of the GPU: %s/%s.sock (%s). It goes on by itself as soon as its "
                "notebook server has the GPU; to end the wait, end the program or restart the kernel.\n",
-            directory(), share->uuid, refused ? "refused: it is not taken for a program of that server" : strerror(why));
+            directory(), share->uuid, refused ? "refused: it does not count as a program of that server" : strerror(why));
 }
 
 static void *connection_thread(void *data) {

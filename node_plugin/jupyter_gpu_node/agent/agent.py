@@ -1,8 +1,8 @@
 """The agent: from ``allocated`` to device rules to ``attached``, for all pods of this node that have a slot.
 
-Each pod has a task of its own, which goes from what is decided to what is so, again and again, whatever happened
-before. Nothing is remembered that is not on the control group, in the annotations, or visible in ``/proc``. While
-the API server or the scheduler is away everything stays as it is.
+Each pod has its own task, which brings the pod to what was decided, again and again, whatever happened before. All
+state is on the control group, in the annotations, or visible in ``/proc``. While the API server or the scheduler is
+away, everything stays as it is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class CannotGuard(Exception):
-    """A container may not start, because its pod cannot be kept from GPUs; the text is for its user."""
+    """The error if a pod cannot be kept from GPUs, so that its container may not start; the text is for its user."""
 
 
 class Agent:
@@ -78,7 +78,7 @@ class Agent:
         self._reflector = Reflector(
             kube,
             Selection(paths.pods(), fields=f"spec.nodeName={node}"),
-            on_change=self._hear,
+            on_change=self._on_change,
             on_trouble=tools.reports.pod_events.trouble,
             newest=True,
         )
@@ -162,7 +162,7 @@ class Agent:
             managed.wake.set()
 
     async def sweep(self) -> None:
-        """Manage pods that only a pin tells of: the removal of their last traces failed. Only if seen twice."""
+        """Manage pods of which only a pin is left, as removing it failed; only if they are found twice."""
         found = await self._steps.in_thread(self._tools.guarding.pins.uids) - self._managed.keys()
         for uid in sorted(found & self._strangers):
             _log.warning("A program of pod %s is left over, and is managed from now on.", uid)
@@ -190,7 +190,7 @@ class Agent:
 
     # -- pods come and go ----------------------------------------------------------------------------------------------
 
-    def _hear(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         uid = objects.uid(change.object)
         pod = self._managed.get(uid)
         if change.kind == "removed":
@@ -205,8 +205,8 @@ class Agent:
                 return
             pod = self._add(uid)
         before = pod.view
-        pod.see(view, self._tools.inventory.foreign(pod_view.uuids(view.attached)))
-        changed = before is None or _matters(before) != _matters(view) or view.attached != pod.attached
+        pod.take_over(view, self._tools.inventory.foreign(pod_view.uuids(view.attached)))
+        changed = before is None or _relevant_part(before) != _relevant_part(view) or view.attached != pod.attached
         if changed or pod.guard is None:  # its group may be there by now
             pod.wake.set()
         self._tools.reports.pod_events.update(change.object)  # after it: its step comes first
@@ -281,7 +281,7 @@ class Agent:
         self.wake_all()
 
 
-def _matters(view: pod_view.PodView) -> pod_view.PodView:
+def _relevant_part(view: pod_view.PodView) -> pod_view.PodView:
     """Return a view without the fields that no step reads: requests, and echoes of our own writes, need no step."""
     return replace(view, version="", attached=None)
 

@@ -24,12 +24,12 @@ from .tools import Reports, Scans
 
 MAPPINGS_EVERY = 4
 """Memory mappings are read in one of so many scans: it takes most of the time, and few programs close what they map."""
-INTRUDED = "Process {command} had GPU {uuid} open, which was not given to it. It was told to end."
+INTRUDED = "Process {command} had GPU {uuid} open, which was not given to it. It was ended."
 TOO_MUCH = (
     "Process {command} belongs to a pod with more processes and open files than can be searched. "
-    "So it may have GPU {uuid} open, which was not given to it. It was told to end."
+    "So it may have GPU {uuid} open, which was not given to it. It was ended."
 )
-HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
+HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was ended."
 
 Finding = tuple[str, Suspect, HolderKind]
 """A GPU, a process that has it open, and the kind of that process."""
@@ -60,8 +60,8 @@ class Audit:
         *,
         others: Callable[[], Awaitable[None]],
     ) -> None:
-        """``begun``: events that must have happened before the first scan, so that all rights are known. ``others``:
-        finds out now which GPUs other plugins have given away.
+        """``begun``: events to wait for before the first scan, so that all rights are known. ``others``: finds out now
+        which GPUs other plugins have given away.
         """
         self._inventory = inventory
         self._scans = scans
@@ -173,7 +173,7 @@ class Audit:
                 _log.warning("Program %s (process %d) has GPU %s open.", suspect.command, suspect.pid, uuid)
                 continue
             self._metrics.intruders.inc()
-            _log.error("Process %d (%s) had GPU %s open and was told to end.", suspect.pid, suspect.command, uuid)
+            _log.error("Process %d (%s) had GPU %s open and is ended.", suspect.pid, suspect.command, uuid)
             text = (TOO_MUCH if self._over_budget(suspect) else INTRUDED).format(command=suspect.command, uuid=uuid)
             view = self._pods.view(suspect.pod) if suspect.pod else None
             if view:

@@ -16,8 +16,8 @@ from jupyter_gpu_node.processes.rules.scan_budget import RARELY
 class OpenEvidence:
     """Evidence that every GPU scanned for is open in a process that should not have it, and where that is visible.
 
-    As long as one descriptor of each is still there, another scan cannot prove anything: the whole machine is scanned
-    only now and then. The end of those processes is reported by `process_ends`.
+    As long as one descriptor of each GPU is still there, another scan could prove nothing: so the whole machine is
+    scanned only at long intervals. `process_ends` reports the end of those processes.
     """
 
     scan: HolderScan

@@ -1,4 +1,4 @@
-"""The next state of a pod: what it should have, what a scan must find closed, what is attached then. No I/O."""
+"""The next state of a pod: what it should have, what a scan must prove closed, and what is attached then. No I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 from .pod import ManagedPod
 
 NAMES_PAUSE = 5.0
-"""Seconds between two writes of which only the second names other holders."""
+"""Seconds between two writes if only the names of holders changed."""
 _NOTHING = Attached(0)
 
 
 def wanted(pod: ManagedPod) -> Allocated | None:
-    """Return what the pod should have: the decision; nothing once it is finished or gone; as it is if unreadable."""
+    """Return what the pod should have: what was decided; nothing once it has ended; what it has if unreadable."""
     view = pod.view
     if view is None or view.finished:
         return None
@@ -50,7 +50,7 @@ def advance(
 ) -> Attached | None:
     """Return what is attached and draining after a scan found ``scan``, with rules in force that allow ``shares``.
 
-    ``claimed``: uuids that are other pods'. None: there is nothing to say about this pod.
+    ``claimed``: uuids that belong to other pods. None: there is nothing to say about this pod.
     """
     allocated = wanted(pod)
     found = found_holders(pod, scan, rights)
@@ -88,7 +88,7 @@ def _reported_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ..
 def _with_unrecorded(
     pod: ManagedPod, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
 ) -> Attached | None:
-    """Return the record, with what the pod's own processes have open and no record names: a step was cut off."""
+    """Return the record, with GPUs that the pod has open and no record names, because a step was cut off."""
     known = pod.attached
     names = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} if known else set()
     own = (uuid for uuid, some in sorted(found.items()) if any(not holder.foreign for holder in some))

@@ -120,13 +120,13 @@ class ManagedPod:
 
     @property
     def drains(self) -> bool:
-        """Whether something is not proven closed."""
+        """Whether a GPU that was taken away is not proven closed yet."""
         return bool(self.attached and self.attached.draining)
 
-    def see(self, view: PodView, foreign: Collection[str] = ()) -> None:
-        """Take over the API server's view. Our own record is believed only at first, and if newer than our write.
+    def take_over(self, view: PodView, foreign: Collection[str] = ()) -> None:
+        """Take over the API server's view. Its ``attached`` counts only at first, or if newer than our last write.
 
-        Records of GPUs that the node never had, ``foreign``, are never believed.
+        Records of ``foreign`` GPUs, which the node never had, do not count.
         """
         if self.view is None and self.attached is None:
             self.attached, self.record.attached = without(view.attached, foreign), view.attached

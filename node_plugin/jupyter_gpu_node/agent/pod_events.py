@@ -30,14 +30,14 @@ class PodEvents:
         self._trouble = ""
 
     def update(self, pod: Mapping[str, Any]) -> None:
-        """Take over a pod's state; one older than the known state is no news."""
+        """Take over a pod's state, unless it is older than the known one."""
         known = self.known.setdefault(objects.uid(pod), _PodState())
         if known.pod is None or objects.newer(pod, known.pod):
             known.pod = summary(pod)
             _wake(known)
 
     def removed(self, uid: str) -> None:
-        """Note that the API server knows the pod no more."""
+        """Note that the pod is gone from the API server."""
         known = self.known.setdefault(uid, _PodState())
         known.gone = True
         _wake(known)
@@ -45,7 +45,7 @@ class PodEvents:
     def forget(self, uid: str) -> None:
         """Forget a pod of which nothing is left on this node."""
         known = self.known.get(uid)
-        if known and known.followers:  # its container ends: there will be no news
+        if known and known.followers:  # its container ends: nothing more will happen
             known.pod = None
         else:
             self.known.pop(uid, None)

@@ -28,8 +28,8 @@ class Publisher:
     async def attached(self, pod: PodRef, attached: Attached) -> Mapping[str, Any] | None:
         """Write ``attached``; return the pod as it is now, None if it was not written. Raises `KubeError`.
 
-        Not written means that the pod is gone, or another one has its name, or that another client wrote it at the
-        same moment: that write is heard of in an instant, and the next step writes this again.
+        It is not written if the pod is gone, if another pod has its name, or if another client wrote the pod at the
+        same moment: then the watch reports that write, and the next step writes this again.
         """
         body = {"metadata": {"uid": pod.uid, "annotations": {ATTACHED: encode(attached)}}}
         try:

@@ -21,7 +21,7 @@ from jupyter_gpu_node.processes import device_scan, proc
 from .pod import ManagedPod
 
 FRESH = {"sample": 0.5, "details": 2.0, "totals": 2.0}
-"""Seconds for which an answer is good: a pod that asks without pause costs no more than one that asks so often."""
+"""Seconds for which an answer is reused: a pod that asks without pause costs no more than one that asks so often."""
 
 
 class Samples:
@@ -47,8 +47,8 @@ class Samples:
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
         """Answer a pod's question. ``node``: this node, its GPUs, the pod's shares.
 
-        ``sample``: load and users of that pod's GPUs; ``details``: limits, rates and memory by process of the same;
-        ``totals``: what of the node is free, and how many wait for it. Nothing identifies other pods.
+        ``sample``: load and users of that pod's GPUs. ``details``: their limits, rates and memory by process.
+        ``totals``: how much of the node is free, and how many pods wait for it. Nothing identifies other pods.
         """
         if what == "node":
             gpus = [gpu.to_json() for gpu in self._inventory.gpus]

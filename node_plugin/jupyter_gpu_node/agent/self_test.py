@@ -1,8 +1,8 @@
 """Self-test of the guarding of pods: a real attempt, so that no pod is sent to a node that can't guard it.
 
-Tried before the kubelet is offered any slot, every minute, at once after a pod could not be closed, and every few
-seconds while it fails. A failure is reported to the kubelet (all slots unhealthy), in the figures and the readiness,
-and as an Event of the node. Pods that run keep the rules that they have.
+It runs before the kubelet is offered any slot, every minute, at once after a pod could not be closed, and every few
+seconds while it fails. A failure is reported to the kubelet (all slots unhealthy), in the metrics and the readiness,
+and as an Event of the node. Running pods keep their rules.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class SelfTest:
         self._attempt = attempt
         self._report = report
         self._heard: str | None = None
-        self._doubts = asyncio.Event()
+        self._requested = asyncio.Event()
         self.problem = ""
 
-    def doubt(self, why: str) -> None:
+    def test_now(self, why: str) -> None:
         """Test at once, as a pod could not be closed: is it the pod or the node?"""
         _log.warning("A pod could not be closed: %s", why)
-        self._doubts.set()
+        self._requested.set()
 
     async def once(self) -> None:
         """Test once, and report the result."""
@@ -71,17 +71,17 @@ class SelfTest:
             troubled = self.problem or self._heard != self.problem
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TROUBLED if troubled else CALM):
-                    await self._doubts.wait()
+                    await self._requested.wait()
                 await asyncio.sleep(0.2)  # many pods at once are one reason
-            self._doubts.clear()
+            self._requested.clear()
             await self.once()
 
 
 def attempt(pins: Pins, cgroups: PodCgroups) -> None:
     """Load a program, pin it, and put it on a control group of its own. Raises `OSError`.
 
-    Where no group can be made (the hierarchy is read-only here, which is enough to guard pods) it is only asked
-    whether the kernel tells what is on the top group.
+    Where no group can be made (the hierarchy is read-only here, which is enough to guard pods), only check that the
+    kernel says which programs are on the top group.
     """
     root = cgroups.root
     _remove_old(root)

@@ -1,6 +1,7 @@
 """One step of one pod: guard it, bring its rules to what was decided, scan for what was taken away, record it.
 
-Taking away goes: rules, scan, record. Giving goes: rules, record. One write a step, none if nothing changed.
+A GPU is taken away in the order rules, scan, record, and given in the order rules, record. A step writes once, or not
+at all if nothing changed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def _now() -> int:
 
 
 class Steps:
-    """The steps of pods. ``managed`` are all pods under our care; ``rights`` returns which GPUs they may have open."""
+    """The steps of pods. ``managed``: all pods that the agent manages.
+
+    ``rights``: returns which GPUs they may have open.
+    """
 
     def __init__(self, tools: Tools, managed: Mapping[str, ManagedPod], rights: Callable[[], Rights]) -> None:
         self._tools = tools
@@ -59,7 +63,7 @@ class Steps:
             made = await self.in_thread(self._guard, pod.uid)
         except OSError as error:
             pod.guard_failed = True
-            self._tools.guarding.self_test.doubt(str(error))
+            self._tools.guarding.self_test.test_now(str(error))
             raise
         pod.guard_failed = False
         if made is None:
@@ -85,13 +89,13 @@ class Steps:
                     "as the kubelet's cgroup driver was changed: delete it",
                 )
         except OSError as error:
-            self._tools.guarding.self_test.doubt(str(error))
+            self._tools.guarding.self_test.test_now(str(error))
             raise
 
     async def _stays(self, pod: ManagedPod) -> bool:
         """Tell whether the pod's group still is the guarded one: an empty one may be what its kubelet left behind.
 
-        Some system calls while it is not empty: less than to have a thread do it.
+        It makes a few system calls while the group is not empty: that costs less than a thread.
         """
         guard = pod.guard
         if guard is None or cgroup.populated(guard.group):

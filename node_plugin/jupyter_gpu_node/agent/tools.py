@@ -56,4 +56,4 @@ class Tools:
     reports: Reports
     sharing: Sharing
     created_with: Callable[[str], frozenset[str] | None]
-    """Function from a pod's uid to the paths of GPUs its containers were created with; None: not known."""
+    """Returns the paths of GPUs with which the containers of that pod (uid) were created; None: not known."""

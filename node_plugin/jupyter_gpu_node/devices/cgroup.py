@@ -107,7 +107,7 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def group_name(uid: str) -> str:
-    """Name of the group of pod ``uid``; `ValueError` if that cannot be one."""
+    """Return the name of the group of pod ``uid``; `ValueError` if that cannot be one."""
     if _UID.fullmatch(uid) is None:
         raise ValueError(f"{uid[:120]!r} is not a pod uid: letters, digits, '.', '_' and '-', at most 100.")
     return PREFIX + uid

@@ -5,7 +5,7 @@ a helper outside the pod's control group, and each answer has a deadline. A GPU 
 the helper, is unhealthy and not asked again for a while; the others are asked by a fresh helper.
 
 A GPU in MIG mode is unhealthy: it cannot be given as a whole. Its instances are
-told, so that they are recognised when others give them away (`NvmlSource.instances`).
+reported, so that they are recognised when other plugins give them away (`NvmlSource.instances`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class NvmlSource:
         return found
 
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
-        """Return pids of the programs that compute on them, of all users, for GPUs of which the driver tells."""
+        """Return pids of the programs that compute on them, of all users, for GPUs whose users the driver reports."""
         with self._lock:
             answer = self._ask({"do": "users", "uuids": sorted(uuids)}) if uuids else None
         found = {}
@@ -188,7 +188,7 @@ class NvmlSource:
             return self.helper.ask(question, later if self.helper.answered else first)
         finally:  # also where a GPU hung after it
             for uuid, xid in self.helper.errors:
-                self._gpu_errors.broke(uuid, xid)
+                self._gpu_errors.record_error(uuid, xid)
             self.helper.errors.clear()
 
     def _drop(self) -> None:
@@ -262,7 +262,7 @@ class Answer:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Answer:
-        """Checked; raises `FieldError`."""
+        """Parse and check an answer; raises `FieldError`."""
         actions = strict.optional(body, "actions", strict.an_object) or {}
         return cls(
             strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),

@@ -124,7 +124,7 @@ class Nvml:
         return ""
 
     def divided(self, handle: Any) -> bool:
-        """Tell whether the GPU is in MIG mode. One that does not tell is not used: it may be."""
+        """Tell whether the GPU is in MIG mode. One that does not say is not used, as it may be."""
         try:
             return bool(self.api.nvmlDeviceGetMigMode(handle)[0])
         except self.api.NVMLError as error:
@@ -144,7 +144,7 @@ class Nvml:
         return found
 
     def action(self, handle: Any) -> int | None:
-        """Return the recovery action that the driver reports, 0: none; None for a driver that does not tell."""
+        """Return the recovery action that the driver reports, 0: none; None for a driver that does not report it."""
         field = getattr(self.api, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
         if field is None:
             return None
@@ -205,7 +205,7 @@ class Nvml:
         return bool(level <= self.api.NVML_TOPOLOGY_SINGLE)
 
     def loads(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """Return per cent, bytes, °C and watts; None where the GPU does not tell."""
+        """Return per cent, bytes, °C and watts; None where the GPU does not report them."""
         found = []
         for uuid in uuids:
             try:
@@ -242,7 +242,7 @@ class Nvml:
         return found
 
     def programs(self, handle: Any) -> list[int] | None:
-        """Return pids; None for a driver that does not tell."""
+        """Return pids; None for a driver that does not report them."""
         try:
             return sorted({int(process.pid) for process in self.api.nvmlDeviceGetComputeRunningProcesses(handle)})
         except self.api.NVMLError:

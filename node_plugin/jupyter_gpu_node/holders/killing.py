@@ -1,4 +1,4 @@
-"""Ends the very process that is meant, and waits a little for its end."""
+"""Ends processes, never others that have their pids by now, and waits a little for their end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyter_gpu_node.holders.rules.rights import Suspect
 from jupyter_gpu_node.processes import proc
 
 PATIENCE = 1.0
-"""Seconds that a process that is ended gets to be gone."""
+"""Seconds to wait for the end of a killed process."""
 
 _log = logging.getLogger(__name__)
 

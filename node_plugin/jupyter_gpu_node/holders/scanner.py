@@ -47,7 +47,7 @@ class HolderScan:
     """Pods, by uid, that were not scanned wholly, with the processes at which the budget ended: nothing is proven of
     them."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Descriptor, by uuid and pid, that shows it (`still_shows`)."""
+    """A descriptor that shows it, by uuid and pid (`still_shows`)."""
 
 
 @dataclass(slots=True)
@@ -285,7 +285,7 @@ def namespaces(pid: int) -> frozenset[int]:
 
 
 def inner_pid(pid: int) -> int:
-    """Return the number of the process in its pod's pid namespace; 0 if it is gone."""
+    """Return the pid of the process in its pod's pid namespace; 0 if it is gone."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):

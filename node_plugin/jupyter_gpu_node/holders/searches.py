@@ -31,7 +31,7 @@ class _Pod:
 
 
 class Searches:
-    """The searches of one node. No call waits: the caller is called back when there is an answer, and asks again."""
+    """The searches of one node. No call waits: a callback says when there is an answer, and the caller asks again."""
 
     def __init__(self, scanner: HolderScanner, clock: Callable[[], float] = time.monotonic) -> None:
         self._scanner = scanner

@@ -29,7 +29,7 @@ class Topic(Enum):
 class Offer:
     """The problems that withhold slots. ``tell`` gets the text of all of them, empty while all is well.
 
-    ``event`` publishes it as an Event of the node, and returns whether it could.
+    ``event`` publishes it as an Event of the node, and returns whether that was possible.
     """
 
     def __init__(self, tell: Callable[[str], None], event: Callable[[str, str, Kind], bool]) -> None:
@@ -45,11 +45,11 @@ class Offer:
 
     @property
     def fault(self) -> str:
-        """The same, but for what the plugin can do nothing about (readiness)."""
+        """The same, without problems that the plugin can do nothing about (readiness)."""
         return self._words(topic for topic in Topic if topic.own_fault)
 
-    def say(self, topic: Topic, problem: str) -> bool:
-        """Record the problem of a topic, or none; return whether it was published. To be called again until it was."""
+    def set_problem(self, topic: Topic, problem: str) -> bool:
+        """Record the problem of a topic, or none; return whether it was published. Call it again until it was."""
         self._problems[topic] = problem
         self._tell(self.problem)
         if problem == self._heard.get(topic, ""):

@@ -1,8 +1,8 @@
-"""The kubelet's device plugin for slots: it serves a socket, registers it, and notices when the kubelet forgot it.
+"""The kubelet's device plugin for slots: it serves a socket, registers it, and notices when the kubelet restarts.
 
-A kubelet that restarts removes the sockets of all plugins and knows none of them; and it drops a new registration when
-the stream of an older one ends after it. So the order is: end the old socket, serve, register, and check that a kubelet
-listens; whenever one of these does not hold any more, it begins again.
+A kubelet that restarts removes the sockets of all plugins and knows none of them. And it drops a new registration when
+the stream of an older one ends after it. So the order is: end the old socket, serve, register, check that a kubelet
+listens. As soon as one of these no longer holds, the plugin starts over.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DevicePlugin:
 
     async def run(self) -> None:
         """Run until cancelled, as the only one of this node. Raises errors that must end the process."""
-        async with alone(self._settings.lock):
+        async with hold_lock(self._settings.lock):
             await self.serve()
 
     async def serve(self) -> None:
@@ -199,7 +199,7 @@ def _remove(path: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def alone(path: Path) -> AsyncIterator[None]:
+async def hold_lock(path: Path) -> AsyncIterator[None]:
     """Hold the lock ``path``: two plugins would take the kubelet from each other without end, and one that still ends
     could open again what the next has closed and given on.
 

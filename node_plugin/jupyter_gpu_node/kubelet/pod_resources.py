@@ -22,7 +22,7 @@ _AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer; the text says why in plain words."""
+    """The error if the kubelet does not answer; the text says why in plain words."""
 
 
 class PodResources:

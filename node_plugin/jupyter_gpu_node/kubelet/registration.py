@@ -17,7 +17,7 @@ SECONDS = 20.0
 
 
 class NotRegistered(Exception):
-    """The kubelet did not take the plugin; the text says why in plain words."""
+    """The error if the kubelet does not take the plugin; the text says why in plain words."""
 
 
 async def register(kubelet: Path, endpoint: str, resource: str) -> None:

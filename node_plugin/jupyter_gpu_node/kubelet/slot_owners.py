@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_node.kubelet.rules import internal_checkpoint, slots
-from jupyter_gpu_node.kubelet.rules.slots import CheckpointEntry, Lead, PodRef, Reconciled, SlotOwner, Unresolved
+from jupyter_gpu_node.kubelet.rules.slots import (
+    CheckpointEntry,
+    KubeletReport,
+    PodRef,
+    Reconciled,
+    SlotOwner,
+    Unresolved,
+)
 from jupyter_gpu_node.settings import Settings
 
 from . import slot_directories, slot_records
@@ -66,8 +73,8 @@ class SlotOwners:
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
         """Return the pod and the container that have ``slot`` now; raises `Unresolved`.
 
-        Nothing here trusts a single source: the kubelet names the pod, the API server must know that very pod, and
-        where it can't be asked, we must have seen the same before.
+        No single source is trusted: the kubelet names the pod, and the API server must know that very pod; if it
+        can't be asked, our own record must say the same.
         """
         try:
             listed, held = await asyncio.gather(
@@ -75,7 +82,7 @@ class SlotOwners:
             )
         except PodResourcesError as error:
             raise Unresolved(str(error)) from None
-        found = slots.lead(slot, listed, held, self._pods())
+        found = slots.kubelet_report(slot, listed, held, self._pods())
         owner = await self._confirmed(found)
         await self._remember(lambda old: replace(old, owners={**old.owners, slot: owner}))
         return owner.pod, owner.container
@@ -173,7 +180,7 @@ class SlotOwners:
             return None
         return internal_checkpoint.parse(text, self._settings.resource)
 
-    async def _confirmed(self, found: Lead) -> SlotOwner:
+    async def _confirmed(self, found: KubeletReport) -> SlotOwner:
         pods = self._pods()
         if found.uid in pods:
             return slots.confirm(found, pods[found.uid], self._settings.node)

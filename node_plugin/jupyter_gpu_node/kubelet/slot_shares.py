@@ -1,7 +1,7 @@
 """The view of a pod's shares, in every container that has a slot.
 
-Each slot has a directory of its own, and which slots are one pod's is known only when its containers start. The server
-works in the directory of the first; those of the others get a second name of each socket, and copies of the files.
+Each slot has its own directory, and which slots belong to one pod is known only when its containers start. The server
+works in the directory of the first slot; those of the others get hard links to the sockets, and copies of the files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PodStore(ShareStore):
         self._others = others
 
     def write(self, entries: Iterable[ShareEntry]) -> bool:
-        """Write of each entry the own copy and those of the pod; return whether all could be written."""
+        """Write the own copy of each entry and the copies of its pod; return whether all could be written."""
         found = tuple(entries)
         public = (entry for entry in found if entry.public)
         more = [replace(entry, directory=other, own=False) for entry in public for other in self._others(entry.pod)]
@@ -52,7 +52,7 @@ def withdraw(directories: Iterable[Path], gpus: Collection[str]) -> None:
 def show(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
     """Have the ``others`` show the shares of ``gpus`` as the first does, and no more. Blocks; raises `OSError`.
 
-    A file may have been written while its share went: by now none is any more.
+    A file may have been written while its share was removed: it is removed here.
     """
     withdraw((first, *others), gpus)
     with paths.opened(first) as folder:

@@ -1,4 +1,4 @@
-"""A small process that cleans up when this one dies, however it dies: it learns the work beforehand.
+"""A small process that cleans up when this one dies, however that happens: it gets the work beforehand.
 
 It acts when the pipe to it ends, on everything that was announced and not released. Before an orderly end everything is
 released, so no other signal is needed to tell the two apart.
@@ -57,7 +57,7 @@ class CleanupProcess:
         Raises `OSError` if that cannot be guaranteed; the next call tries again, unless they are released.
         """
         if any(b"\n" in name for name in names):
-            raise OSError(f"{names!r} cannot be told of.")
+            raise OSError(f"{names!r} cannot be held: a name must be one line.")
         self.held.update(names)
         if not self._tell(b"+", names):
             self._start()

@@ -204,14 +204,14 @@ def test_only_records_newer_than_our_write_count() -> None:
     """At first what is recorded; after a write of ours only what is newer than that."""
     first, second = Attached(1, shares(A)), Attached(2, shares(B))
     one = ManagedPod("me")
-    one.see(PodView(REF, attached=first, version="5"))
+    one.take_over(PodView(REF, attached=first, version="5"))
     assert (one.attached, one.record.attached) == (first, first)
     one.attached, one.record = second, ServerRecord(second, "8")
-    one.see(PodView(REF, attached=first, version="7"))
+    one.take_over(PodView(REF, attached=first, version="7"))
     assert (one.attached, one.record.attached) == (second, second)
-    one.see(PodView(REF, attached=first, version="8"))
+    one.take_over(PodView(REF, attached=first, version="8"))
     assert one.record.attached == second
-    one.see(PodView(REF, attached=first, version="10"))
+    one.take_over(PodView(REF, attached=first, version="10"))
     assert (one.attached, one.record.attached) == (second, first)
 
 

@@ -53,13 +53,13 @@ def test_unchanged_inventory_is_not_written() -> None:
     node = written({"metadata": {"uid": "u"}}, body)
     assert decode_inventory(node["metadata"]["annotations"][INVENTORY]) == gpus
     assert rules.patch(node, gpus) is None
-    assert rules.patch(node, rules.sick(gpus, {"GPU-1": "broken"})) is not None
+    assert rules.patch(node, rules.with_problems(gpus, {"GPU-1": "broken"})) is not None
     assert rules.patch(written(node, rules.removal()), gpus) is not None
 
 
 def test_unhealthy_gpus_report_every_problem() -> None:
     """The text of the driver stays."""
-    first = rules.sick((gpu(0),), {"GPU-0": "One thing."})
-    (both,) = rules.sick(first, {"GPU-0": "Another."})
+    first = rules.with_problems((gpu(0),), {"GPU-0": "One thing."})
+    (both,) = rules.with_problems(first, {"GPU-0": "Another."})
     assert not both.healthy
     assert both.health == "One thing. Another."

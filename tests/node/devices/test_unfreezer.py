@@ -75,7 +75,7 @@ def test_released_group_is_left_alone(group: Path) -> None:
 def test_freezing_without_a_cleanup_process_is_refused() -> None:
     """Without the process nothing is frozen; a name that would be two lines is refused."""
     made = unfreezer.Unfreezer()
-    with pytest.raises(OSError, match="cannot be told of"):
+    with pytest.raises(OSError, match="cannot be held"):
         made.hold(Path("a\nb"))
     made.close()
     unable = unfreezer.Unfreezer("/nowhere/python")

@@ -37,7 +37,7 @@ def test_program_faults_never_make_a_gpu_unhealthy(steps: list[tuple[str, int] |
         if isinstance(step, dict):
             errors.update(step)
         else:
-            errors.broke(*step)
+            errors.record_error(*step)
         assert [errors.problem(uuid) for uuid in GPUS] == ["", ""]
 
 
@@ -45,10 +45,10 @@ def test_program_faults_never_make_a_gpu_unhealthy(steps: list[tuple[str, int] |
 def test_unhealthy_gpu_recovers_only_after_calm_checks(xid: int, steps: list[int | dict[str, int | None]]) -> None:
     """It stays unhealthy until the driver, or a reset, and then enough checks in a row without an error clear it."""
     errors, calm, away = GpuErrors(), 0, False
-    errors.broke("GPU-a", xid)
+    errors.record_error("GPU-a", xid)
     for step in steps:
         if isinstance(step, int):
-            errors.broke("GPU-a", step)
+            errors.record_error("GPU-a", step)
             if step not in xids.HARMLESS:
                 calm, away = 0, False
         else:
@@ -66,7 +66,7 @@ def test_unhealthy_gpu_recovers_only_after_calm_checks(xid: int, steps: list[int
 def test_skipped_gpu_does_not_count_as_reset() -> None:
     """A GPU that was skipped because it hung has not been away."""
     errors = GpuErrors()
-    errors.broke("GPU-a", 48)
+    errors.record_error("GPU-a", 48)
     errors.update({}, unasked=["GPU-a"])
     for _ in range(3 * CALM):
         errors.update({"GPU-a": None})
@@ -84,7 +84,7 @@ def test_recovery_action_is_reported() -> None:
     errors.update({"GPU-a": 2, "GPU-b": 99})
     assert errors.problem("GPU-a") == "The driver says what it needs: Restart the machine."
     assert "action 99" in errors.problem("GPU-b")
-    errors.broke("GPU-a", 62)
+    errors.record_error("GPU-a", 62)
     assert "Xid 62: its internal controller halted. The driver says" in errors.problem("GPU-a")
     for _ in range(2 * CALM):
         errors.update({"GPU-a": 2})

@@ -24,13 +24,13 @@ class Listener:
 def test_every_reason_withholds_slots_and_is_reported_once() -> None:
     """And the end of each by itself."""
     told = Listener()
-    assert told.offer.say(Topic.GUARD, "")
+    assert told.offer.set_problem(Topic.GUARD, "")
     assert (told.events, told.said) == ([], [""])
-    assert told.offer.say(Topic.GPUS, "None.")
-    assert told.offer.say(Topic.GPUS, "None.")
-    assert told.offer.say(Topic.GUARD, "No BPF.")
+    assert told.offer.set_problem(Topic.GPUS, "None.")
+    assert told.offer.set_problem(Topic.GPUS, "None.")
+    assert told.offer.set_problem(Topic.GUARD, "No BPF.")
     assert told.said[-1] == told.offer.problem == "No BPF. None."
-    assert told.offer.say(Topic.GPUS, "")
+    assert told.offer.set_problem(Topic.GPUS, "")
     assert told.said[-1] == "No BPF."
     assert [(reason, kind) for reason, _, kind in told.events] == [
         ("NoGpus", "Warning"),
@@ -44,16 +44,16 @@ def test_failed_report_is_repeated() -> None:
     """The node is not known in the first moments."""
     told = Listener()
     told.reachable = False
-    assert not told.offer.say(Topic.GPUS, "None.")
+    assert not told.offer.set_problem(Topic.GPUS, "None.")
     told.reachable = True
-    assert told.offer.say(Topic.GPUS, "None.")
+    assert told.offer.set_problem(Topic.GPUS, "None.")
     assert [reason for reason, *_ in told.events] == ["NoGpus"]
 
 
 def test_node_without_gpus_is_no_fault_of_its_plugin() -> None:
     """It is ready, so that an installation on all nodes ends; one that cannot guard is not."""
     told = Listener()
-    told.offer.say(Topic.GPUS, "None.")
+    told.offer.set_problem(Topic.GPUS, "None.")
     assert told.offer.fault == ""
-    told.offer.say(Topic.GUARD, "No BPF.")
+    told.offer.set_problem(Topic.GUARD, "No BPF.")
     assert told.offer.fault == "No BPF."

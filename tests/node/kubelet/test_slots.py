@@ -16,7 +16,7 @@ from jupyter_gpu_node.kubelet.rules import slots
 from jupyter_gpu_node.kubelet.rules.internal_checkpoint import parse
 from jupyter_gpu_node.kubelet.rules.slots import (
     CheckpointEntry,
-    Lead,
+    KubeletReport,
     ListedContainer,
     PodRef,
     Reconciled,
@@ -37,7 +37,7 @@ RUNS = {"containerStatuses": [{"name": "main", "state": {"running": {"startedAt"
 
 def who(listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS, fresh: Any = None) -> SlotOwner:
     """The pod that has slot A, or Unresolved."""
-    found = slots.lead(A, listed, held, pods)
+    found = slots.kubelet_report(A, listed, held, pods)
     return slots.confirm(found, pods.get(found.uid) or fresh, NODE)
 
 
@@ -102,12 +102,12 @@ def test_a_contradiction_is_refused_with_a_sentence(sources: Any, words: str) ->
 
 def test_earlier_confirmation_counts_only_unchanged() -> None:
     """While the API server is away."""
-    lead = Lead(A, "uid-1", "team", "alice", "main")
-    assert slots.agrees(CLAIM, lead)
-    assert not slots.agrees(None, lead)
-    assert not slots.agrees(CLAIM, Lead(A, "uid-2", "team", "alice", "main"))
-    assert not slots.agrees(CLAIM, Lead(A, "", "team", "alice", "main"))
-    assert not slots.agrees(CLAIM, Lead(A, "uid-1", "", "", "main"))
+    kubelet_report = KubeletReport(A, "uid-1", "team", "alice", "main")
+    assert slots.agrees(CLAIM, kubelet_report)
+    assert not slots.agrees(None, kubelet_report)
+    assert not slots.agrees(CLAIM, KubeletReport(A, "uid-2", "team", "alice", "main"))
+    assert not slots.agrees(CLAIM, KubeletReport(A, "", "team", "alice", "main"))
+    assert not slots.agrees(CLAIM, KubeletReport(A, "uid-1", "", "", "main"))
 
 
 def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS) -> Reconciled:

@@ -25,7 +25,7 @@ ONCE = HOLDS._replace(once=True)
 class Place:
     """A GPU, by what is so there."""
 
-    lease = LEASE
+    longest_turn = LEASE
 
     def __init__(self, **demands: Demand) -> None:
         self.demands = demands

@@ -21,12 +21,12 @@ def identity(found: proc.ProcessInfo) -> ProcessId:
 
 
 def process_json(process: ProcessId) -> dict[str, Any]:
-    """``{"pid", "started"}``."""
+    """Return the JSON object of a process: ``{"pid", "started"}``."""
     return {"pid": process.pid, "started": process.start}
 
 
 def read_process(value: Any, key: str = "process") -> ProcessId:
-    """Checked; raises `FieldError`."""
+    """Parse and check such an object; raises `FieldError`."""
     body: Mapping[str, Any] = strict.an_object(value, key)
     return ProcessId(
         pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
@@ -35,18 +35,18 @@ def read_process(value: Any, key: str = "process") -> ProcessId:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Identify the process that has this pid now; ``None`` where none is to be seen."""
+    """Return the process that has this pid now; ``None`` if none is visible."""
     start = proc.process_start_time(pid)
     return None if start is None else ProcessId(pid, start)
 
 
 def alive(process: ProcessId) -> bool:
-    """Tell whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
+    """Tell whether it still runs; where `/proc` hides other users' processes, whether any process has its pid."""
     return proc.alive(process.pid, process.start) or _hidden(process.pid)
 
 
 def users(pid: int) -> frozenset[int]:
-    """Return the user ids that the process has or can take again; empty where none is to be seen.
+    """Return the user ids that the process has or can take again; empty if the process is not visible.
 
     Not the owner of its entry in `/proc`: that is root for every process that changed its user.
     """
@@ -84,5 +84,5 @@ def namespace() -> int:
 
 
 def since_boot() -> float:
-    """Read the clock that cannot be set, and goes on while the machine sleeps: the same for all its servers."""
+    """Return the seconds since boot, sleep included: a clock that cannot be set, and that all servers share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,4 +1,4 @@
-"""The pod that a process belongs to."""
+"""The processes of a pod, and the pod that a process belongs to."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class PodProcesses(NamedTuple):
 
     uid: str
     group: Path | None = None
-    """Its control group. With one the mark says nothing: any program sets variables, none leaves a group at will."""
+    """Its control group; then the mark does not count: any program can set a variable, none can leave a group at
+    will."""
     server: int | None = None
-    """Without one: the process that stands for the pod; all others have the pod's mark in their environment."""
+    """Without a group: the process that stands for the pod; all others have its mark in their environment."""
 
     @classmethod
     def at(cls, uid: str, place: str) -> PodProcesses:
@@ -29,7 +30,7 @@ class PodProcesses(NamedTuple):
         return cls(uid, group if believable else None)
 
     def pids(self) -> frozenset[int]:
-        """Return the pids of all processes of the pod that can be found."""
+        """Return the pids of the pod's processes, as far as they can be found."""
         if self.group is not None:
             return frozenset(cgroup.processes(self.group))
         return self._marked(proc.with_environment(MARK, self.uid))

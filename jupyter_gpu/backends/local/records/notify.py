@@ -1,4 +1,4 @@
-"""Notifications: empty datagrams that mean "something changed, reconcile". They hold nothing that could be false."""
+"""Notifications: empty datagrams that mean "something changed, reconcile". They carry no data that could be false."""
 
 from __future__ import annotations
 

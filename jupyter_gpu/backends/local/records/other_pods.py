@@ -23,7 +23,7 @@ class OtherPod(NamedTuple):
     owner: int
     """User id of the record's owner."""
     dead: bool
-    """Its server is gone; what it held is free once nothing of it is left."""
+    """Whether its server is gone; what it held is free once no process of it is left."""
 
     @property
     def uid(self) -> str:
@@ -64,7 +64,7 @@ def _dead(entry: RecordEntry) -> bool:
 
 
 def _forged(entry: RecordEntry) -> bool:
-    """Tell whether it names a server of another user: no pod keeps GPUs with a process that is not its owner's."""
+    """Tell whether it names a server of another user: no pod keeps GPUs by naming another user's process."""
     found = users(entry.record.server.pid)
     return entry.owner != 0 and bool(found) and entry.owner not in found
 

@@ -71,7 +71,7 @@ class OwnRecord:
         return frozenset(item.uuid for item in self.record.attached.draining) if self.record.attached else frozenset()
 
     def join(self, session: Session) -> None:
-        """Read which other pods are there, and see to it that our own record is what we know."""
+        """Read the other pods, and write our own record again if it is missing or differs."""
         found = session.read()
         self.others = tidy(self._store, session, found, self.uid)
         self.repairs += self.others.repairs
@@ -85,7 +85,7 @@ class OwnRecord:
             self.socket = notify.listen(self._store.pods, f"{self.uid}.sock")
 
     def _drop_granted_elsewhere(self, why: str) -> None:
-        """Give up what others were granted while our record was gone: that is theirs now."""
+        """Give up what other pods were granted while our record was gone."""
         self.repairs += (f"This server's record was damaged and was written again: {why}.",)
         _log.warning("%s", self.repairs[-1])
         allocated = self.record.allocated
@@ -104,7 +104,7 @@ class OwnRecord:
         self._written = False
 
     def save(self, session: Session, **changes: Any) -> None:
-        """Change the record; the file first, so that a failure leaves us knowing what is written."""
+        """Change the record: the file first, so that after a failure the record here is what the file says."""
         after = self.record._replace(**changes)
         if after != self.record:
             session.write(after)

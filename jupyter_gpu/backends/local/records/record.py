@@ -39,12 +39,12 @@ class Record(NamedTuple):
     allocated: Allocated | None = None
     attached: Attached | None = None
     outside: tuple[ProcessId, ...] = ()
-    """Processes of no pod that had one of its GPUs open before it was granted, such as a display server."""
+    """Processes outside every pod that had one of its GPUs open before it was granted, such as a display server."""
     revocations: tuple[str, ...] = ()
     """Keys of the latest revocations by the arbiter that were carried out."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {
             "format": FORMAT,
             "uid": self.uid,
@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Record:
-        """Checked; raises `FieldError`."""
+        """Parse and check the text of a record; raises `FieldError`."""
         body = strict.an_object(strict.loads(text, MAX_BYTES), "record")
         strict.required(body, "format", strict.integer(FORMAT, FORMAT))
         return cls(

@@ -1,4 +1,4 @@
-"""Putting the state directory right: damaged records, records of earlier boots, pods whose server was killed."""
+"""Repairs of the state directory: damaged records, records of earlier boots, pods whose server was killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OtherPods(NamedTuple):
 
 
 def tidy(store: StateStore, session: Session, found: Contents, own: str) -> OtherPods:
-    """Remove void records, move damaged ones aside, and notify their owners to write them again."""
+    """Remove void records, set damaged ones aside, and notify their servers to write them again."""
     for name in found.leftovers:
         session.discard(name)
     for uid, entry in found.entries.items():
@@ -41,7 +41,7 @@ def tidy(store: StateStore, session: Session, found: Contents, own: str) -> Othe
 
 
 def _damaged(store: StateStore, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Find pods that have a socket but no readable record, or a record that is none."""
+    """Find pods that have a socket but no record, or a damaged one."""
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:
         return frozenset(), ()

@@ -26,7 +26,7 @@ _DELETED = re.compile(r" \(deleted\)$")
 
 
 def claims(own: Record, other_pods: Iterable[OtherPod]) -> Iterator[ServerClaim]:
-    """Yield the claims of this server and of all others; of those of this user, with the folder and the port."""
+    """Yield the claims of this server and of all others; those of this user's servers have the folder and the port."""
     yield _claim(own, os.geteuid(), here=True, ended=False)
     for other in other_pods:
         if not other.dead or other.held:

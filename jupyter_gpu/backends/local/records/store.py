@@ -36,12 +36,12 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - opened without following links, every file in it checked
-"""Every user can write there, each boot forgets it, and a service with a private `/tmp` has them from the machine."""
+"""Every user can write there, a boot empties them, and a service with a private `/tmp` sees those of the machine."""
 LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
 
 
 def default_path() -> Path:
-    """Return the same folder for every user and service of the machine."""
+    """Return the usual folder, which is the same for every user and service of the machine."""
     for place in PLACES:
         with contextlib.suppress(OSError):
             if stat.S_IMODE(place.lstat().st_mode) & _SHARED == _SHARED:
@@ -171,7 +171,7 @@ class Session:
         finally:
             os.close(descriptor)
         if record.uid != uid:
-            raise strict.FieldError("It tells of another pod than its name.")
+            raise strict.FieldError("It is about another pod than its name says.")
         return RecordEntry(record, about.st_uid)
 
     def write(self, record: Record) -> None:
@@ -195,11 +195,11 @@ class Session:
             raise
 
     def remove(self, uid: str) -> bool:
-        """Delete a pod's files; false where another user's may not be deleted."""
+        """Delete a pod's files; return False if they are another user's and may not be deleted."""
         return all([self.discard(f"{uid}.sock"), self.discard(f"{uid}.json")])
 
     def discard(self, name: str) -> bool:
-        """Delete one file; whether it is gone."""
+        """Delete one file; return whether it is gone."""
         try:
             os.unlink(name, dir_fd=self._folder)
         except FileNotFoundError:
@@ -209,7 +209,7 @@ class Session:
         return True
 
     def set_aside(self, uid: str) -> bool:
-        """Keep a damaged record as `<uid>.bad` for people to look at; whether it is out of the way."""
+        """Keep a damaged record as `<uid>.bad` for people to look at; return whether it is out of the way."""
         try:
             os.rename(f"{uid}.json", f"{uid}.bad", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except FileNotFoundError:
@@ -229,7 +229,7 @@ def open_shared(name: str, parent: int | None) -> int:
     folder = os.open(name, _DIRECTORY, dir_fd=parent)
     about = os.fstat(folder)
     if os.geteuid() == 0 and (about.st_uid != 0 or stat.S_IMODE(about.st_mode) != _SHARED):
-        # A user who was here first could delete the files of others: the owner of a sticky directory may.
+        # The owner of a sticky directory may delete the files of others, so an ordinary user must not own it.
         os.fchown(folder, 0, -1)
         os.fchmod(folder, _SHARED)
     return folder

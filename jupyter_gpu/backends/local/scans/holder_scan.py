@@ -1,4 +1,4 @@
-"""A search for the processes that have GPUs open, for one pod: its own, and those it must have given them to."""
+"""A scan for the processes that have a pod's GPUs open: its own, and others that must have got them from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exemptions:
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.ProcessInfo) -> bool:
-        """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
+        """Tell whether a process is exempt by name or pid: it may have GPUs open, and uses none."""
         return process.command in self.names or process.pid in self.helpers
 
 
@@ -45,7 +45,7 @@ class Suspects:
 
     server: ProcessId
     user: int | None = None
-    """Only this user's; ``None``: any user's."""
+    """User whose processes count; ``None``: those of all users."""
 
     def __contains__(self, process: proc.ProcessInfo) -> bool:
         return process.start >= self.server.start and self.user in (None, process.user)
@@ -53,13 +53,13 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The traits of a pod's processes that every user can see."""
+    """The properties of a pod's processes that every user can see."""
 
     server: ProcessId
     user: int
 
     def has(self, process: proc.ProcessInfo, *, hidden: bool) -> bool:
-        """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
+        """Tell whether a process descends from the server; for a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
         return (self.server.pid, self.server.start) in proc.ancestry(process.pid, process.start)
@@ -76,7 +76,7 @@ class Scope:
     suspects: Suspects | None = None
     """Processes that cannot be inspected and count all the same; ``None``: none of them."""
     families: Mapping[str, Sequence[Family]] = field(default_factory=dict)
-    """By uuid, all pods that rightfully have it open, this one too: by what every user can see of them."""
+    """By uuid, all pods that rightfully have it open, including this one, by what every user can see of them."""
     pods: Sequence[PodProcesses] = ()
     """All other pods."""
     driver_users: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -84,8 +84,9 @@ class Scope:
 
 
 def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> ScanResult:
-    """Search `/proc` for holders of ``gpus``. Without ``proof`` it is good to show and to choose by, no more; then
-    memory ``mappings`` may be left out.
+    """Search `/proc` for holders of ``gpus``.
+
+    Without ``proof`` the result is only to show and to choose by, and memory ``mappings`` may be left out.
     """
     asked = tuple(gpus)
     wanted = device_scan.targets(asked)

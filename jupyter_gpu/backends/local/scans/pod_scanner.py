@@ -1,4 +1,4 @@
-"""The scans for the processes that have GPUs open, as one pod needs them."""
+"""The scans of one pod for the processes that have GPUs open."""
 
 from __future__ import annotations
 

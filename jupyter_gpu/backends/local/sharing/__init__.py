@@ -1,9 +1,9 @@
 """Time shares on one machine: one process, the arbiter, hands out the turns on all GPUs of a state directory.
 
-Each server that has or wants a GPU has a `supervisor`, which sees to it that there is one; `pod_client` is what
-its pod knows of it. The process itself is `arbiter`: it follows the records as the servers write them, so it
-needs to be told nothing, and whatever is killed begins again from the same records. Whose is believed: `trust`.
-An administrator can have one stand by (`standalone`).
+Each server that has or wants a GPU has a `supervisor`, which keeps that process running; `pod_client` is its pod's
+side. The process itself is `arbiter`: it follows the records that the servers write, so it needs no messages, and
+whatever is killed continues from the same records. `trust` says whose arbiter is trusted. An administrator can keep one
+running (`standalone`).
 
     <state>/arbiter.lock              locked by whoever starts the arbiter, and handed over: there is one
     <state>/arbiter.serving           locked by the arbiter itself: the kernel tells others whose process it is

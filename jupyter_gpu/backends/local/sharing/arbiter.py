@@ -87,7 +87,7 @@ class GpuUsers:
 
 
 class ArbiterProcess:
-    """The arbiter of one state directory, by the rules that hold when it begins: with others another begins (`run`).
+    """The arbiter of one state directory, for as long as the same rules hold; with others another one begins (`run`).
 
     ``folder``: the folder of this user's arbiters, as a path that leads there whatever becomes of its name.
     ``linger``: see `LINGER`.

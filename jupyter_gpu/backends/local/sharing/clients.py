@@ -1,4 +1,4 @@
-"""The check of processes that want a pod's share, by what the kernel says of them and the record of the pod."""
+"""The check of processes that want a pod's share, by what the kernel says about them and by the pod's record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clients:
     def check(self, peer: Peer, pod: str) -> str:
         """Return the reason that process may not have the share of ``pod``; empty if it may.
 
-        The event loop calls it. What reads from the process is done in a thread for the pod's user, for which it
+        The event loop calls it. Reading from the process is done in a thread for the pod's user, for which the loop
         waits at most 5 ms, and at most once a second if that is not enough (`process_checks`).
         """
         known = self._pods.get(pod)
@@ -55,7 +55,7 @@ class Clients:
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
-        """Return the pod of that process, as far as it can be told. To be called in a thread."""
+        """Return the pod of that process, as far as that can be found out. To be called in a thread."""
         return next((uid for uid, pod in self._pods.items() if pid in pod.processes.among((pid,))), None)
 
     def enforced_pod_of(self, pid: int, since: int | None) -> str | None:
@@ -93,7 +93,7 @@ def _in_its_group(peer: Peer, pod: OtherPod) -> str:
 
 
 def _with_its_mark(peer: Peer, pod: OtherPod) -> str:
-    """Refuse a process without the pod's mark; one that cannot be read is told by its user alone."""
+    """Refuse a process without the pod's mark; if its environment cannot be read, its user alone counts."""
     server = ProcessId(peer.pid, peer.start) == pod.record.server
     if server or peer.pid in pod.processes.among((peer.pid,)) or _hidden(peer.pid):
         return ""

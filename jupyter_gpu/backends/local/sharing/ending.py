@@ -1,4 +1,4 @@
-"""Signals that end processes or let stopped ones run again: those found, not others with their pids by now."""
+"""Signals that end processes or resume stopped ones, never others that have their pids by now."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def end(processes: Iterable[ProcessId]) -> None:
 
 
 def resume(processes: Iterable[ProcessId]) -> None:
-    """Let them run again; one that has ended, or runs, is left alone."""
+    """Resume them; one that has ended, or runs, is left alone."""
     signals.resume(processes)

@@ -1,8 +1,8 @@
-"""Checks of processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
+"""Checks of processes that may block the reader: they run in a thread, and the event loop waits only for a moment.
 
-To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
-program there is nothing to read. One that could not be checked in time is refused, and finds the answer when it
-connects again: a gate does so after some milliseconds.
+Reading the environment of a process takes its memory's lock, which the process can keep for seconds; and while it
+replaces its program there is nothing to read. A process that could not be checked in time is refused, and gets the
+answer when it connects again, as a gate does after some milliseconds.
 """
 
 from __future__ import annotations

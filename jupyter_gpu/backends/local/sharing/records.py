@@ -1,4 +1,4 @@
-"""The arbiter's reading of the records, without their lock: each is replaced in one step, and nothing is written."""
+"""Reads the records for the arbiter, without their lock: each is replaced in one step, and it writes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a state directory, heard at once: a server that makes it anew starts one arbiter too many."""
+"""Notices the end of a state directory at once: a server that makes it anew starts a second arbiter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import files
 
 
 class Removal:
-    """A watch on the lock file and the directory (inotify(7)). Where the system cannot, polling must do."""
+    """A watch on the lock file and the directory (inotify(7)). Without inotify, the arbiter's polling must do."""
 
     def __init__(self, state: Path) -> None:
         queue = inotify.open_queue()

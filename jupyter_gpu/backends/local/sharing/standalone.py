@@ -1,4 +1,4 @@
-"""An arbiter that an administrator has stand by: it belongs to no server, and stays when no GPU is shared.
+"""An arbiter that an administrator keeps running: it belongs to no server, and stays when no GPU is shared.
 
     python -m jupyter_gpu.backends.local.sharing [STATE]
 

@@ -114,13 +114,13 @@ class Supervisor:
             return True, f"It can't be started: {error}."
         status = process.wait() if process else 0
         if status:
-            self._thaw()
+            self._resume_stopped()
         if status <= 0:  # killed on purpose
             return status < 0, ""
         return True, f"It ended with status {status}; {files.home(self._state) / files.LOG} says why."
 
-    def _thaw(self) -> None:
-        """Let processes run again that it had stopped: the next one may be of another user, who cannot."""
+    def _resume_stopped(self) -> None:
+        """Resume processes that the arbiter had stopped: the next one may belong to another user, and could not."""
         with contextlib.suppress(OSError, ValueError):
             from .ending import resume
             from .stopped_elsewhere import (

@@ -1,4 +1,4 @@
-"""The arbiter to trust, and readers of its files: nothing that another user can have made or changed.
+"""The arbiter to trust, and readers of its files, which refuse what another user can have made or changed.
 
 Every user may listen in a folder of their own and claim to hand out GPU time. Trusted are, in this order, the arbiters
 of root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all

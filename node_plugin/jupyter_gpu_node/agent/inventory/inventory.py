@@ -56,7 +56,9 @@ class Inventory:
         self._owned: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
-        self._node = Reflector(kube, Selection(paths.nodes(), fields=f"metadata.name={node}"), on_change=self._hear)
+        self._node = Reflector(
+            kube, Selection(paths.nodes(), fields=f"metadata.name={node}"), on_change=self._on_node_change
+        )
         self.node: Mapping[str, Any] | None = None
         """This Node as the API server reported it last; None while it is not known, or gone."""
         self.changed: Callable[[], None] = lambda: None
@@ -69,7 +71,7 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return annotation.sick(self._registry.gpus, {**self.held, **self._owned})
+        return annotation.with_problems(self._registry.gpus, {**self.held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
@@ -114,13 +116,13 @@ class Inventory:
         """Give these GPUs to no pod; ``held``: the reason by uuid."""
         if dict(held) != self.held:
             self.held = dict(held)
-            self._tell()
+            self._notify()
 
     def owned_by_others(self, owned: Mapping[str, str]) -> None:
         """Give these GPUs to no pod here: another plugin gives them away, too; ``owned`` says which."""
         if dict(owned) != self._owned:
             self._owned = dict(owned)
-            self._tell()
+            self._notify()
 
     async def begin(self) -> None:
         """Ask the driver for the first time; raises `OSError` or `ValueError` if the GPUs cannot even be looked for."""
@@ -163,7 +165,7 @@ class Inventory:
     async def refresh(self) -> None:
         """Ask the driver now."""
         if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
-            self._tell()
+            self._notify()
         self.on_refresh()
 
     def _take(self) -> bool:
@@ -173,11 +175,11 @@ class Inventory:
         self.problem = self._check(self._registry.gpus, (self._registry.note or NO_ANSWER) if silent else "")
         return changed
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._wake.set()
         self.changed()
 
-    def _hear(self, change: ObjectChange) -> None:
+    def _on_node_change(self, change: ObjectChange) -> None:
         self.node = None if change.kind == "removed" else change.object
         if not self._measured and self.node:  # the value of an earlier process is kept until we know better
             self._network = annotation.published_network(self.node)

@@ -1,7 +1,7 @@
 """GPUs that this node ever had, over restarts of plugin and machine: a pod's record of any other is void.
 
-A GPU that the driver does not tell of now may be open all the same, so it is this node's for ever. Where it is not
-known what the node had before (a first start, a file that cannot be used), nothing is taken for foreign.
+A GPU that the driver does not report now may be open all the same, so it remains this node's for ever. If it is not
+known which GPUs the node had before (a first start, a file that cannot be used), none counts as foreign.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
 
 from .inventory import Inventory
 
-OWNED = "It was given to pod {pod} as {source}, by somebody else than jupyter-gpu. One of the two must not have it."
+OWNED = "It was given to pod {pod} as {source}, by something other than jupyter-gpu. One of the two must not have it."
 OWNED_INSTANCE = (
-    "Its instance {device} was given to pod {pod} as {source}, by somebody else than jupyter-gpu. "
-    "Leave the GPU out of node.managed, or have its instances given to nobody."
+    "Its instance {device} was given to pod {pod} as {source}, by something other than jupyter-gpu. "
+    "Leave the GPU out of node.managed, or keep its instances from being given away."
 )
 MAYBE_OWNED = (
-    "An instance of it may have been given to pod {pod} as {source}, by somebody else than jupyter-gpu: "
-    "the driver does not tell of which GPU {device} is. Leave GPUs in MIG mode out of node.managed."
+    "An instance of it may have been given to pod {pod} as {source}, by something other than jupyter-gpu: "
+    "the driver does not say which GPU {device} belongs to. Leave GPUs in MIG mode out of node.managed."
 )
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class SecondOwners:
         try:
             given = await self.given()
         except PodResourcesError as error:
-            _log.warning("Whether somebody else gives away GPUs of this node is not known: %s", error)
+            _log.warning("Whether other plugins give away GPUs of this node is not known: %s", error)
             return
         if unknown_instances(given, self._inventory.instances):
             await self._inventory.refresh()  # only an inventory that begins now can exclude a GPU newer than the last

@@ -1,4 +1,4 @@
-"""The shares that this node is to serve now: from its pods' holdings, or those that an earlier process served.
+"""The shares that this node has to serve now: from its pods' holdings, or those that an earlier process served.
 
 If the API server takes long to report this node's pods, the shares that an earlier process served are served again;
 until then programs wait, and nothing that an earlier process saved is forgotten.
@@ -55,7 +55,7 @@ class PlannedShares:
 
     @property
     def remembered(self) -> bool:
-        """Whether it is known what an earlier process served."""
+        """Whether there is a record of what an earlier process served."""
         return bool(self._recorded)
 
     def now(self, taken: Collection[ShareKey]) -> Shares:

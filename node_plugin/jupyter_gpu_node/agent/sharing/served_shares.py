@@ -1,7 +1,7 @@
 """Record of the shares last served here, so that programs go on if the API server is away when the plugin starts.
 
-It is written before a device is opened, and rules stay as they are until the API server is heard: a pod that is not in
-it had been given nothing, or had lost it, and waits.
+It is written before a device is opened, and rules stay as they are until the API server answers. So a pod that is not
+in it had no share, or had lost it, and waits.
 """
 
 from __future__ import annotations

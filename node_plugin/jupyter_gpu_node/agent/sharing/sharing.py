@@ -1,8 +1,7 @@
 """Time shares of this node's GPUs: the arbiter's server and the enforcer, fed with the holdings of the agent's pods.
 
-`Sharing.update` serves all pods at once. A step that opens a GPU calls it first, so that the terms of all other pods
-match their holdings by then. A failure for one pod is a problem of that pod alone. `PlannedShares` says which shares
-are to be served.
+`Sharing.update` serves all pods at once. A step calls it before it opens a GPU, so that the terms of all other pods
+match their holdings by then. A failure for one pod concerns only that pod. `PlannedShares` says which shares to serve.
 """
 
 from __future__ import annotations

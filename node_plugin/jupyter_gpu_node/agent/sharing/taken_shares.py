@@ -1,4 +1,4 @@
-"""Shares that were taken away: from which pods, why, and whether their users have asked anew."""
+"""Shares that were taken away: from which pods, why, and whether their users have asked again."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class TakenShares:
 
     @property
     def known(self) -> frozenset[ShareKey]:
-        """All taken shares, also those whose users have asked anew."""
+        """All taken shares, also those whose users have asked again."""
         return frozenset(self._known)
 
     @property
     def in_force(self) -> frozenset[ShareKey]:
-        """The taken shares whose users have not asked anew."""
+        """The taken shares whose users have not asked again."""
         pods = self._pods()
         for key, found in self._known.items():
             self._known[key] = _dated(found, pods.get(key[1]))
@@ -49,7 +49,7 @@ class TakenShares:
         )
 
     def of(self, uid: str) -> Mapping[str, str]:
-        """Return, by GPU, why that pod's share of it was taken away, until its user asks anew."""
+        """Return, by GPU, why that pod's share of it was taken away, until its user asks again."""
         return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.in_force) if pod == uid}
 
     def add(self, gpu: str, uid: str, reason: str) -> None:
@@ -87,7 +87,7 @@ class TakenShares:
 
 
 def _dated(found: TakenShare, pod: ManagedPod | None) -> TakenShare:
-    """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
+    """Return it with the decision from which an earlier process took it: the one recorded before our first step."""
     if found.generation is not None or pod is None or pod.view is None or pod.attached is None:
         return found
     return replace(found, generation=pod.attached.observed_generation)

@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Managed(Choice):
-    """The same for all nodes, and instead of it what is set for one by its name."""
+    """The choice for all nodes, and choices that replace it on single nodes."""
 
     nodes: Mapping[str, Choice] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class SecondOwner:
     device: str
     """Name of the GPU, or of its part, in the kubelet's answer."""
     certain: bool = True
-    """False: an instance whose GPU the driver does not tell; it may be this one."""
+    """False: an instance whose GPU the driver does not report; it may be this one."""
 
     @property
     def instance(self) -> bool:

@@ -78,13 +78,13 @@ class _GpuError:
 class GpuErrors:
     """The GPUs that must not be used, by uuid, and what they need."""
 
-    _sick: dict[str, _GpuError] = field(default_factory=dict)
+    _broken: dict[str, _GpuError] = field(default_factory=dict)
     _actions: dict[str, int] = field(default_factory=dict)
 
-    def broke(self, uuid: str, xid: int) -> None:
+    def record_error(self, uuid: str, xid: int) -> None:
         """Record an error that the driver reported. The first problem is shown until the GPU is in order again."""
         if problem := problem_of(xid):
-            known = self._sick.setdefault(uuid, _GpuError(problem))
+            known = self._broken.setdefault(uuid, _GpuError(problem))
             known.away, known.calm = False, 0
 
     def update(self, actions: Mapping[str, int | None], unasked: Collection[str] = ()) -> None:
@@ -93,19 +93,19 @@ class GpuErrors:
         Errors that came before it must have been recorded by `broke` already. ``unasked`` were skipped.
         """
         self._actions = {uuid: action for uuid, action in actions.items() if action}
-        for uuid, error in tuple(self._sick.items()):
+        for uuid, error in tuple(self._broken.items()):
             if uuid not in actions:
                 error.away, error.calm = error.away or uuid not in unasked, 0
             elif actions[uuid] == 0 or (actions[uuid] is None and error.away):
                 error.calm += 1
                 if error.calm > CALM:  # the inventory that found the error is the first of them
-                    del self._sick[uuid]
+                    del self._broken[uuid]
             else:
                 error.calm = 0
 
     def problem(self, uuid: str) -> str:
         """Say why this GPU must not be used, and what to do; empty if it may."""
-        known, action = self._sick.get(uuid), self._actions.get(uuid)
+        known, action = self._broken.get(uuid), self._actions.get(uuid)
         if action:
             advice = f"The driver says what it needs: {ACTIONS.get(action, f'action {action}.')}"
             return f"{known.problem} {advice}" if known else advice

@@ -15,7 +15,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node.settings import Driver, Settings
 
 CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-"""Devices that are no GPUs: they let a program talk to the driver."""
+"""Devices other than GPUs, through which a program talks to the driver."""
 OPTIONAL_DEVICES = CONTROL_DEVICES[2:]
 """CUDA does without them."""
 NOT_KNOWN = "The GPUs of this node are not known now, and a container gets their devices only when it is created."
@@ -43,7 +43,7 @@ PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 
 
 class Refused(Exception):
-    """The kubelet asks for something that is not possible; the text says why and what to do."""
+    """The error for a request of the kubelet that is not possible; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

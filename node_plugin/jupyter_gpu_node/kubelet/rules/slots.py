@@ -88,8 +88,8 @@ def in_use(slot: str, known: Mapping[str, SlotOwner], pods: Mapping[str, Any]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
-    """The kubelet's information about one slot."""
+class KubeletReport:
+    """The information of the kubelet about one slot."""
 
     slot: str
     uid: str
@@ -100,9 +100,9 @@ class Lead:
     container: str
 
 
-def lead(
+def kubelet_report(
     slot: str, listed: Iterable[ListedContainer], held: Iterable[CheckpointEntry] | None, pods: Mapping[str, Any]
-) -> Lead:
+) -> KubeletReport:
     """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
     Raises `Unresolved` where it contradicts itself or says nothing.
@@ -124,10 +124,10 @@ def lead(
         raise Unresolved(f"The kubelet does not say which pod has {slot}; it tries again by itself.")
     containers = [item.container for item in named] + [item.container for item in holders]
     namespace, name = (named[0].namespace, named[0].name) if named else ("", "")
-    return Lead(slot, next(iter(uids), ""), namespace, name, containers[0])
+    return KubeletReport(slot, next(iter(uids), ""), namespace, name, containers[0])
 
 
-def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
+def confirm(found: KubeletReport, pod: Any, node: str) -> SlotOwner:
     """Return the owner, if ``pod``, as the API server has it, is the one that the kubelet means.
 
     Raises `Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
@@ -147,7 +147,7 @@ def confirm(found: Lead, pod: Any, node: str) -> SlotOwner:
     return SlotOwner(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
 
 
-def agrees(owner: SlotOwner | None, found: Lead) -> bool:
+def agrees(owner: SlotOwner | None, found: KubeletReport) -> bool:
     """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
     return owner is not None and owner == SlotOwner(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
@@ -198,7 +198,7 @@ def reconcile(
     learned = []
     for slot in sorted(reported):
         try:
-            found = lead(slot, listed, held, pods)
+            found = kubelet_report(slot, listed, held, pods)
             owner = confirm(found, pods.get(found.uid), node)
         except Unresolved:
             continue  # reported in plain words by the next start of a container

@@ -76,7 +76,7 @@ class Enforcer:
         self._gpus: dict[str, WatchedGpu] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._worker = WorkerThread("enforcer")
-        node = WatchedNode(server, self._gpus, processes, self._worker, self._see)
+        node = WatchedNode(server, self._gpus, processes, self._worker, self._put)
         self._scanner = UseScanner(node, reader)
         self._inspector = ProcessInspector(node, self._scanner)
         self._stopper = ProcessStopper(node)
@@ -108,14 +108,14 @@ class Enforcer:
             watched = self.watched(gpu)
             watched.pods = frozenset(shares.get(gpu, ()))
             for pod in watched.state.keys() - watched.pods:
-                self._see(gpu, events.Removed(pod))
+                self._put(gpu, events.Removed(pod))
         self._stopper.dismiss_removed()
         if any(not task.done() for task in self._tasks):
             await self._events.join()
 
     def late(self, overdue: ShareOverdue) -> None:
         """Record that a share keeps the GPU, as `ArbiterServer` reports it."""
-        self._see(overdue.gpu, events.Late(overdue.pod, overdue.since))
+        self._put(overdue.gpu, events.Late(overdue.pod, overdue.since))
 
     def watched(self, gpu: str) -> WatchedGpu:
         """Return the state of that GPU."""
@@ -142,7 +142,7 @@ class Enforcer:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _see(self, gpu: str, event: Event) -> None:
+    def _put(self, gpu: str, event: Event) -> None:
         self._events.put_nowait((gpu, event))
 
     async def _work(self) -> None:
@@ -199,7 +199,7 @@ class Enforcer:
         watched, holder = self._gpus[gpu], self._server.holder(gpu)
         for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
             if watched.state[share].late is None and not watched.state[share].stopped:
-                self._see(gpu, events.Removed(share))
+                self._put(gpu, events.Removed(share))
 
     def _insist(self, gpu: str, late: Collection[str]) -> None:
         """Insist on the GPU: the server reports a share that keeps it only once, and others must not wait for ever."""
@@ -210,7 +210,7 @@ class Enforcer:
         if one.taken:
             self._give_back(gpu, holder)
         elif one.late is None and (not one.stopped or one.between):  # it could not be stopped
-            self._see(gpu, events.Late(holder, microseconds(), again=True))
+            self._put(gpu, events.Late(holder, microseconds(), again=True))
 
     def _give_back(self, gpu: str, share: str) -> None:
         """Give the GPU back for a share that refuses to."""
@@ -247,9 +247,9 @@ class Enforcer:
         holder = self._server.holder(gpu)
         for share, one in watched.state.items():
             if one.late is not None and share != holder:
-                self._see(gpu, events.GaveBack(share))
+                self._put(gpu, events.GaveBack(share))
         wake = violations.wake(watched.state, watched.penalties)
         if wake is not None and wake <= microseconds():
-            self._see(gpu, events.Tick())
+            self._put(gpu, events.Tick())
         else:
             self._arm(gpu)

@@ -57,8 +57,8 @@ class ProcessStopper:
     def _ask_for(self, gpu: str, share: str, after: float) -> None:
         """Ask for the GPU and give it back on behalf of the share for as long as its processes are stopped."""
         self._dismiss(gpu, share)
-        turn = functools.partial(self._node.see, gpu, events.TurnBegan(share))
-        over = functools.partial(self._node.see, gpu, events.TurnEnded(share, frozenset()))
+        turn = functools.partial(self._node.on_event, gpu, events.TurnBegan(share))
+        over = functools.partial(self._node.on_event, gpu, events.TurnEnded(share, frozenset()))
         try:
             self._proxies[gpu, share] = Proxy(self._node.server, gpu, share, turn, over, after)
         except (LookupError, OSError) as error:  # its stop ends by itself

@@ -1,9 +1,9 @@
 """Continues stopped processes if this process is killed and never comes back.
 
-Before a process is stopped, a `CleanupProcess` is told its pid and start time. It gets them as messages,
-not from the file of stopped processes: a successor of this process writes that file too, and the processes that the
-successor stops must stay stopped. Continuing the others at once helps no violator: a successor begins with that anyway,
-and while there is none, no share has a turn that could be disturbed.
+Before a process is stopped, a `CleanupProcess` gets its pid and start time. It gets them as messages, not from the file
+of stopped processes: a successor of this process writes that file too, and the processes that the successor stops must
+stay stopped. Continuing the others at once helps no violator: a successor begins with that anyway, and while there is
+none, no share has a turn that could be disturbed.
 
 If the cleanup process is killed together with this process, as with its whole container, the next start continues them.
 """

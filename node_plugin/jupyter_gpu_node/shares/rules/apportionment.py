@@ -1,4 +1,4 @@
-"""How a GPU is apportioned between the pods that claim it: never more than there is of it. Pure."""
+"""Apportionment of a GPU among the pods that claim it: never more than the whole. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RankedClaim:
     rank: int = 0
     """Claims of a lower rank are met first."""
     order: tuple[str, ...] = ()
-    """Decides between claims of one rank; between equals the pod's name does."""
+    """Sort key of claims of one rank; claims that are equal in it are sorted by the pod's name."""
     divisible: bool = True
     """Whether it is met in part where not all of it fits."""
 

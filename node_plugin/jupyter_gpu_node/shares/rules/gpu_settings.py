@@ -92,7 +92,7 @@ def _rules(layers: list[Layer], where: str) -> GpuRules:
     if penalties.grace < timing.grace:
         raise strict.FieldError(
             f"{where!r}: the grace of penalties ({penalties.grace}) must not be shorter than that of timing "
-            f"({timing.grace}), after which somebody counts as late.",
+            f"({timing.grace}), after which a share counts as late.",
             where,
         )
     return GpuRules(timing, elastic if enabled else None, penalties)

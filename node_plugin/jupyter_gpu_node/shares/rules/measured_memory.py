@@ -14,13 +14,13 @@ C = TypeVar("C")
 
 
 def by_client(
-    processes: Mapping[C, ProcessId], held: Mapping[ProcessId, int], context: int, told: Mapping[C, int]
+    processes: Mapping[C, ProcessId], held: Mapping[ProcessId, int], context: int, reported: Mapping[C, int]
 ) -> tuple[dict[C, MeasuredMemory], int]:
     """Return what each connection's process holds beyond its contexts, and what those without a connection hold.
 
-    A process counts once however often it is connected: by its first connection, less what the others told. One that
-    connected after the driver was asked, and so is not in ``told``, may have told in another connection before, and is
-    not measured yet.
+    A process counts once however often it is connected: by its first connection, less what the others reported. One
+    that connected after the driver was asked, and so is not in ``reported``, may have reported its memory in another
+    connection before, and is not measured yet.
     """
     connections: dict[ProcessId, list[C]] = {}
     for client, process in processes.items():
@@ -32,7 +32,7 @@ def by_client(
         clients = connections.get(process, [])
         if not clients:
             outside += size
-        elif all(client in told for client in clients):
+        elif all(client in reported for client in clients):
             first, *others = clients
-            found[first] = MeasuredMemory(max(0, size - sum(told[other] for other in others)), told[first])
+            found[first] = MeasuredMemory(max(0, size - sum(reported[other] for other in others)), reported[first])
     return found, outside

@@ -45,9 +45,9 @@ class Ask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The message that everything let through has ended. It gives the lease back, or says the demand alone.
+    """The message that everything let through has ended. It gives the lease back, or only says the demand.
 
-    Without a lease it tells of work that waits for none: small copies from or to the host, and words.
+    Without a lease it reports work that waits for none: small copies from or to the host, and memory operations.
     """
 
     want: int | None = None
@@ -165,7 +165,7 @@ class Stream(Generic[M]):
     def __init__(self, readers: Mapping[int, Callable[[int, int, int], M]]) -> None:
         self._readers = readers
         self.rest = b""
-        """The part of a message that has not come wholly."""
+        """The part of a message that is not complete yet."""
 
     def feed(self, data: bytes) -> list[M]:
         """Return all messages that are complete now; raises `Malformed`."""

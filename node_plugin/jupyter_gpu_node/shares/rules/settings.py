@@ -1,6 +1,6 @@
-"""Settings of time sharing as they were set: for all GPUs, for those of a node, and for one GPU. Pure.
+"""Settings of time sharing as administrators write them: for all GPUs, for those of a node, and for one GPU. Pure.
 
-What follows for a GPU: `gpu_settings`. A Jupyter server needs only these, and must start fast.
+`gpu_settings` says what follows for a GPU. A Jupyter server needs only these, and must start fast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Layer = Mapping[str, Mapping[str, Any]]
 
 
 class ShareSettings(NamedTuple):
-    """All that was set about time sharing."""
+    """All settings of time sharing."""
 
     enforce: bool = True
     """Whether containers that are created from now on get the gate."""

@@ -1,9 +1,8 @@
-"""The file of one share: what it was given, what it has now, how it uses it, and why that changed. Pure.
+"""The file of one share: what it was given, what it has now, how it uses that, and why that changed. Pure.
 
-There are two copies. The node's own has the deposits of the bank, and is where the next server begins; the pod's is
-for showing: a `ShareUse` with the moment of writing. Times are microseconds before or
-after that moment, which alone is by the wall clock: a monotonic clock means nothing to the next boot, nor to
-another machine.
+There are two copies. The node's own copy has the deposits of the bank: the next server continues from it. The pod's
+copy is to show: a `ShareUse` with the time of writing. Other times are microseconds before or after that time, which
+alone is by the wall clock: a monotonic clock means nothing after the next boot, nor on another machine.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from jupyter_gpu_node.shares.rules.turns.ledger import Debt
 
 MAX_BYTES = 256 * 1024
 MAX_DEPOSITS = 4096
-"""More are merged: a bank of many small ones is as good as one of few."""
+"""More are merged: many small deposits are worth no more than a few."""
 MAX_TIME = 2**53 - 1
 KEEP = 1_000_000
-"""Microseconds between two writings of an own copy, which is on a disk, while nothing that was saved is spent."""
+"""Microseconds between two writes of an own copy, which is on a disk, while no savings are spent."""
 SMALL = 100_000
-"""Microseconds of a debt that are not worth a writing."""
+"""Microseconds of a debt that are not worth a write."""
 
 
 ShareKey = tuple[str, str]
@@ -90,7 +89,7 @@ def saved(deposits: Iterable[Deposit], now: int) -> tuple[tuple[int, int], ...]:
 def restored(savings: Savings, now: int, wall: int) -> tuple[Deposit, ...]:
     """Return the deposits as they are at ``now``, which is ``wall`` milliseconds since 1970.
 
-    A wall clock that went back does not tell how old they are: then nothing is left, for nothing may become younger.
+    If the wall clock went back, their age is unknown, and all are lost: no deposit may become younger.
     """
     passed = (wall - savings.written) * 1000
     if passed < 0:
@@ -134,7 +133,7 @@ def decode(text: bytes) -> ShareFile:
 def decode_savings(text: bytes) -> Savings:
     """Parse the text of an own copy; raises `FieldError`.
 
-    Servers of other versions tell users more or less, or name it otherwise: no bank may be lost by that.
+    Servers of other versions may show users other fields: no bank may be lost because of that.
     """
     body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
     return Savings(

@@ -28,7 +28,7 @@ class MemoryComparison:
         self._node = node
         self._reader = reader
         self._unknown: set[str] = set()
-        """GPUs of which it was said that the driver does not tell."""
+        """GPUs for which it was logged that the driver does not report memory."""
 
     async def run(self, pause: float) -> None:
         """Compare the memory of the GPUs for ever, one after the other, at most once in each pause."""
@@ -43,7 +43,7 @@ class MemoryComparison:
                 if untold is not None and (
                     any(untold.values()) or any(one.memory_scans for one in watched.state.values())
                 ):
-                    self._node.see(gpu, MemoryScanned(untold))
+                    self._node.on_event(gpu, MemoryScanned(untold))
 
     async def compare(self, gpu: str, watched: WatchedGpu) -> Mapping[str, int] | None:
         """Charge what processes hold, and return, by share, the bytes above its limit that were never granted.
@@ -56,7 +56,7 @@ class MemoryComparison:
         if gpu_server is None or not limited or not (gpu_server.processes or watched.users or watched.memory_holders):
             watched.memory_holders = {}
             return None
-        told = gpu_server.told()
+        reported = gpu_server.reported()
         by_pid = await self._reader.memory(gpu)
         by_share: Mapping[str, Mapping[ProcessId, int | None]] = {}
         if by_pid:
@@ -67,7 +67,7 @@ class MemoryComparison:
         untold = {}
         for pod in shares.keys() & watched.pods:
             held = {process: size for process, size in by_share.get(pod, {}).items() if size is not None}
-            untold[pod] = gpu_server.measured(pod, held, watched.penalties.context * MIB, told)
+            untold[pod] = gpu_server.measured(pod, held, watched.penalties.context * MIB, reported)
         watched.memory_holders = {pod: frozenset(some) for pod, some in by_share.items()}
         return untold
 

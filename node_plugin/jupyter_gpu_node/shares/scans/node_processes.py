@@ -1,4 +1,4 @@
-"""Questions about the processes of a node; one machine answers them from its records, a cluster from its pods."""
+"""Questions about the processes of a node. One machine answers them from its records, a cluster from its pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def has_gpu_open(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeProcesses:
-    """The functions that answer them."""
+    """The functions that answer questions about a node's processes."""
 
     check: Check
     """Checks a process that connects to the socket of a share."""

@@ -1,7 +1,7 @@
 """APIs that reach a GPU without the gate: OpenCL, graphics, ray tracing, video. They are known by their libraries.
 
 They use the kernel driver directly, or unnamed functions of CUDA's driver. A program that uses them cannot ask for
-turns, and its user means no harm. Reading a process's memory map blocks: for a thread.
+turns, which is not its user's fault. Reading a process's memory map blocks: for a thread.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """GPU use and memory by process, from NVML.
 
-As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
+NVML runs in a helper process here, too (`nvml`), as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.scans.usage_by_process``. One JSON object a line:
 ``{"gpu": uuid, "since": time}``, and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the
 driver's: µs since 1970. Without ``since`` it asks for the memory, ``{"memory": [[pid, bytes or null]…]}``, or null
-where the driver tells of no process.
+where the driver reports no processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 TimeByPid = Mapping[int, int]
 """Microseconds of GPU time by pid."""
 MemoryByPid = Mapping[int, int | None]
-"""Bytes of GPU memory by pid; None: the driver does not tell."""
+"""Bytes of GPU memory by pid; None: the driver does not report them."""
 
 
 class UsageReader(Protocol):
@@ -51,7 +51,7 @@ class UsageReader(Protocol):
 class NvmlUsageReader:
     """The reader of real GPUs.
 
-    ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
+    ``leave`` is called with the pid of each helper, and moves it out of the pod, as `NvmlSource` does.
 
     A helper that does not answer within ``deadline`` seconds, or ends, is killed, and a new one asked after ``retry``.
     """
@@ -188,13 +188,13 @@ def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
         raise
     found: dict[int, list[int]] = {}
     for sample in samples:
-        if int(sample.timeStamp) > since:  # a driver may tell of older ones, too
+        if int(sample.timeStamp) > since:  # a driver may report older ones, too
             found.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
     return [[pid, sum(parts) // len(parts)] for pid, parts in found.items() if pid > 0]
 
 
 def _memory(api: Any, gpu: str) -> list[list[int | None]] | None:
-    """Return the memory of programs that compute or draw; None where the driver tells of neither."""
+    """Return the memory of programs that compute or draw; None where the driver reports neither."""
     handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
     found: dict[int, int | None] = {}
     told = False

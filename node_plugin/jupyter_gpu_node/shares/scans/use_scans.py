@@ -122,7 +122,7 @@ class UseScanner:
             for pod, used in seen.by_share.items()
         }
         apis = await self._node.worker.run(apis_of, suspected, asking)
-        self._node.see(gpu, UseScanned(outside, seen.end - seen.begin, over, apis))
+        self._node.on_event(gpu, UseScanned(outside, seen.end - seen.begin, over, apis))
 
     async def _give_back_unused(
         self,

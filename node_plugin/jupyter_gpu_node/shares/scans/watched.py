@@ -54,5 +54,5 @@ class WatchedNode:
     processes: NodeProcesses
     worker: WorkerThread
     """The thread for what blocks."""
-    see: Callable[[str, Event], None]
+    on_event: Callable[[str, Event], None]
     """Called with each event on a GPU."""

@@ -34,13 +34,13 @@ from .share_socket import Connection
 FASTEST = 0.1
 """Seconds between two updates of the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
-"""Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
-or has the whole of it and goes on, at most for half of the least without having connected (ALONE in the gate's
+"""Microseconds for which a GPU rests at first, least and most. A share that had it from the previous server is draining
+meanwhile; or it has all of it and goes on, without a connection for at most half of the least time (ALONE in the gate's
 ``launches/lease.c``)."""
 
 
 HEARD = 0.02
-"""Seconds in which messages from before the end of the rest are read, also if this process was not running."""
+"""Seconds to read messages that were sent before the end of the rest, even if this process was not running then."""
 _LONG = 3_600_000_000
 
 
@@ -78,7 +78,7 @@ class GpuServer:
         self._books = GpuBooks(rules, now)
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
-        self._rested = False
+        self._is_open = False
         self._write = write
         self._overdue = overdue
         self._coordinator = coordinator
@@ -94,7 +94,7 @@ class GpuServer:
         self._rings: int | None = None
         """Time that the alarm is set for."""
         self._books_timer: asyncio.TimerHandle | None = None
-        self._rests = False
+        self._idle = False
 
     @property
     def processes(self) -> Mapping[ShareClient, Connection]:
@@ -162,7 +162,7 @@ class GpuServer:
 
     def listens(self) -> None:
         """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
-        if not self._rested:
+        if not self._is_open:
             least, most = SETTLE
             self.manager.rest(microseconds() + _LONG)
             self._then(min(max(self.timing.grace, least), most) / 1e6, self._hear)
@@ -176,7 +176,7 @@ class GpuServer:
         self._then(HEARD, self._open)
 
     def _open(self) -> None:
-        self._rested = True
+        self._is_open = True
         now = microseconds()
         self.manager.rest(now)
         self._act(self.manager.tick(now))
@@ -232,8 +232,8 @@ class GpuServer:
                     )
                     self._overdue(ShareOverdue(self.gpu, pod, since, processes))
         self._arm()
-        if self._books_timer is None or self._rests:
-            self._update_books_later(rests=False)
+        if self._books_timer is None or self._idle:
+            self._update_books_later(idle=False)
         self._coordinator.changed()
 
     def _close(self, client: ShareClient) -> None:
@@ -245,15 +245,17 @@ class GpuServer:
 
     # --- memory, as the driver reports it -----------------------------------------------------------------------------
 
-    def told(self) -> dict[ShareClient, int]:
+    def reported(self) -> dict[ShareClient, int]:
         """Return the bytes of memory that each client has reported."""
         return {client: client.share.pool.size(client) for client in self._connections}
 
-    def measured(self, pod: str, held: Mapping[ProcessId, int], context: int, told: Mapping[ShareClient, int]) -> int:
+    def measured(
+        self, pod: str, held: Mapping[ProcessId, int], context: int, reported: Mapping[ShareClient, int]
+    ) -> int:
         """Record the bytes that the share's processes hold; return how many above its limit were never granted.
 
-        ``context``: bytes that the contexts of one process may take. ``told``: the clients' reports when the driver was
-        asked; later clients are not measured yet. Raises `KeyError` if there is no such share.
+        ``context``: bytes that the contexts of one process may take. ``reported``: the clients' reports when the driver
+        was asked; later clients are not measured yet. Raises `KeyError` if there is no such share.
         """
         by_client, rest = measured_memory.by_client(
             {
@@ -261,7 +263,7 @@ class GpuServer:
                 for client, connection in self._connections.items()
                 if client.share.name == pod
             },
-            held, context, told,
+            held, context, reported,
         )  # fmt: skip
         pool = self.manager.shares[pod].pool
         before, out = pool.used, self.manager.measured(pod, by_client, rest)
@@ -286,19 +288,19 @@ class GpuServer:
         else:
             self._arm()
 
-    def _update_books_later(self, *, rests: bool) -> None:
+    def _update_books_later(self, *, idle: bool) -> None:
         """Update the books after a period; rarely while no pod shares the GPU."""
         if self._books_timer is not None:
             self._books_timer.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
-        self._rests = rests
+        self._idle = idle
         self._books_timer = self._loop.call_later(
-            max(pause, self.timing.expiry / 4e6) if rests else pause, self._update_books
+            max(pause, self.timing.expiry / 4e6) if idle else pause, self._update_books
         )
 
     def _update_books(self) -> None:
-        """Adjust shares to their use, once a period, and have changed files written."""
-        rested, self._rests, self._books_timer = self._rests, False, None
+        """Adjust the shares to their use and write the files that changed, once a period."""
+        was_idle, self._idle, self._books_timer = self._idle, False, None
         now, holder = microseconds(), self.manager.holder
         effective = self._books.end_period(self.manager, now)
         if any(self.manager.shares[pod].effective != milli for pod, milli in effective.items()):
@@ -312,9 +314,9 @@ class GpuServer:
         if fresh or keep or closed:
             self._write(self, fresh, [*keep, *closed])
         if still:
-            shown = not rested and not all(self.manager.shares[pod].exclusive for pod in fresh)
+            shown = not was_idle and not all(self.manager.shares[pod].exclusive for pod in fresh)
             busy = shown or (holder is not None and not holder.exclusive)
-            self._update_books_later(rests=not busy)
+            self._update_books_later(idle=not busy)
 
     def _closed(self) -> list[str]:
         """Return the closed shares whose own copies are to be written or removed: one may have the GPU still."""

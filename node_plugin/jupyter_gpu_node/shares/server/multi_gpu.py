@@ -76,7 +76,7 @@ class MultiGpuCoordinator:
         """Pods of which one program is on several GPUs."""
         self._rules: Mapping[str, Rule] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looking = False
+        self._updating = False
         self._again = False
 
     def connected(self, gpu: str, pod: str, process: Peer) -> None:
@@ -128,19 +128,19 @@ class MultiGpuCoordinator:
 
     def changed(self) -> None:
         """Note that something happened on one of the GPUs."""
-        if self._looking:
+        if self._updating:
             self._again = True
         elif self._rules or self._several:
             self._update_rules()
 
     def stop(self) -> None:
         """Stop: apply no more rules."""
-        self._looking = True
+        self._updating = True
         if self._timer:
             self._timer.cancel()
 
     def _update_rules(self) -> None:
-        self._looking = True
+        self._updating = True
         try:
             for _ in range(MOST):
                 self._again = False
@@ -148,7 +148,7 @@ class MultiGpuCoordinator:
                 if not self._again:
                     break
         finally:
-            self._looking = False
+            self._updating = False
             self._set_timer(self._gangs.wake)
 
     def _apply_rule(self) -> None:

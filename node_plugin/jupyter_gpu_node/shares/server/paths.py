@@ -1,8 +1,7 @@
 """Paths of a share's files and socket: ``shares`` below a directory that one pod sees, or the node alone.
 
-Directories are opened once and everything in them is done through the descriptor: no link is followed, so that no
-process that can write there (no pod should) makes us write elsewhere, and a path may be longer than an address of a
-socket.
+Directories are opened once, and everything in them is done through the descriptor. So no link is followed: no process
+that can write there (no pod should) makes us write elsewhere. And a path may be longer than the address of a socket.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def opened(directory: Path, *inner: str) -> Iterator[int]:
 
 
 def replace(folder: int, name: str, text: bytes) -> None:
-    """Write a file anew and move it over the old one: a reader finds either."""
+    """Write a new file and move it over the old one: a reader finds one or the other."""
     draft = f".{name}.new"
     discard(folder, draft)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -63,7 +63,7 @@ class Connection:
         self._number = sock.fileno()
         self._stream = from_client()
         self.closed = False
-        if not share_socket.deaf:
+        if not share_socket.muted:
             self.listen()
 
     def listen(self) -> None:
@@ -83,9 +83,7 @@ class Connection:
             pass
         except OSError:  # it has just ended
             return False
-        self.share_socket.complain(
-            f"the connection of process {self.peer.pid} is closed: it does not read what it is sent"
-        )
+        self.share_socket.warn(f"the connection of process {self.peer.pid} is closed: it does not read what it is sent")
         return False
 
     def close(self) -> None:
@@ -110,7 +108,7 @@ class Connection:
             return
         try:
             messages = self._stream.feed(data)
-            self.share_socket.heard(len(messages))
+            self.share_socket.count_messages(len(messages))
             if messages:
                 self.share_socket.accept_on_siblings()
                 self.share_socket.handler.received(self, messages)
@@ -137,11 +135,11 @@ class ShareSocket:
         self._check = check
         self._listening: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.deaf = False
+        self.muted = False
         """Whether it received too much lately."""
-        self._heard, self._since = 0, -MESSAGE_WINDOW
-        self._told = -QUIET
-        self._untold = 0
+        self._received, self._since = 0, -MESSAGE_WINDOW
+        self._warned_at = -QUIET
+        self._suppressed = 0
 
     def open(self, listening: socket.socket) -> None:
         """Take connections from that socket."""
@@ -164,34 +162,34 @@ class ShareSocket:
             return
         connection.close()
         if reason:
-            self.complain(f"the connection of process {connection.peer.pid} is closed: {reason}")
+            self.warn(f"the connection of process {connection.peer.pid} is closed: {reason}")
         self.handler.disconnected(connection)
 
-    def heard(self, messages: int) -> None:
+    def count_messages(self, messages: int) -> None:
         """Count ``messages``: if a client floods the server, its whole share waits a little instead of the others."""
         now = self.loop.time()
         if now >= self._since + MESSAGE_WINDOW:
-            self._heard, self._since = 0, now
-        self._heard += messages
-        if self._heard > MESSAGES and not self.deaf:
-            self.deaf = True
+            self._received, self._since = 0, now
+        self._received += messages
+        if self._received > MESSAGES and not self.muted:
+            self.muted = True
             for connection in self.connections:
                 connection.stop_listening()
             self.loop.call_later(MESSAGE_WINDOW, self._hear_again)
 
     def _hear_again(self) -> None:
-        self.deaf = False
+        self.muted = False
         for connection in self.connections:
             connection.listen()
 
-    def complain(self, what: str) -> None:
+    def warn(self, what: str) -> None:
         """Log one line, at most one a second."""
         now = time.monotonic()
-        if now < self._told + QUIET:
-            self._untold += 1
+        if now < self._warned_at + QUIET:
+            self._suppressed += 1
             return
-        more = f" ({self._untold} more like this before)" if self._untold else ""
-        self._told, self._untold = now, 0
+        more = f" ({self._untold} more like this before)" if self._suppressed else ""
+        self._warned_at, self._suppressed = now, 0
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 
     def accept_on_siblings(self) -> None:
@@ -200,9 +198,9 @@ class ShareSocket:
         A program on several GPUs must be known as one before it gets any of them.
         """
         for share_socket in self.siblings:
-            share_socket.take()
+            share_socket.accept()
 
-    def take(self) -> list[Connection]:
+    def accept(self) -> list[Connection]:
         """Accept the connections made by now, and return those admitted; nothing that they sent is read yet."""
         admitted: list[Connection] = []
         if (pause := self.pace.until - self.loop.time()) > 0:
@@ -218,14 +216,14 @@ class ShareSocket:
                 if error.errno not in _EXHAUSTED:
                     raise
                 self._pause(PAUSE)
-                self.complain(f"no more connections can be taken now: {error.strerror}")
+                self.warn(f"no more connections can be taken now: {error.strerror}")
                 break
             found = self._admit(sock)
             if isinstance(found, Connection):
                 admitted.append(found)
             else:
                 sock.close()
-                self.complain(found)
+                self.warn(found)
         return admitted
 
     def _pause(self, seconds: float) -> None:
@@ -240,8 +238,8 @@ class ShareSocket:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for connection in self.take():
-            if not (self.deaf or connection.closed):
+        for connection in self.accept():
+            if not (self.muted or connection.closed):
                 connection.read()  # a new client asks at once: the loop may have much else to do before its next poll
 
     def _admit(self, sock: socket.socket) -> Connection | str:

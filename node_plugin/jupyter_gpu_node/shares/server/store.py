@@ -1,7 +1,7 @@
-"""The files of all shares of a node. The copies below the state directory count; those that pods see are only written.
+"""The files of all shares of a node. Copies below the state directory are read again; those for pods are only written.
 
-Everything here blocks, so a server calls it in a thread of its own. What cannot be read costs a bank, and a line in the
-log, and the debt only if that cannot be read either; what cannot be written is written again at the next change.
+Everything here blocks, so a server calls it in a thread of its own. A file that cannot be read costs the share its
+bank, and its debt only if that cannot be read either; the log says so. A failed write is repeated at the next change.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Revocation(NamedTuple):
     """Processes that used the GPU for that share then."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {
             "key": self.key,
             "gpu": self.gpu,
@@ -43,7 +43,7 @@ class Revocation(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "revocation") -> Revocation:
-        """Checked; raises `FieldError`."""
+        """Parse and check such an object; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             key=strict.required(body, "key", strict.text(64)),

@@ -19,7 +19,7 @@ MIXED = "mixed"
 LABEL_LENGTH = 63
 
 
-def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
+def with_problems(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
     """Return the GPUs with these ``problems``, by uuid, behind the problem that a GPU already has."""
     return tuple(
         replace(gpu, healthy=False, health=" ".join(filter(None, (gpu.health, problems[gpu.uuid])))[:500])
@@ -35,7 +35,7 @@ def label_value(text: str) -> str:
 
 
 def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
-    """Labels of the node; None removes one."""
+    """Return the labels of the node; None removes one."""
     models = {label_value(gpu.model) for gpu in gpus} - {""}
     model = models.pop() if len(models) == 1 else MIXED if models else None
     memory = min((gpu.memory for gpu in gpus), default=0) // 2**20

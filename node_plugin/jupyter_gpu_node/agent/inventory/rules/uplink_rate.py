@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SECONDS = 60.0
-"""Over which the use is measured, and so the least time between two writes because of it."""
+"""Seconds over which the use is measured, and so the least time between two writes because of it."""
 STEP = 0.1
-"""A change must be larger than that to be told: a load between two steps is not told again and again."""
+"""Changes up to this are not published: a load that varies a little causes no writes."""
 
 
 @dataclass(frozen=True, slots=True)

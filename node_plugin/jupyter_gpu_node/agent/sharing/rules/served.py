@@ -1,4 +1,4 @@
-"""Shares that the arbiter of this node serves, from the pods' holdings. Pure.
+"""The shares that the arbiter of this node serves, from the pods' holdings. Pure.
 
 A pod that may have a GPU open has a share of it, whole GPUs included, as a gate without a server waits. A GPU that
 drains counts until it is proven closed, and its programs keep their turns until then, so that they can end in order.
@@ -18,7 +18,7 @@ from jupyter_gpu_node.shares.rules.share_file import ShareKey
 
 @dataclass(frozen=True, slots=True)
 class TakenShare:
-    """A share that was taken away from its pod, until its user asks anew."""
+    """A share that was taken away from its pod, until its user asks again."""
 
     reason: str
     generation: int | None = None
@@ -37,8 +37,8 @@ class TakenShare:
 def served(holdings: Mapping[str, Holding], taken: Collection[ShareKey] = ()) -> Mapping[str, Mapping[str, int]]:
     """Return, by GPU and pod, the milli that its programs run on; of one GPU never more than there is.
 
-    ``taken``: GPU and pod of shares that were taken away. Where more is claimed than there is (only records can do
-    that, rules never), what rules allow comes first, then what is recorded, then what drains; the rest waits.
+    ``taken``: GPU and pod of shares that were taken away. If more is claimed than there is (only records can do that,
+    never rules), what rules allow comes first, then what is recorded, then what drains; the rest waits.
     """
     return apportion(
         _claim(uuid, pod, holding)

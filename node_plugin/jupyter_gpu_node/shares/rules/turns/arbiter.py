@@ -1,4 +1,4 @@
-"""Gives one GPU to its shares, in turns, and charges them for their use. Pure: the clock comes in as ``now``.
+"""Gives one GPU to its shares, in turns, and charges them for their use. Pure: the time is the argument ``now``.
 
 Nothing here waits: each event returns the orders that follow from it, and `Arbiter.wake` says when to call
 `Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment. Which share is next, and for how
@@ -98,8 +98,8 @@ class Arbiter:
         """Add and resize shares, all at once. New ones begin with what is left of this period, and with ``deposits``.
 
         ``savings``: by share the milli that its bank is for, if that is not what it earns. ``owes``: what new ones owe
-        from before; ``heirs``: by new share a removed one that has the GPU still, and whose debt is its own. Raises
-        `ValueError` if a GPU would be given away more than once; nothing is changed then.
+        from before; ``heirs``: by new share a removed one that still has the GPU, whose debt the new one takes over.
+        Raises `ValueError` if a GPU would be given away more than once; nothing is changed then.
         """
         after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
         if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=1) < 1:
@@ -139,7 +139,7 @@ class Arbiter:
             self._debts[gone.name] = debt
 
     def owes(self, share: str, now: int) -> Debt:
-        """Return what ``share`` owes, which may be removed and have the GPU still."""
+        """Return what ``share`` owes; it may be removed and still have the GPU."""
         self._pass(now)
         if one := self._shares.get(share):
             return Debt(max(0, one.ledger.ahead(self._periods.remaining)), self._now, one.ledger.milli)
@@ -148,14 +148,14 @@ class Arbiter:
         return Debt(0, self._now, 0)
 
     def take_debts(self) -> dict[str, Debt]:
-        """Return what removed shares owe that have given the GPU back since the last call, without heirs."""
+        """Return the debts of removed shares without heirs that have given the GPU back since the last call."""
         debts, self._debts = self._debts, {}
         return debts
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
-        """Give the GPU to no share before then: one that is not known yet may have it."""
+        """Give the GPU to no share before ``until``: a share that is not known yet may have it."""
         self._opens = until
 
     def rests(self, now: int) -> bool:
@@ -271,7 +271,7 @@ class Arbiter:
         if turn is None:
             return self._opens if self._rivals() else None
         if turn.asked is not None:
-            return None if turn.told else turn.asked + max(self.timing.grace, turn.grace)
+            return None if turn.reported else turn.asked + max(self.timing.grace, turn.grace)
         waiting = self._rivals()
         if turn.once:
             return max(self._now + 1, turn.until)
@@ -292,9 +292,9 @@ class Arbiter:
         if turn is None:
             return self._next(waiting)
         if turn.asked is not None:
-            if turn.told or now < turn.asked + max(self.timing.grace, turn.grace):
+            if turn.reported or now < turn.asked + max(self.timing.grace, turn.grace):
                 return ()
-            turn.told = True
+            turn.reported = True
             return (TurnOverdue(turn.share.name, turn.asked),)
         if self._must_end(turn, waiting):
             turn.asked = now

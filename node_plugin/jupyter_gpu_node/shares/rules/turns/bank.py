@@ -26,7 +26,7 @@ class Bank:
         self.cap = cap
         self.expiry = expiry
         self.lost = 0
-        """Saved, but expired or above the cap; grows for ever."""
+        """Microseconds that were saved and then expired, or were above the cap, since the start."""
         self._deposits: deque[Deposit] = deque()
         self._total = 0
         for one in sorted(deposits, key=lambda one: one.at):
@@ -38,7 +38,7 @@ class Bank:
         return tuple(self._deposits)
 
     def balance(self, now: int) -> int:
-        """Return what has not expired."""
+        """Return the microseconds that have not expired."""
         if self._deposits and self._deposits[0].at + self.expiry <= now:
             self._expire(now)
         return self._total
@@ -49,7 +49,7 @@ class Bank:
         return self._deposits[0].at + self.expiry if self._deposits else None
 
     def deposit(self, amount: int, at: int) -> None:
-        """Save. Above the cap the oldest makes room: it would expire first."""
+        """Save ``amount``. Above the cap the oldest deposits are lost: they would expire first."""
         if amount > 0:
             self._deposits.append(Deposit(amount, at))
             self._total += amount

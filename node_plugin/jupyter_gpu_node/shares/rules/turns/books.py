@@ -51,7 +51,7 @@ class GpuBooks:
 
     def __init__(self, rules: Elastic | None, now: int) -> None:
         self._rules = rules
-        self._looked = now
+        self._updated = now
         self._before: dict[str, TimeAccount] = {}
         self._states: Mapping[str, elastic.ElasticState] = {}
         self._uses: dict[str, float] = {}
@@ -59,7 +59,7 @@ class GpuBooks:
 
     def end_period(self, manager: LeaseManager, now: int) -> dict[str, int]:
         """Return, at the end of a period, what each time share should earn from now on."""
-        passed, self._looked = now - self._looked, now
+        passed, self._updated = now - self._updated, now
         if passed <= 0:
             return {}
         accounts = {name: manager.account(name, now) for name in manager.shares}

@@ -1,8 +1,8 @@
-"""Co-adjustment: the shares of one GPU are one whole; one that is used up grows by what others do not use. Pure.
+"""Co-adjustment: a share that is used up grows by what the other shares of its GPU do not use. Pure.
 
 One pass each period takes all shares of a GPU and moves them together, so that their sum is at most 1000 at every
-instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
-has it back in the same pass, before any other keeps more than its own.
+instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants that,
+it has it back in the same pass, before any other share keeps more than its own.
 
 Slow to give, quick to get back: a share gives by the *peak* of its use, which fades over seconds, so that short bursts
 with pauses between them do not make it give and take in turns; it gets its own back by what it did in the last period
@@ -63,11 +63,11 @@ class ElasticState:
     effective: int
     """Milli that it earns now."""
     peak: float
-    """The most that it used lately, in milli; fades."""
+    """The most that it used lately, in milli; it decays."""
     mean: float = 0.0
     """Milli that it used lately on average."""
     high: int = 0
-    """Number of passes for which its use was at least ``grow``; this and the next two count up to ``patience``."""
+    """Number of passes for which its use was at least ``grow``. This count and the next two stop at ``patience``."""
     low: int = 0
     """The same for its peak below ``give``."""
     lowest: int = 0

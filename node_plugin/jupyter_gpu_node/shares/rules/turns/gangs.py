@@ -1,14 +1,14 @@
 """Programs that use several GPUs at once: which of them may have turns, so that none waits in a circle. Pure.
 
-Kernels of one program can wait for each other across GPUs, as those of NCCL do: each ends when its peers run on other
-GPUs. Two such programs that have one GPU each, and wait for that of the other, would wait for ever. So those that have
-any GPU in common, also by way of third ones, are a group, of which one at a time has turns:
+Kernels of one program can wait for each other across GPUs, as those of NCCL do: each ends only once its peers run on
+the other GPUs. Two such programs that have one GPU each, and each wait for the GPU of the other, would wait for ever.
+So programs that have a GPU in common, directly or through others, are a group, of which one at a time has turns:
 
-- It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
-  they have a better right. If it has waited for long, a right to each is enough.
-- Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
+- It begins when it could have every GPU that it wants: no share outside the group comes before it there. If it has
+  waited for long, a claim to each GPU is enough.
+- Of several that could begin, the one that had least for its milli does; after a lease it gives way to such a one.
 - While none has turns, a share using a GPU that a member waits for pays, if that member has a right to all it awaits.
-- From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
+- From then on it comes first on all its GPUs: else its work on one GPU would wait for another GPU, at its cost.
 - Where it has no work, shares outside the group have their turns.
 - Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
   given back already: it gets that for one launch at a time, until nothing waits.
@@ -39,8 +39,8 @@ class GangGpu(Protocol):
     """One GPU, such as a `LeaseManager`."""
 
     @property
-    def lease(self) -> int:
-        """Longest turn while others wait."""
+    def longest_turn(self) -> int:
+        """Longest turn while others wait, in microseconds."""
 
     def demand(self, pod: str) -> Demand | None:
         """Return that pod's state on this GPU; None: it shares nothing here."""
@@ -110,7 +110,7 @@ class Gangs:
         """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
         if not goes_on(group[pod]):
             return True
-        if other is None or now < self._open[pod] + max(by_gpu[gpu].lease for gpu in group[pod]):
+        if other is None or now < self._open[pod] + max(by_gpu[gpu].longest_turn for gpu in group[pod]):
             return False
         return self._had[other] < self._had[pod]
 

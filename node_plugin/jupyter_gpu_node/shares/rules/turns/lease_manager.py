@@ -38,8 +38,8 @@ class LeaseManager:
         self._lease = GpuLease(self._keys)
         self._rule: Rule | None = None
         """The rule by pods."""
-        self._looked = now
-        self._made = 0
+        self._ticked = now
+        self._shares_made = 0
         self._debts = ClosedDebts()
 
     @property
@@ -57,7 +57,7 @@ class LeaseManager:
         """Time to call `tick` if nothing else happens; None: never."""
         time, holder = self.arbiter.wake, self._lease.holder
         if time is not None and holder is not None and holder.exclusive and not holder.revoked:
-            return self._looked + REST
+            return self._ticked + REST
         return time
 
     def account(self, name: str, now: int) -> TimeAccount:
@@ -69,7 +69,7 @@ class LeaseManager:
         return self.arbiter.deposits(self._shares[name].key)
 
     def owes(self, name: str, now: int) -> Debt:
-        """Return what the share of that name owes, which may be closed and have the GPU still."""
+        """Return what the share of that name owes; it may be closed and still have the GPU."""
         share, holder = self._shares.get(name), self._lease.holder
         debts = [self.arbiter.owes(share.key, now)] if share else []
         if holder is not None and holder is not share and holder.name == name:
@@ -114,7 +114,7 @@ class LeaseManager:
             share.terms, share.effective = terms[name], terms[name].milli
         milli = {one.key: one.effective for one in self._shares.values()}
         orders = self.arbiter.put(milli, now, deposits=saved, owes=owing, heirs=heirs)
-        self._follow(orders, now)
+        self._carry_out(orders, now)
         if self._rule is not None:
             self._apply_rule(self._rule, now)
         for name, (old, whole) in before.items():
@@ -129,11 +129,11 @@ class LeaseManager:
         orders = self.arbiter.put({share.key: milli for share, milli in known.items()}, now, savings=savings)
         for share, milli in known.items():
             share.effective = milli
-        self._follow(orders, now)
+        self._carry_out(orders, now)
         return self._lease.sent()
 
     def _add(self, name: str, terms: Terms) -> ServedShare:
-        self._made += 1
+        self._shares_made += 1
         share = ServedShare(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
         self._shares[name] = self._keys[share.key] = share
         return share
@@ -143,7 +143,7 @@ class LeaseManager:
         share.gone = True
         orders = self.arbiter.remove(share.key, now)
         self._keep_debt(share, now)
-        self._follow(orders, now)
+        self._carry_out(orders, now)
         for client in list(share.clients):
             if not client.holds:
                 self._dismiss(client)
@@ -166,7 +166,7 @@ class LeaseManager:
             if self._lease.holder is share and not share.revoked:
                 self._lease.extend(share, now)
             elif self._lease.holder is not share:
-                self._tell(share, now)
+                self._report_want(share, now)
         elif whole and not share.exclusive and self._lease.holder is share:
             self.arbiter.drains()
             self._lease.revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
@@ -174,7 +174,7 @@ class LeaseManager:
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 
     @property
-    def lease(self) -> int:
+    def longest_turn(self) -> int:
         """Longest turn while others wait, in microseconds."""
         return self.arbiter.timing.lease
 
@@ -186,7 +186,7 @@ class LeaseManager:
             return Demand(False, True, asked, self._lease.once, holder.terms.milli, holder.steps)
         if share is None or share.exclusive:
             return None
-        return Demand(share.told is not None, False, False, False, share.terms.milli, share.steps)
+        return Demand(share.known_want is not None, False, False, False, share.terms.milli, share.steps)
 
     def apply_rule(self, rule: Rule, now: int) -> list[Action]:
         """Apply ``rule``, by pods, from now on."""
@@ -200,7 +200,7 @@ class LeaseManager:
             frozenset(keys[name] for name in names if name in keys) for names in (rule.barred, rule.contesting)
         )
         first = keys.get(rule.first) if rule.first is not None else None
-        self._follow(self.arbiter.apply_rule(Rule(first, rule.once, barred, contesting), now), now)
+        self._carry_out(self.arbiter.apply_rule(Rule(first, rule.once, barred, contesting), now), now)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
         """Tell whether that pod, which waits, could have this GPU now, as far as pods outside its group go."""
@@ -234,7 +234,7 @@ class LeaseManager:
         share = client.share
         if client in share.clients:
             self._forget(client)
-            self._settle(share, now)
+            self._apply_client_change(share, now)
         return self._lease.sent()
 
     def receive(self, client: ShareClient, message: FromClient, now: int) -> list[Action]:
@@ -273,8 +273,8 @@ class LeaseManager:
 
     def tick(self, now: int) -> list[Action]:
         """Handle the passing of time alone."""
-        self._looked = now
-        self._follow(self.arbiter.tick(now), now)
+        self._ticked = now
+        self._carry_out(self.arbiter.tick(now), now)
         return self._lease.sent()
 
     def _kept(self, client: ShareClient, now: int) -> None:
@@ -284,7 +284,7 @@ class LeaseManager:
         """
         share = client.share
         if self._lease.holder is None:
-            self._follow(self.arbiter.hold(share.key, now), now)
+            self._carry_out(self.arbiter.hold(share.key, now), now)
             if self._lease.holder is share and not share.exclusive:
                 self._lease.revoke(share)
         elif self._lease.holder is share and share.revoked and not client.holds:
@@ -293,7 +293,7 @@ class LeaseManager:
     def _wanted(self, client: ShareClient, now: int) -> None:
         share = client.share
         if self._lease.holder is not share:
-            self._tell(share, now)
+            self._report_want(share, now)
         elif not share.revoked:
             self._lease.hand(client, now)
 
@@ -303,41 +303,41 @@ class LeaseManager:
         share = client.share
         client.want = message.want
         if not message.number and message.measured and not share.gone:
-            self._follow(self.arbiter.charge(share.key, now, message.measured), now)
+            self._carry_out(self.arbiter.charge(share.key, now, message.measured), now)
         if client.holds and message.number == client.number:
             client.holds = False
             share.holding -= 1
             share.work = None if share.work is None else share.work + message.measured
         if share.gone and not client.holds:
             self._dismiss(client)
-        self._settle(share, now)
+        self._apply_client_change(share, now)
         if client.want is not None and self._lease.holder is share and not share.revoked:
             self._lease.hand(client, now)
 
-    def _settle(self, share: ServedShare, now: int) -> None:
-        """Settle a change in what some client of ``share`` wants or has."""
+    def _apply_client_change(self, share: ServedShare, now: int) -> None:
+        """Apply a change in what some client of ``share`` wants or has."""
         if self._lease.holder is not share:
-            self._tell(share, now)
+            self._report_want(share, now)
         elif not share.holding:
             self._give_back(share, now)
 
-    def _tell(self, share: ServedShare, now: int) -> None:
+    def _report_want(self, share: ServedShare, now: int) -> None:
         """Tell the arbiter what a share without the GPU wants."""
         want = share.total_want()
-        if share.gone or want == share.told:
+        if share.gone or want == share.known_want:
             return
-        share.told = want
-        told = self.arbiter.release(share.key, now) if want is None else self.arbiter.ask(share.key, now, want)
-        self._follow(told, now)
+        share.known_want = want
+        orders = self.arbiter.release(share.key, now) if want is None else self.arbiter.ask(share.key, now, want)
+        self._carry_out(orders, now)
 
     def _give_back(self, share: ServedShare, now: int) -> None:
         self._lease.holder, share.revoked, share.patient = None, False, None
-        share.told = None if share.gone else share.total_want()
+        share.known_want = None if share.gone else share.total_want()
         if share.gone:
             del self._keys[share.key]
-        orders = self.arbiter.release(share.key, now, share.told, share.work)
+        orders = self.arbiter.release(share.key, now, share.known_want, share.work)
         self._keep_debt(share, now)
-        self._follow(orders, now)
+        self._carry_out(orders, now)
 
     def _forget(self, client: ShareClient) -> None:
         share = client.share
@@ -354,7 +354,7 @@ class LeaseManager:
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, orders: Iterable[TurnOrder], now: int) -> None:
+    def _carry_out(self, orders: Iterable[TurnOrder], now: int) -> None:
         for order in orders:
             share = self._keys[order.share]
             if isinstance(order, TurnGrant):

@@ -1,8 +1,8 @@
 """Bytes of GPU memory of one share over all its processes. Pure.
 
-What a process reports when it connects is believed, for nothing can be taken from it; what it wants besides is granted
-as long as the share stays within its limit. Above the limit (after the server or a connection came back, or the limit
-went down) everything more is refused until enough is freed.
+What a process reports when it connects is believed, as nothing can be taken from it. More is granted as long as the
+share stays within its limit. Above the limit (after the server or a connection came back, or the limit went down)
+nothing more is granted until enough is freed.
 
 The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not report
 counts as well, so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
@@ -22,27 +22,27 @@ class MeasuredMemory(NamedTuple):
     """The memory that a process holds according to the driver, beyond what its contexts may take."""
 
     size: int
-    told: int
-    """Size that it had told when the driver was asked."""
+    reported: int
+    """Size that it had reported when the driver was asked."""
 
 
 @dataclass(slots=True)
 class _ProcessMemory:
     """The memory of one process."""
 
-    told: int
+    reported: int
     most: int
-    """The most that it ever told, and was granted."""
+    """The most that it ever reported, and was granted."""
     held: int = 0
     since: int = 0
-    """Size that it had told when that was measured."""
+    """Size that it had reported when that was measured."""
     freed: bool = False
-    """Whether it told less while the driver was asked the last time."""
+    """Whether it reported less while the driver was asked the last time."""
 
     @property
     def size(self) -> int:
         """Bytes that count. What it says that it has freed since the measurement is believed until the next one."""
-        return max(self.told, self.held - max(0, self.since - self.told))
+        return max(self.reported, self.held - max(0, self.since - self.reported))
 
 
 class Pool:
@@ -54,31 +54,32 @@ class Pool:
         """Bytes used by all processes."""
         self._processes: dict[Hashable, _ProcessMemory] = {}
         self._outside = 0
-        """Bytes of processes that never told anything."""
+        """Bytes of processes that never reported anything."""
 
     def size(self, process: Hashable) -> int:
         """Return the bytes that ``process`` may have."""
         known = self._processes.get(process)
-        return known.told if known else 0
+        return known.reported if known else 0
 
     def need(self, process: Hashable, size: int) -> int:
         """Return how many bytes ``process`` may have, which wants ``size`` in all.
 
-        The first time it says what it has, which is so whatever the limit is. Less is always granted.
+        The first request of a process says what it has already, and is granted whatever the limit is. Less is always
+        granted.
         """
         known = self._processes.get(process)
         if known is None:
             self._processes[process] = _ProcessMemory(size, size)
             self.used += size
             return size
-        before, old = known.size, known.told
-        known.told = size
+        before, old = known.size, known.reported
+        known.reported = size
         used = self.used + known.size - before
         if size > old and self.limit is not None and used > self.limit:
-            known.told = old
+            known.reported = old
         else:
             self.used, known.most = used, max(known.most, size)
-        return known.told
+        return known.reported
 
     def message(self, process: Hashable) -> Memory:
         """Return the message that says what ``process`` may have."""
@@ -92,14 +93,14 @@ class Pool:
     def measured(self, held: Mapping[Any, MeasuredMemory], outside: int) -> bool:
         """Record what processes hold according to the driver, and tell whether that changes what is used.
 
-        ``outside``: bytes of processes of this share that never told anything. A process that told less while the
-        driver was asked may have freed it before or after the answer: it is believed, but not twice in a row.
+        ``outside``: bytes of processes of this share that never reported anything. A process that reported less while
+        the driver was asked may have freed it before or after the answer: it is believed, but not twice in a row.
         """
         before = self.used
         for process, known in self._processes.items():
-            size, told = held.get(process, MeasuredMemory(0, known.told))
-            fell = known.told < told
-            known.held, known.since = size, told if fell and not known.freed else known.told
+            size, reported = held.get(process, MeasuredMemory(0, known.reported))
+            fell = known.reported < reported
+            known.held, known.since = size, reported if fell and not known.freed else known.reported
             known.freed = fell and not known.freed
         silent = sum(one.size for process, one in held.items() if process not in self._processes)
         self._outside = outside + silent

@@ -6,9 +6,8 @@ served before a hog that has savings, too (least attained service). Among those 
 its slice, then the one that has waited longest. Least-recent-use alone serves a bursty share badly when its use is
 close to its part of the GPU; its saved time is exactly what tells it from a hog.
 
-A share that saved for long can spend for long, and longest where it keeps a small share from its part. So a burst that
-goes on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has
-ended.
+A share that saved for long can spend for long, and would keep a small share waiting the longest. So a burst that goes
+on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .turn_state import Turn, TurnShare
 LONG = 5
 """Bursts are told apart by powers of two of a quarter lease. One that had four leases goes on, and is long."""
 LEAVES = 3
-"""Leases of long bursts to one of the others."""
+"""Leases of long bursts for one lease of the others."""
 
 
 class TurnOrdering:
@@ -65,7 +64,7 @@ class TurnOrdering:
         return now + min(slices)
 
     def charge(self, turn: Turn, start: int, end: int, *, claimed: bool) -> None:
-        """Count what a long burst leaves to others, where they have a claim."""
+        """Count the time that a long burst yields to others with a claim."""
         if not claimed:
             self._burst = 0
         elif turn.yielded and self.due:

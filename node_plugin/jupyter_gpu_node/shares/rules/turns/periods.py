@@ -1,4 +1,4 @@
-"""The passing of time on one GPU: who has it and who waits is charged, period by period. Pure."""
+"""The passing of time on one GPU: shares are charged for having it and for waiting, period by period. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .turn_state import Turn, TurnShare, waiting_shares
 
 
 class Periods:
-    """The present time and period of one GPU. ``shares``: its shares by name, as they are at any time."""
+    """The present time and period of one GPU. ``shares``: its shares by name, a live view."""
 
     def __init__(
         self,

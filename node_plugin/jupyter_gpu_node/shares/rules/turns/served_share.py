@@ -46,7 +46,7 @@ class ServedShare:
     patient: int | None = None
     """Time since when it has said that its work takes longer."""
     gone: bool = False
-    told: int | None = None
+    known_want: int | None = None
     """The demand that the arbiter knows."""
     work: int | None = 0
     """Microseconds that its clients measured in this turn; None if one left without a report: then all of it counts."""

@@ -1,4 +1,4 @@
-"""The fine settings of time sharing, and what a share earns and may save by them. Pure.
+"""The settings of turns, and what a share earns and may save by them. Pure.
 
 All times are whole microseconds of one monotonic clock.
 """

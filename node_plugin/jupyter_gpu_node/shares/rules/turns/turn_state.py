@@ -27,7 +27,7 @@ class TurnShare:
     credit: float = 0
     """The sum that may be refunded of its turns."""
     counted: int = 0
-    """Time up to which its use is charged: the end of its last turn, and what it told of since."""
+    """Time up to which its use is charged: the end of its last turn, or later if it has reported work since."""
     closed: int | None = None
     """Time when it was removed."""
     heir: TurnShare | None = None
@@ -50,7 +50,7 @@ class Turn:
     """Time to extend ``until`` if no other share wants the GPU: before the end, so that the program does not notice."""
     asked: int | None = None
     """Time when it was asked to give the GPU back."""
-    told: bool = False
+    reported: bool = False
     """Whether its being overdue was reported."""
     grace: int = 0
     """Grace beyond the usual: what it has on the GPU was not limited when it was put there."""

@@ -88,12 +88,12 @@ Event = EnforcerStarted | Late | GaveBack | TurnBegan | TurnEnded | UseScanned |
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An order to stop these processes, and to tell the share's user why."""
+    """An order to stop these processes, and to inform the share's user why."""
 
     share: str
     processes: ProcessIds
     reason: str
-    """Empty: the user was told before."""
+    """Reason in words; empty: the user has been informed before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class TakeAway:
-    """An order to take the share away, and to tell its user why."""
+    """An order to take the share away, and to inform its user why."""
 
     share: str
     reason: str

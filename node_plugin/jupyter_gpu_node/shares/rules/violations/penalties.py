@@ -1,4 +1,4 @@
-"""The settings of the penalties for programs that do not keep to their turns (`violations`). Pure."""
+"""The settings of the penalties for violations. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Penalties:
 
     grace: int = 500_000
     """Time from being asked for the GPU to being stopped. Longer than the arbiter's, after which it reports it: a
-    kernel cannot be interrupted, and a share late by one long kernel pays with its own time, and is no violator."""
+    kernel cannot be interrupted, and a share that is late by one long kernel only pays with its own time."""
     tolerance: int = 50
     """GPU time of processes that never ask that may be a measurement error, in thousandths of the time scanned."""
     looks: int = 3
-    """Number of scans in a row that must show more than that."""
+    """Number of scans in a row that must see more than that."""
     longest: int = 10_000_000
     """Time after which a stop ends even if its share has had no turn."""
     strikes: int = 5
