@@ -117,7 +117,7 @@ def test_unseen_wish_is_not_overwritten(stage: Stage) -> None:
         _, folder = await stage.asking(stage.pod("p"))
         async with Kube(in_cluster(folder, environment(stage))) as kube:
             own = OwnPod(kube, Identity(stage.namespace, "p"))
-            known: list[Mapping[str, Any]] = [await own.look()]
+            known: list[Mapping[str, Any]] = [await own.fetch()]
             await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
             writer = RequestWriter(own, lambda: known[-1], known.append, patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
@@ -225,7 +225,7 @@ def test_notebook_may_read_no_pod(stage: Stage) -> None:
     async def whole() -> None:
         _, folder = await stage.asking(stage.pod("p"))
         async with Kube(in_cluster(folder, environment(stage))) as kube:
-            assert objects.name(await OwnPod(kube, Identity(stage.namespace, "p")).look()) == "p"
+            assert objects.name(await OwnPod(kube, Identity(stage.namespace, "p")).fetch()) == "p"
             with pytest.raises(Forbidden):
                 await kube.get(paths.pod(stage.namespace, "p"))
             with pytest.raises(Forbidden):

@@ -39,7 +39,7 @@ class OwnPod:
         self._lost = asyncio.Event()
         self.uid = identity.uid
 
-    async def look(self) -> Pod:
+    async def fetch(self) -> Pod:
         """Read the pod now. Raises `KubeError`; `NotFound` also where another pod has its name by now."""
         try:
             return await self.patch({})
@@ -70,7 +70,7 @@ class OwnPod:
         """
         identity = self._identity
         try:
-            return await self.look()
+            return await self.fetch()
         except NotFound as error:
             replaced = error.reason == "Replaced"
             why = "that name belongs to another pod by now" if replaced else "there is none of that name"
@@ -94,7 +94,7 @@ class OwnPod:
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
                 pause = min(pause * 2, LAST_PAUSE)
                 try:
-                    adopt(await self.look())
+                    adopt(await self.fetch())
                 except ANSWERS:
                     self._trouble("")
                     self._lost.clear()

@@ -1,10 +1,11 @@
-"""The writing of the wish into the pod: exactly once, on top of what was really there."""
+"""Writes the wish into the pod: exactly once, on top of what was really there."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jupyter_gpu.backends.kubernetes.rules.views import advance, read
@@ -21,6 +22,16 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
 _log = logging.getLogger(__name__)
 
 Pod = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A wish that is to be recorded, and what was sent for it last."""
+
+    wish: Callable[[Requested | None], Wish]
+    generation: int | None
+    anew: bool
+    sent: Requested | None = None
 
 
 class RequestWriter:
@@ -48,43 +59,41 @@ class RequestWriter:
     ) -> Requested:
         """Record a wish, ``anew`` also if it is the same; return what is recorded in the end. One call at a time.
 
-        ``wish`` makes it of what is recorded now, whatever that is at each attempt.
-
-        Raises `StaleGeneration` or
-        `BackendUnavailable`.
+        ``wish`` makes the wish from what is recorded at each attempt. Raises `StaleGeneration` or `BackendUnavailable`.
         """
         end = asyncio.get_running_loop().time() + self._patience
-        tried: Requested | None = None
+        attempt = _Attempt(wish, generation, anew)
         pause = FIRST_PAUSE
         while True:
-            trouble: KubeError | None = None
             try:
-                if self._pod() is None:
-                    self._adopt(await self._own.look())
-                records = read(self._pod())
-                self._highest = max(self._highest, records.newest)
-                if tried is not None and records.requested == tried:
-                    return tried  # an answer was lost, not the wish
-                if generation is not None and generation != records.generation:
-                    raise StaleGeneration(current=records.generation)
-                after = advance(records, wish(records.requested), self._highest, anew=anew)
-                if after == records.requested:
-                    return after
-                tried = after
-                await self._write(after)
-                self._highest = after.generation
-            except Conflict as error:
-                trouble = error
+                return await self._record_once(attempt)
+            except Conflict as error:  # another client wrote the pod: at once again
+                trouble: KubeError = error
             except KubeError as error:
                 trouble = error
                 _raise_if_final(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LAST_PAUSE)
-            else:
-                return after
             if asyncio.get_running_loop().time() > end:
-                raise _gave_up(trouble, sent=tried is not None)
-            await self._look_if_possible()
+                raise _gave_up(trouble, sent=attempt.sent is not None)
+            await self._refresh_if_possible()
+
+    async def _record_once(self, attempt: _Attempt) -> Requested:
+        """Record the wish on top of what the pod has now; raises `KubeError` if that fails, and `StaleGeneration`."""
+        if self._pod() is None:
+            self._adopt(await self._own.fetch())
+        records = read(self._pod())
+        self._highest = max(self._highest, records.newest)
+        if attempt.sent is not None and records.requested == attempt.sent:
+            return attempt.sent  # an answer was lost, not the wish
+        if attempt.generation is not None and attempt.generation != records.generation:
+            raise StaleGeneration(current=records.generation)
+        after = advance(records, attempt.wish(records.requested), self._highest, anew=attempt.anew)
+        if after != records.requested:
+            attempt.sent = after
+            await self._write(after)
+            self._highest = after.generation
+        return after
 
     async def _write(self, requested: Requested) -> None:
         pod = self._pod()
@@ -92,10 +101,10 @@ class RequestWriter:
         annotations = {REQUESTED: encode(requested)}
         self._adopt(await self._own.patch({"resourceVersion": version, "annotations": annotations}))
 
-    async def _look_if_possible(self) -> None:
-        """Look at the pod before the next attempt; where that is not possible, the next attempt finds out."""
+    async def _refresh_if_possible(self) -> None:
+        """Fetch the pod before the next attempt; if that is not possible, the next attempt finds out."""
         try:
-            self._adopt(await self._own.look())
+            self._adopt(await self._own.fetch())
         except NotFound as error:
             _raise_if_final(error)
         except KubeError as error:
@@ -115,12 +124,11 @@ def _raise_if_final(error: KubeError) -> None:
         ) from None
 
 
-def _gave_up(error: KubeError | None, *, sent: bool) -> BackendUnavailable:
-    why = error.message if error else "no answer"
+def _gave_up(error: KubeError, *, sent: bool) -> BackendUnavailable:
     unknown = sent and (not isinstance(error, Unavailable) or error.sent)
     known = (
         "It is not known whether the request was recorded; look before you repeat it."
         if unknown
         else ("Nothing was changed. Try again in a moment.")
     )
-    return BackendUnavailable(f"The cluster can't be asked now: {why} {known}")
+    return BackendUnavailable(f"The cluster can't be asked now: {error.message} {known}")
