@@ -32,7 +32,7 @@ def test_pod_opens_exactly_the_granted_gpus(node: Node) -> None:
 
 
 def test_one_write_a_step_and_none_without_a_change(node: Node) -> None:
-    """A grant costs one write of the plugin, a shrink that nobody holds up one more."""
+    """A grant costs one write of the plugin; a shrink that no process delays costs one more."""
     pod, child = node.running()
     child.end()  # a process that does not stand still in time is scanned again, which is one more write
     before = _writes(node)

@@ -54,7 +54,8 @@ def test_program_without_a_gpu_is_unaffected(place: Place) -> None:
 
 
 def test_reader_survives_a_million_invalid_messages(tmp_path: Path) -> None:
-    """Under sanitizers and from a fixed seed, valid messages are told from invalid ones, in pieces of any length."""
+    """Under sanitizers and from a fixed seed, valid messages are distinguished from invalid ones, in pieces of any
+    length."""
     command("gcc", "-g", "-O1", *SANITIZERS, PROGRAMS / "parser.c", "-o", tmp_path / "parser")
     assert int(_output(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
 

@@ -67,7 +67,7 @@ for line in sys.stdin:
 
 
 class Child:
-    """A process that does what it is told."""
+    """A process that executes commands."""
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -124,7 +124,7 @@ def named(top: str, name: str) -> list[Path]:
 
 @pytest.fixture
 def uid() -> Iterator[str]:
-    """Uid of a pod that nobody else uses; its control groups are removed, whatever happened."""
+    """UID of a pod that no other test uses; its control groups are removed, whatever happened."""
     name = f"test-{secrets.token_hex(6)}"
     yield name
     for base in (cgroup.mounts().unified, cgroup.mounts().devices):
@@ -139,7 +139,7 @@ def uid() -> Iterator[str]:
 
 @pytest.fixture
 def nodes() -> Iterator[tuple[Path, ...]]:
-    """Device nodes of four virtual consoles that nobody uses."""
+    """Device nodes of four unused virtual consoles."""
     # /run/lock and /tmp are often mounted without devices; /dev never is
     directory = Path(tempfile.mkdtemp(prefix="jupyter-gpu-test-", dir="/dev"))
     paths = []

@@ -95,7 +95,7 @@ def test_sigterm_ends_all_tasks_in_order() -> None:
 
 
 def test_a_task_that_does_not_stop_is_ended_all_the_same() -> None:
-    """A pod that is told to end is killed after 30 s; the node's next plugin waits for it."""
+    """A pod that is asked to end is killed after 30 s; the node's next plugin waits for it."""
     child = begin(
         """
         import signal

@@ -1,4 +1,4 @@
-"""A process that does what a test tells it: a Jupyter server with its backend, or a kernel that opens devices.
+"""A process that executes a test's commands: a Jupyter server with its backend, or a kernel that opens devices.
 
 One JSON object per message on its socket, one answer for each. A server's kernels are told through
 sockets of their own, so that they can be spoken to when the server is dead.
@@ -217,7 +217,7 @@ class Actor:
         return (await self.backend.sample()).to_json()
 
     async def machine(self, shown: str) -> dict[str, Any]:
-        """All GPUs, and who has them."""
+        """All GPUs and their owners."""
         from jupyter_gpu.model.machine import Shown
 
         return (await self.backend.machine(Shown(shown))).to_json()
@@ -268,7 +268,7 @@ class Actor:
         return os.getpid()
 
     def freeze(self) -> None:
-        """Stop until somebody sends SIGCONT."""
+        """Stop until a SIGCONT arrives."""
         os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -198,7 +198,7 @@ def arbiters(state: Path) -> list[int]:
 
 
 def end_arbiters(state: Path) -> None:
-    """Sooner than they would by themselves; nobody starts another one."""
+    """Sooner than they would by themselves; no server starts another one."""
     for pid in arbiters(state):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

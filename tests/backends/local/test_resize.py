@@ -1,4 +1,5 @@
-"""Growing and shrinking of real processes with real devices: who can open what, and when it is somebody else's."""
+"""Growing and shrinking of real processes with real devices: which process can open what, and when another pod gets
+it."""
 
 import os
 import signal
@@ -115,7 +116,7 @@ def test_a_shrink_that_is_taken_back_gives_back_the_same_gpu(stage: Stage) -> No
 
 
 def test_a_kernel_that_is_killed_while_draining_frees_its_gpu_at_once(stage: Stage) -> None:
-    """Its end is heard of, not found by chance: sooner than the timer's slowest pace."""
+    """Its end is reported, not found by chance: sooner than the timer's slowest pace."""
     server = stage.server()
     kernel = stage.kernel(server)
     path = server.ask("request", milli=1000)["gpus"][0]["path"]
@@ -127,7 +128,7 @@ def test_a_kernel_that_is_killed_while_draining_frees_its_gpu_at_once(stage: Sta
 
 
 def test_a_process_that_never_closes_keeps_only_its_own_gpu(stage: Stage) -> None:
-    """Everything else goes on: other GPUs are released, others are granted, the view says who is in the way."""
+    """Everything else goes on: other GPUs are released, others are granted, the view names the process in the way."""
     server = stage.server()
     kernel = stage.kernel(server)
     server.ask("request", milli=2000)

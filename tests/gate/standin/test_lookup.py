@@ -88,7 +88,7 @@ def test_newest_form_up_to_the_version_is_found(
 
 
 def test_missing_function_is_reported(machine: Machine) -> None:
-    """An unknown name and one newer than requested are told apart; the first form of the lookup fails."""
+    """An unknown name and one newer than requested are distinguished; the first form of the lookup fails."""
     out = machine.run(
         f"""{ASK}
 print(ask("cuNothing", 13000), ask("cuLaunchKernelEx", 11000))

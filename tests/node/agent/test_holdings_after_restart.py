@@ -67,7 +67,7 @@ def test_nothing_new_is_opened_beside_an_unknown_pod(
 
 
 def test_unscanned_pod_may_have_anything() -> None:
-    """Also one that was only just heard of: nothing new is granted until it is guarded."""
+    """Also one that was reported just now: nothing new is granted until it is guarded."""
     assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new").holding], {A}) == ()
     assert permitted(WHOLE, ManagedPod("me").holding, [ManagedPod("new", holdings_known=True).holding], {A}) == WHOLE
 

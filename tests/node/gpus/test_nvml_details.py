@@ -108,7 +108,7 @@ def test_gpu_that_hangs_while_measured_stays_healthy(driver: Driver) -> None:
 
 @pytest.mark.root
 def test_nothing_is_measured_without_a_question(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for those who only want loads, nor some seconds after the last question."""
+    """Neither if only loads are asked for, nor some seconds after the last question."""
     driver.set(gpu("a", **FULL))
     source = driver.source()
     calls = driver.path.with_suffix(".pcie")

@@ -116,7 +116,7 @@ def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pod
 
 
 def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
-    """From those who kept theirs."""
+    """From pods that kept theirs."""
     assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), reported=frozenset({A}))
     assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, reported=frozenset({A}))
 
@@ -139,7 +139,7 @@ def test_slot_that_no_source_knows_is_orphaned() -> None:
 
 
 def test_a_slot_that_is_in_doubt_is_not_learned() -> None:
-    """The next start of a container says why, to the one who starts it."""
+    """The next start of a container says why."""
     assert reconcile(listed=(LISTED, ListedContainer("team", "bob", "main", (A,)))).learned == ()
     assert reconcile(pods={}).learned == ()
 

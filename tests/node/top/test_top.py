@@ -196,7 +196,7 @@ def test_untrusted_files_are_left_out(state: Path) -> None:
 
 @pytest.mark.root
 def test_files_of_other_users_are_ignored(state: Path) -> None:
-    """The node plugin's files are root's, or those of the user who reads."""
+    """The node plugin's files must be root's, or those of the user that reads."""
     os.chown(state / "shares", 12345, 12345)
     assert files.read([state]) == {}
 

@@ -161,7 +161,7 @@ def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
 
 
 def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, running: Running) -> None:
-    """Its user is told why."""
+    """Its user reads why."""
 
     async def check() -> None:
         async with EnforcingServer(short) as world:

@@ -1,4 +1,4 @@
-"""Work that waits for no turn (small copies, words) is told by programs and charged to their share."""
+"""Programs report work that waits for no turn (small copies, memory operations); their share is charged for it."""
 
 import asyncio
 from pathlib import Path

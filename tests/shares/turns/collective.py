@@ -196,7 +196,7 @@ class Machine:
         return self.programs[name or pod]
 
     def kill(self, pod: str) -> None:
-        """At any moment; each GPU hears of it by itself."""
+        """At any moment; each GPU notices it by itself."""
         program = self.programs.pop(pod)
         self.several.discard(pod)
         for gpu, gate in program.gates.items():

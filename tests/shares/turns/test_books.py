@@ -93,7 +93,7 @@ def test_share_file_has_times_relative_to_its_writing() -> None:
 
 
 def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
-    """Its file can still be read: it would be the user's loss alone, but nobody should have to look for the reason."""
+    """Its file can still be read: only that user would lose by it, but should not have to look for the reason."""
     manager, books = a_manager(a=500), GpuBooks(None, 0)
     manager.set({"a": Terms(500, 2**63)}, 0)
     client, _ = manager.join("a", 0)

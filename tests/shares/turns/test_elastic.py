@@ -160,7 +160,7 @@ def test_bursts_count_with_the_pauses_between_them() -> None:
 
 
 def test_nothing_is_free() -> None:
-    """It is told, once; and the words are gone when it wants no more."""
+    """The reason says so, once, and is gone when it wants no more."""
     before = {"a": rested(500, peak=500), "b": rested(500, peak=400)}
     told = adjust(before, served(before, {"a": 1000, "b": 400}), RULES)
     assert told.effective == {"a": 500, "b": 500}
@@ -337,7 +337,7 @@ def test_more_than_the_gpu_is_allocated() -> None:
 
 @pytest.mark.parametrize(("allocated", "used"), [(0, 0), (-1, 0), (1001, 0), (500, -1)])
 def test_impossible_use_is_refused(allocated: int, used: int) -> None:
-    """It is told apart from use that is only unusual."""
+    """It is distinguished from use that is only unusual."""
     with pytest.raises(ValueError, match="A share has 1 to 1000 milli"):
         PeriodUse(allocated, used)
 

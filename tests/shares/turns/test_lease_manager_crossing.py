@@ -207,7 +207,7 @@ def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> N
 def test_client_with_a_whole_gpu_outlives_its_server(
     how_many: int, connects: int, whole: bool, happens: list[tuple[int, int, int]]
 ) -> None:
-    """It goes on until it hears of the new one, at most for half of the rest, and never beside another share."""
+    """It goes on until it notices the new one, at most for half of the rest, and never beside another share."""
     world = World()
     if whole:
         world.resize("a", 5)

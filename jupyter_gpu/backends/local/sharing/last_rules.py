@@ -35,7 +35,7 @@ class LastRules(NamedTuple):
 
 
 def now(more: int = 0) -> int:
-    """Return clock ticks after boot, as the starts of processes are told; so many seconds later."""
+    """Return the time in clock ticks after boot, as `/proc` has the starts of processes, ``more`` seconds from now."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9 + more * _TICKS
 
 

@@ -51,7 +51,7 @@ def traces(state: Path, home: Path) -> Traces:
 
 
 def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
-    """Remove what is left of pods that are no more; ``known`` are those of which there was a record after ``found``.
+    """Remove what is left of pods that are gone; ``known``: pods that had a record after ``found`` was read.
 
     The folder of the links belongs to the user that made it, who may put anything there: only links of ours are
     removed, and none is followed.

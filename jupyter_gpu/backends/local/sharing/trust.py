@@ -110,7 +110,7 @@ def arbiter_user(state: Path) -> int | None:
 
 
 def listening(state: Path) -> frozenset[int]:
-    """Return the users who listen where their arbiter would; each of them is notified."""
+    """Return the users with a listener where their arbiter would be; each of them is notified."""
     with contextlib.suppress(OSError):
         arbiters = os.open(state / files.ARBITERS, _FOLDER)
         try:

@@ -102,7 +102,7 @@ def test_a_record_with_a_wrong_piece_is_refused_or_is_a_record(given_record: Rec
 
 
 def test_writing_then_reading_finds_it_with_its_owner(tmp_path: Path) -> None:
-    """The owner of the file is told, which is what its claims are worth."""
+    """The owner of the file is reported, as it decides what the claims are worth."""
     store = StateStore(tmp_path / "state")
     with store.locked() as session:
         session.write(record(limit=2000))

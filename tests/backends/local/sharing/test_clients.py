@@ -91,7 +91,7 @@ def test_process_older_than_enforcement_is_not_enforced(clients: Clients, progra
 
 
 class Slow:
-    """A check that ends when it is told to."""
+    """A check that ends on command."""
 
     def __init__(self) -> None:
         self.end = threading.Event()

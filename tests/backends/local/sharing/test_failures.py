@@ -377,7 +377,7 @@ def test_stopped_process_runs_again_when_arbiter_and_servers_are_killed(machine:
 
 @contextlib.contextmanager
 def nobody(machine: Machine) -> Iterator[None]:
-    """No arbiter runs: the one that did was killed, and somebody else has the lock."""
+    """No arbiter runs: the one that did was killed, and another process has the lock."""
     lock = files.open_lock(machine.state)
     try:
         pid = machine.arbiter()
@@ -556,7 +556,7 @@ def test_share_that_the_server_itself_holds_open_is_reported(machine: Machine) -
 
 
 def test_a_revocation_is_known_to_the_next_arbiter(machine: Machine) -> None:
-    """It is killed right after it; the server has not heard of it yet, as it is stopped."""
+    """It is killed right after it; the server does not know of it yet, as it is stopped."""
     bad, good = bad_share(machine, 500), share(machine, 500)
     start_violator(machine, bad)
     program = machine.run(good, *HOG)

@@ -1,4 +1,4 @@
-"""The folder that decides what programs open for the driver: what it leads to, and who can change it."""
+"""The folder that decides what programs open for the driver: what it leads to, and which users can change it."""
 
 import os
 import subprocess

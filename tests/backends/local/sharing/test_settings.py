@@ -1,4 +1,5 @@
-"""Rules of time shares that are set for one machine: who may set them, what they do, and what a mistake costs."""
+"""Rules of time shares that are set for one machine: which users may set them, what they do, and what a mistake
+costs."""
 
 from __future__ import annotations
 
@@ -373,7 +374,7 @@ def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
 
 
 def test_penalties_are_set_as_well(machine: Machine) -> None:
-    """Here the first violation costs the share, which is told as ever."""
+    """Here the first violation costs the share, and the panel says so."""
     server, other = machine.server(), machine.server()
     write(machine.state / NAME, {"penalties": {"strikes": 1}})
     for one in (server, other):

@@ -1,4 +1,5 @@
-"""Programs of several servers on one GPU, by the gate that every kernel has: who runs, how much, what it may have."""
+"""Programs of several servers on one GPU, by the gate that every kernel has: which runs, for how long, with how much
+memory."""
 
 import time
 from functools import partial

@@ -111,7 +111,7 @@ def test_ordinary_user_is_refused(roots: Machine) -> None:
 
 
 def test_an_arbiter_serves_no_programs_that_it_cannot_see(roots: Machine) -> None:
-    """In a pid namespace of its own, the kernel tells it nothing of them: they wait, are told why, and go on later."""
+    """In a pid namespace of its own, it cannot identify them: they wait, the reason is shown, and they go on later."""
     standing = Standing(roots, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
     roots.until(lambda: trust.arbiter_user(roots.state) == 0, "an arbiter")
     server = share(roots, ONE, 500)

@@ -17,7 +17,7 @@ def shown(machine: Machine) -> dict[int, dict[str, Any]]:
 
 
 def test_it_shows_the_shares_of_the_machine(machine: Machine) -> None:
-    """Under the names of their servers' processes; who has work runs, and who has none does not."""
+    """Under the names of their servers' processes: those with work run, those without do not."""
     busy, idle = share(machine, 600), share(machine, 300)
     machine.run(busy, *HOG)
     machine.more(300)

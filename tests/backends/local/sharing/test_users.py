@@ -1,4 +1,4 @@
-"""Time shares of several users of one machine: served alike, and nobody gets what is another's."""
+"""Time shares of several users of one machine: served alike, and no user gets what is another's."""
 
 import fcntl
 import os
@@ -97,7 +97,7 @@ def test_roots_pod_is_served_by_a_users_arbiter(machine: Machine) -> None:
 
 
 def test_folder_made_by_another_user_is_not_used(machine: Machine) -> None:
-    """A folder with a user's number is not that user's: the user is told, and another user's arbiter serves."""
+    """A folder with a user's number is not that user's: the panel says so, and another user's arbiter serves."""
     user = machine.actor()
     user.ask("become", user=ONE, reads=True)
     server = machine.server(user)
@@ -150,7 +150,10 @@ def test_arbiter_of_an_ordinary_user_serves_others_with_a_warning(roots: Machine
 
 @pytest.mark.parametrize("owner", [0, ONE])
 def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -> None:
-    """An arbiter of the state directory's owner is obeyed. Else the share stays, and the panel says who wants what."""
+    """An arbiter of the state directory's owner is obeyed.
+
+    Else the share stays, and the panel says which user wants what.
+    """
     os.chown(roots.state, owner, -1)
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)

@@ -185,7 +185,8 @@ def limits(view: dict[str, Any]) -> list[str]:
 
 
 def test_a_site_limits_a_server(stage: Stage) -> None:
-    """Its total is what the list names, it gets just these, and is told why; another server may have the rest."""
+    """Its total is what the list names, it gets just these, and the panel says why; another server may have the
+    rest."""
     mine = server(stage, {VARIABLE: "2,0"})
     view = mine.ask("request", milli=2000)
     assert [gpu["index"] for gpu in view["gpus"]] == [0, 2]

@@ -22,7 +22,7 @@ class Machine:
         self.dxg.touch()
 
     def says(self, *pids: list[int] | None) -> None:
-        """So many GPUs, each with those who use it; None where that is not told."""
+        """So many GPUs, each with its users; None where these are unknown."""
         gpus: list[dict[str, Any]] = [{"uuid": f"GPU-{index}", "unnumbered": True} for index in range(len(pids))]
         for gpu, used in zip(gpus, pids, strict=True):
             if used is not None:
