@@ -92,7 +92,7 @@ async def test_container_in_another_group_is_not_started(quiet: Node) -> None:
     async with running(quiet) as plugin:
         await plugin.agent.before_start(ref(pod), "main", SLOT)
         new.mkdir(parents=True)
-        with pytest.raises(CannotGuard, match="its next container would in"):
+        with pytest.raises(CannotGuard, match="its next container would run in"):
             await plugin.agent.before_start(ref(pod), "main", SLOT)
         old.end()
         await asyncio.to_thread(until, lambda: not cgroup.populated(pod.group))

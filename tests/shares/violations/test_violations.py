@@ -467,7 +467,7 @@ def test_taken_share_is_taken_again_after_a_restart() -> None:
 )  # fmt: skip
 def test_impossible_file_is_refused(plain: Any) -> None:
     """It is, whatever of it is wrong: a signal to the wrong process cannot be taken back."""
-    with pytest.raises(ValueError, match="not what was kept of violations"):
+    with pytest.raises(ValueError, match="not a record of violations"):
         from_plain(plain)
 
 

@@ -188,7 +188,7 @@ class ShareSocket:
         if now < self._warned_at + QUIET:
             self._suppressed += 1
             return
-        more = f" ({self._untold} more like this before)" if self._suppressed else ""
+        more = f" ({self._suppressed} more like this before)" if self._suppressed else ""
         self._warned_at, self._suppressed = now, 0
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 

@@ -134,7 +134,7 @@ class LeaseManager:
 
     def _add(self, name: str, terms: Terms) -> ServedShare:
         self._shares_made += 1
-        share = ServedShare(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
+        share = ServedShare(name, f"{name}#{self._shares_made}", terms, terms.milli, Pool(terms.limit))
         self._shares[name] = self._keys[share.key] = share
         return share
 
