@@ -8,14 +8,14 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from jupyter_gpu.cli.limit_way import LimitAccess
 from jupyter_gpu.cli.rules import limit_words
 from jupyter_gpu.kube import Kube, KubeError, credentials
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import paths
-from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.limits.account import read_account
 from jupyter_gpu.model.limits.explain import explain
@@ -36,28 +36,6 @@ TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - the name of a variable
 SECONDS = 60.0
 PAGE = 500
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-
-class LimitAccess(Protocol):
-    """A way to limits. Every method raises `GpuError`."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the table of limits, as the REST has it."""
-
-    def set(self, subject: str, fields: Sequence[str] | None) -> Mapping[str, Any]:
-        """Set the fields of a limit; ``None`` removes it."""
-
-    def explain(self, user: str) -> Mapping[str, Any]:
-        """Return a user's limit, with a sentence."""
-
-    def export(self, kind: str) -> str:
-        """Return all limits as ``csv`` or ``json``."""
-
-    def apply(self, text: str, kind: str, *, replace: bool, dry_run: bool) -> Mapping[str, Any]:
-        """Write what differs; return the difference."""
-
-    def usage(self, month: Month) -> Sequence[UsageRow]:
-        """Return the GPU-hours of a month by user, namespace and group."""
 
 
 def access(service: str | None, hub: str) -> LimitAccess:
@@ -247,11 +225,8 @@ async def _own_name(kube: Kube) -> str:
 
 
 def _edit(subject: str, hub: str, fields: Sequence[str] | None) -> Edit:
-    try:
-        whose = limit_words.subject(subject, hub)
-        return Edit(whose, None if fields is None else limit_words.fields(whose, fields))
-    except strict.FieldError as error:
-        raise InvalidRequest(str(error), error.field) from None
+    whose, values = limit_words.wanted(subject, hub, fields)
+    return Edit(whose, values)
 
 
 def _told(result: Mapping[str, Any]) -> Mapping[str, Any]:

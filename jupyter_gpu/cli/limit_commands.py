@@ -1,6 +1,6 @@
-"""``jupyter gpu limits``: for administrators, who may have how many GPUs in a cluster.
+"""``jupyter gpu limits``: for administrators, who may have how many GPUs in a cluster, or on this machine.
 
-What carries the commands out is loaded with the first of them: `limit_access`.
+What carries the commands out is loaded with the first of them: `limit_access`, `limit_file_access`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from . import codes, options
 from .output import say
 
 if TYPE_CHECKING:
-    from .limit_access import LimitAccess
+    from .limit_way import LimitAccess
 
 _EPILOG = (
-    "With --service it speaks to the hub's service (token of the hub in JUPYTERHUB_API_TOKEN), otherwise to the API "
-    "server of KUBECONFIG. Subjects are user:ann, group:ml, namespace:jobs and default; fields are those of a "
-    "GpuLimit, such as max=2 guaranteed=0.5 weight=3 'hours=Mon-Fri 08:00-18:00=1', and 'inherit' takes one back."
+    "With --machine it changes the limits of this machine's users, with --service it speaks to the hub's service "
+    "(token of the hub in JUPYTERHUB_API_TOKEN), otherwise to the API server of KUBECONFIG. Subjects are user:ann, "
+    "group:ml, namespace:jobs and default, on one machine also cap; fields are those of a GpuLimit, such as max=2 "
+    "guaranteed=0.5 weight=3 'hours=Mon-Fri 08:00-18:00=1', and 'inherit' takes one back."
 )
 
 
 def add(commands: options.Commands) -> None:
     """Add the commands of this module."""
     limits = options.command(
-        commands, "limits", "see and change who may have how many GPUs in a cluster", epilog=_EPILOG
+        commands, "limits", "see and change who may have how many GPUs, in a cluster or on this machine", epilog=_EPILOG
     )
     parts = limits.add_subparsers(dest="part", required=True, metavar="COMMAND", title="commands")
     common = [_where(), options.output()]
@@ -64,11 +65,21 @@ def _where() -> argparse.ArgumentParser:
     parent.add_argument(
         "--service", metavar="URL", help="of the hub's service, such as https://hub.example/services/gpu"
     )
+    parent.add_argument("--machine", action="store_true", help="the limits of this machine's users")
+    parent.add_argument(
+        "--limits-file", type=Path, metavar="FILE", help="the file with them, where it is not the usual one in /etc"
+    )
     parent.add_argument("--hub", default="", metavar="NAME", help="the hub of users and groups; without it, every hub")
     return parent
 
 
 def _access(given: argparse.Namespace) -> LimitAccess:
+    if given.machine or given.limits_file:
+        from jupyter_gpu.common.limits_file import MACHINE
+
+        from .limit_file_access import OverFile
+
+        return OverFile(given.limits_file or MACHINE)
     try:
         from .limit_access import access
     except ImportError as error:

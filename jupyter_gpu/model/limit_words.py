@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from . import strict
 from .errors import LimitExceeded
 from .limits.pod_limit import PodLimit
 from .limits.source import MONTHS
 from .quantity import count_gpus, format_gpus
-from .view import LIMIT_LOWERED, View
+from .view import LIMIT_LOWERED, Condition, View
 
+MAX_MESSAGE = 1024
+"""Most letters of a condition."""
 _MORE = "ask an administrator for more."
 
 
@@ -82,6 +85,12 @@ def _above(limit: PodLimit, milli: int) -> str:
         f"{described(limit)} This server has {count_gpus(milli)}: {amount} will be taken back at {when}, idle GPUs "
         "first, then the newest. No program is ended. Give back what you choose before that."
     )
+
+
+def lowered_condition(limit: PodLimit, milli: int) -> Condition | None:
+    """Return the condition of a server with ``milli``, where some of that is taken back; ``None``: nothing is."""
+    text = lowered(limit, milli)
+    return Condition(LIMIT_LOWERED, strict.printable(text, MAX_MESSAGE)) if text else None
 
 
 def remark(view: View) -> str:

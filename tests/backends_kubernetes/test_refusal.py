@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.kubernetes.rules.refusal import refusal
 from jupyter_gpu.backends.kubernetes.rules.views import Node, candidates
 from jupyter_gpu.model.annotations import Reason, Requested, Wish
 from jupyter_gpu.model.errors import Infeasible, LimitExceeded
@@ -14,6 +13,7 @@ from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
+from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from tests.builders import GIB, NODE, inventory, pod, world
 

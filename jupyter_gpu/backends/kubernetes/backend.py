@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
-from jupyter_gpu.backends.kubernetes.rules.refusal import refusal
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, candidates, compose, read
 from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.kube import Credentials, Kube, in_cluster
@@ -31,6 +30,7 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events

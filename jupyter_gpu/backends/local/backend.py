@@ -20,6 +20,7 @@ from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
 
 from .job_result import JobResult
+from .limits.watch import LimitWatch
 from .pod import Pod
 from .processes.pod_ends import PodEnds
 from .records import notify
@@ -49,6 +50,7 @@ class LocalBackend:
         self._watch = PodEnds(self._wake)
         self._timer: asyncio.TimerHandle | None = None
         self._notified: socket.socket | None = None
+        self._limit_watch: LimitWatch | None = None
         self._waking = False
         self._guarded = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -67,7 +69,19 @@ class LocalBackend:
         self._loop = asyncio.get_running_loop()
         await self._do(self._start_pod)
         if self._loop is not None:
+            self._watch_limits(self._loop)
             self._loop.call_later(FIRST_RECONCILE, self._wake)
+
+    def _watch_limits(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._limit_watch = self._pod.watch_limits()
+        descriptor = self._limit_watch.fileno()
+        if descriptor is not None:
+            loop.add_reader(descriptor, self._folder_changed, self._limit_watch)
+
+    def _folder_changed(self, watch: LimitWatch) -> None:
+        watch.drain()
+        if self._pod.limits_changed:  # mostly another file beside it
+            self._wake()
 
     def await_guard(self) -> None:
         """Block until the pod is guarded, or could not be; only after the first step of `start`."""
@@ -121,6 +135,11 @@ class LocalBackend:
             asyncio.get_running_loop().remove_reader(self._notified)
             self._notified.close()
             self._notified = None
+        if self._limit_watch:
+            if (descriptor := self._limit_watch.fileno()) is not None:
+                asyncio.get_running_loop().remove_reader(descriptor)
+            self._limit_watch.close()
+            self._limit_watch = None
         self._worker.shutdown(wait=False)
 
     async def _do(self, job: Callable[[], T]) -> T:
@@ -195,7 +214,10 @@ def load() -> None:
     Later it could be too late: a package that is replaced on the disk has modules that do not fit those in memory, and
     a server that cannot load one would take no GPU away any more.
     """
-    from jupyter_gpu.model import feasible  # noqa: F401
+    import zoneinfo  # noqa: F401
+
+    from jupyter_gpu.model import limit_words, refusal  # noqa: F401
+    from jupyter_gpu.model.limits import machine_file  # noqa: F401
     from jupyter_gpu_node.agent.rules import plan  # noqa: F401
 
     from . import cleanup, decision  # noqa: F401

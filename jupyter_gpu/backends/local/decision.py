@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Allocated, Requested
 from jupyter_gpu.model.gpu import Gpu
@@ -15,9 +16,19 @@ from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 
+from .limits.rules.owner_terms import UserLimits, settle
 from .pod_states import states, unknown
 from .records.other_pods import NODE, OtherPod
 from .records.record import Record
+
+
+class Decided(NamedTuple):
+    """The decision about one pod."""
+
+    allocated: Allocated | None
+    """``None``: it never wanted anything."""
+    due: float | None = None
+    """Seconds since 1970 at which a limit is another one; ``None``: that is not foreseen."""
 
 
 def decision(
@@ -32,11 +43,13 @@ def decision(
     unreadable: bool,
     patience: float,
     now: float,
-) -> Allocated | None:
-    """Decide what pod ``uid`` is allocated now that it wants ``requested``; ``None``: it never wanted anything.
+    users: UserLimits | None = None,
+) -> Decided:
+    """Decide what pod ``uid`` is allocated now that it wants ``requested``.
 
     ``busy``: uuids that it has open; ``used_outside``: uuids that programs of no pod use; ``unreadable``: a pod
-    lives whose record cannot be read, so nothing more is handed out; ``patience`` and ``now`` in seconds since boot.
+    lives whose record cannot be read, so nothing more is handed out; ``patience`` and ``now`` in seconds since boot;
+    ``users``: the limits of the pods' users, where there are any.
     """
     overdue = partial(is_overdue, patience=patience, now=now)
     me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
@@ -50,6 +63,7 @@ def decision(
         snapshot.put_pod(pod)
     if unreadable:
         snapshot.put_pod(unknown(tuple(gpus), others, me.held))
+    due = settle(snapshot, users) if users else None
     own = (made.allocated for made in decide(snapshot, NODE) if made.uid == uid)
     after = next(own, record.allocated)
-    return stamped(after, now) if after else None
+    return Decided(stamped(after, now) if after else None, due)

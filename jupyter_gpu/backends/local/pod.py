@@ -22,6 +22,8 @@ from jupyter_gpu_node.gpus.registry import Registry
 
 from .guard import PodGuard
 from .job_result import JobResult
+from .limits.machine_limits import MachineLimits
+from .limits.watch import LimitWatch
 from .processes.pod_processes import take_back
 from .records.other_pods import read_others
 from .records.own_record import OwnRecord
@@ -39,6 +41,7 @@ from .steps import Parts, Steps
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
+    from jupyter_gpu.model.limits.pod_limit import PodLimit
     from jupyter_gpu.model.machine import Machine, Shown
     from jupyter_gpu.model.share import ShareUse
 
@@ -65,8 +68,20 @@ class Pod:
         self._scanner = PodScanner(self._own, self._registry, self._guard, settings.system_holders)
         self._client = PodClient(self._store.path, self.uid, self._guard.move_out, self._own.notify_self)
         self._schedule = Schedule(self._store)
-        parts = Parts(self._store, self._own, self._registry, self._guard, self._scanner, self._client, self._schedule)
-        self._steps = Steps(parts, settings.patience)
+        self._limits = MachineLimits(self._store.path)
+        self._steps = Steps(
+            Parts(
+                self._store,
+                self._own,
+                self._registry,
+                self._guard,
+                self._scanner,
+                self._client,
+                self._schedule,
+                self._limits,
+            ),
+            settings.patience,
+        )
         self._new = True
         self._surroundings = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
         self._revoked: tuple[tuple[str, str], ...] = ()
@@ -128,10 +143,12 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with plain_errors(self._store):
             self._registry.take()
-        from jupyter_gpu.model.feasible import refuse  # with the first wish: not for a start
+        from jupyter_gpu.model.refusal import refusal  # with the first wish: not for a start
 
         self._scanner.ask_driver()
-        error = refuse(wish, limit=self._settings.limit, gpus=self._registry.gpus)
+        error = refusal(
+            wish, requested, limit=self._settings.limit, of_user=self._user_limit(), gpus=self._registry.gpus
+        )
         if error is not None:
             raise error
         self._own.repairs = self._revoked = ()
@@ -142,6 +159,24 @@ class Pod:
         except BackendUnavailable as failure:
             self._schedule.failed(failure)
             raise
+
+    def _user_limit(self) -> PodLimit | None:
+        """Return the limit of the pod's user; decided anew where it may be another by now."""
+        allocated = self._own.record.allocated
+        if self._limits.reload() or (self._limits.in_use and not (allocated and allocated.limit)):
+            with plain_errors(self._store):
+                self._steps.advance(None)
+            allocated = self._own.record.allocated
+        return allocated.limit if allocated else None
+
+    @property
+    def limits_changed(self) -> bool:
+        """Whether the limits of the machine's users are to be read again. Any thread may ask."""
+        return self._limits.is_changed()
+
+    def watch_limits(self) -> LimitWatch:
+        """Return a watch on the limits of the machine's users."""
+        return LimitWatch(self._limits.paths)
 
     def reconcile(self) -> None:
         """Reconcile everything; failures are shown in the view and tried again."""
@@ -256,7 +291,7 @@ class Pod:
             self._guard if self._guard.entered else None,
             scanner.used,
             scanner.strangers.described(),
-            Troubles(self._schedule.problem, len(own.others.unreadable), own.repairs, shares),
+            Troubles(self._schedule.problem, len(own.others.unreadable), own.repairs, shares, self._limits.problem),
             Visibility(self._surroundings, scanner.strangers.elsewhere, scanner.unknown_users, self._site),
         )
         view = compose(self.view.version, state, self._settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
@@ -12,6 +12,7 @@ from jupyter_gpu_node.gpus.registry import INTERVAL, Registry
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .guard import PodGuard
+from .limits.machine_limits import MachineLimits
 from .processes.identity import alive, identify, since_boot
 from .records.own_record import OwnRecord
 from .records.record import MAX_REVOCATIONS, Record
@@ -21,8 +22,14 @@ from .scans.scan_result import ScanResult
 from .schedule import RETRY, Schedule
 from .sharing.pod_client import PodClient
 
+if TYPE_CHECKING:
+    from .decision import Decided
+
 MAX_STEPS = 8
 """Most steps of one advance; each but the last has released something that was waited for."""
+
+SOON = 0.05
+"""Seconds after a moment of the calendar at which it is over by every clock."""
 
 
 class Parts(NamedTuple):
@@ -35,14 +42,17 @@ class Parts(NamedTuple):
     scanner: PodScanner
     client: PodClient
     schedule: Schedule
+    limits: MachineLimits
 
 
 class Steps:
     """The steps of one pod. ``patience``: seconds after which its wish is overdue."""
 
     def __init__(self, parts: Parts, patience: float) -> None:
-        self._store, self._own, self._registry, self._guard, self._scanner, self._client, self._schedule = parts
+        self._store, self._own, self._registry, self._guard, self._scanner, self._client, *more = parts
+        self._schedule, self._limits = more
         self._patience = patience
+        self._due: float | None = None  # since 1970: the limit is another one then
         self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
 
@@ -55,9 +65,11 @@ class Steps:
         the key of the one that this carries out. ``busy``: GPUs that should stay, in place of those that are in use.
         """
         own, before = self._own, self._own.record
+        self._limits.reload()
+        self._limits.learn(own.others.pods)  # now, as it may take long, and not while everybody waits for the lock
         # Idle GPUs go first; where all or none of them go there is nothing to choose.
         if busy is None:
-            choice = wish is not None and 0 < wish.milli < own.milli
+            choice = 0 < wish.milli < own.milli if wish is not None else self._is_taken_back()
             busy = self._scanner.scan(own.held, proof=False).busy if choice else frozenset()
         scan = ScanResult()
         try:
@@ -106,15 +118,18 @@ class Steps:
     def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
         decided = self._decision(requested, busy)
-        new = {share.uuid for share in decided.shares} - self._own.held if decided else set()
-        if not any(not self._registry.seen[uuid].simulated for uuid in new):
-            return decided
-        self._scanner.survey()
-        return self._decision(requested, busy)
+        shares = decided.allocated.shares if decided.allocated else ()
+        new = {share.uuid for share in shares} - self._own.held
+        if any(not self._registry.seen[uuid].simulated for uuid in new):
+            self._scanner.survey()
+            decided = self._decision(requested, busy)
+        self._due = decided.due
+        return decided.allocated
 
-    def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
+    def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Decided:
         from .decision import decision  # with the first one: a start must not wait for it
 
+        others = tuple(pod for pod in self._own.others.pods if pod.uid not in self._empty)
         return decision(
             self._own.uid,
             self._own.record,
@@ -122,11 +137,18 @@ class Steps:
             busy=busy,
             gpus=self._registry.gpus,
             used_outside=self._scanner.strangers.used,
-            other_pods=(pod for pod in self._own.others.pods if pod.uid not in self._empty),
+            other_pods=others,
             unreadable=bool(self._own.others.unreadable),
             patience=self._patience,
             now=since_boot(),
+            users=self._limits.of(self._own.record, others),
         )
+
+    def _is_taken_back(self) -> bool:
+        """Tell whether what the pod has above its limit is taken back now."""
+        allocated = self._own.record.allocated
+        limit = allocated.limit if allocated else None
+        return limit is not None and limit.give_back_at is not None and limit.give_back_at <= time.time()
 
     def _apply(self, session: Session, scan: ScanResult) -> None:
         """Turn `allocated` into rules in force and `attached`; only what ``scan`` was for can be released."""
@@ -195,6 +217,10 @@ class Steps:
             pauses += [INTERVAL, strangers.pause(time.monotonic())]
         if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for pods that came later
             pauses.append(ahead)
+        if self._due is not None:
+            pauses.append(max(0.0, self._due - time.time()) + SOON)
+        if self._limits.recheck is not None:
+            pauses.append(self._limits.recheck)
         self._schedule.plan(pauses)
 
     def _overdue_in(self) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.times import HOUR
 from jupyter_gpu.model.limits.transfer.cells import protect
@@ -49,6 +50,15 @@ def fields(of: Subject, words: Sequence[str]) -> dict[str, Any]:
             raise strict.FieldError(f"{name} is there twice.", name)
         given[name] = value
     return {name: None if given[name] == INHERIT else value for name, value in _values(of, given).items()}
+
+
+def wanted(word: str, hub: str, words: Sequence[str] | None) -> tuple[Subject, dict[str, Any] | None]:
+    """Read a subject and the fields to set, ``None`` to remove the limit; raises `InvalidRequest`."""
+    try:
+        whose = subject(word, hub)
+        return whose, None if words is None else fields(whose, words)
+    except strict.FieldError as error:
+        raise InvalidRequest(str(error), error.field) from None
 
 
 def _values(of: Subject, given: Mapping[str, str]) -> dict[str, Any]:

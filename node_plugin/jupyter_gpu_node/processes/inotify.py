@@ -7,6 +7,7 @@ import ctypes
 import os
 from pathlib import Path
 
+CLOSE_WRITE = 0x8
 ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x4, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800
 _libc = ctypes.CDLL(None, use_errno=True)
 

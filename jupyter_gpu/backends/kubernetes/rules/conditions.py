@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.limits.pod_limit import PodLimit
-from jupyter_gpu.model.view import LIMIT_LOWERED, Condition
+from jupyter_gpu.model.view import Condition
 
 MAX_MESSAGE = 1024
 
@@ -55,14 +54,6 @@ def cluster_unreachable(why: str) -> Condition:
         f"The cluster can't be heard now, so what you see may be old and requests can't be recorded ({why}). You keep "
         "the GPUs you have. It is tried again by itself.",
     )
-
-
-def limit_lowered(limit: PodLimit, milli: int) -> Condition | None:
-    """Say what is taken back of ``milli``, where the user's limit was lowered below that; ``None``: nothing is."""
-    from jupyter_gpu.model.limit_words import lowered
-
-    text = lowered(limit, milli)
-    return _condition(LIMIT_LOWERED, text) if text else None
 
 
 def request_unreadable(why: str) -> Condition:

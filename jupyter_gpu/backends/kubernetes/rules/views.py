@@ -182,7 +182,11 @@ def _of_cluster(state: KnownState) -> Iterator[Condition]:
 
 
 def _of_limit(limit: PodLimit | None, milli: int) -> Iterator[Condition]:
-    if limit and (found := conditions.limit_lowered(limit, milli)):
+    if limit is None:
+        return
+    from jupyter_gpu.model.limit_words import lowered_condition  # many clusters have no limits
+
+    if found := lowered_condition(limit, milli):
         yield found
 
 

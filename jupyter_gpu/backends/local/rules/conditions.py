@@ -127,6 +127,11 @@ def state_unavailable(why: str) -> Condition:
     return _condition("StateUnavailable", why)
 
 
+def limits_unusable(why: str) -> Condition:
+    """Say that the limits of the machine's users can't be used as they are."""
+    return _condition("LimitsUnusable", why)
+
+
 def users_unknown(gpus: str) -> Condition:
     """Say that neither open files nor the driver tell who uses a GPU."""
     return _condition(

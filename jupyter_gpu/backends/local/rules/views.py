@@ -13,6 +13,7 @@ from jupyter_gpu.backends.local.site.rules.apart import Surroundings, apart
 from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
+from jupyter_gpu.model.gpu import total as total_of
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.view import Condition, Mode, View, steps
@@ -47,6 +48,8 @@ class Troubles(NamedTuple):
     repairs: tuple[str, ...] = ()
     """Repairs since the last wish, in words."""
     shares: ShareTroubles = ShareTroubles()
+    limits: str = ""
+    """Reason the limits of the machine's users can't be used as they are."""
 
 
 class Visibility(NamedTuple):
@@ -81,7 +84,9 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     """Compose the view of this moment."""
     record, registry, guard = state.record, state.registry, state.guard
     total = len(registry.gpus) * MILLI_PER_GPU
-    limit = total if settings.limit is None else min(settings.limit, total)
+    of_user = record.allocated.limit if record.allocated else None
+    own = (settings.limit, of_user.milli if of_user else None)
+    limit = min([total, *(milli for milli in own if milli is not None)])
     return View(
         instance=record.uid,
         version=version,
@@ -102,6 +107,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
             *_share_conditions(record, state.troubles.shares),
             *_server_conditions(record, registry),
             *_record_conditions(state.troubles),
+            *_limit_conditions(record, state.troubles),
             *visibility_conditions(registry, state.visibility),
         ),
     )
@@ -184,6 +190,17 @@ def _server_conditions(record: Record, registry: Registry) -> Iterator[Condition
     }
     if held:
         yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)
+
+
+def _limit_conditions(record: Record, troubles: Troubles) -> Iterator[Condition]:
+    if troubles.limits:
+        yield conditions.limits_unusable(troubles.limits)
+    allocated = record.allocated
+    if allocated and allocated.limit:
+        from jupyter_gpu.model.limit_words import lowered_condition  # most machines have no limits
+
+        if found := lowered_condition(allocated.limit, total_of(allocated.shares)):
+            yield found
 
 
 def _record_conditions(troubles: Troubles) -> Iterator[Condition]:

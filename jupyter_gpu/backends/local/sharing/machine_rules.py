@@ -10,15 +10,12 @@ What was read last and could be used is kept by the arbiter (`last_rules`), for 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import os
 import socket
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyter_gpu.common import faults, settings_file
+from jupyter_gpu.common import admin_file, faults, settings_file
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 
@@ -42,10 +39,6 @@ POINTS = (
 )
 """Points at which a test can kill an arbiter (`faults`)."""
 _KEPT = "{what} hold until it is corrected: then it is read by itself."
-_REFUSED = {
-    errno.ELOOP: "is a link: put the file itself there",
-    errno.EACCES: "can't be read by the user who hands out GPU time now: let everybody read it (chmod 644)",
-}
 _log = logging.getLogger(__name__)
 
 
@@ -121,9 +114,9 @@ class MachineRules:
         """Return the file that counts and its text; if there is none, nothing is set."""
         path = self._state / NAME
         with _missing():
-            return self._machine, read(self._machine, {0})
+            return self._machine, _text(self._machine, {0})
         with _missing():
-            return path, read(path, {0, self._state.stat().st_uid})
+            return path, _text(path, {0, self._state.stat().st_uid})
         return path, NOTHING
 
 
@@ -131,36 +124,8 @@ def _missing() -> contextlib.AbstractContextManager[None]:
     return contextlib.suppress(FileNotFoundError, NotADirectoryError)
 
 
-def read(path: Path, owners: set[int]) -> bytes:
-    """Read a file that only these users can change.
-
-    Raises `FieldError`, and `FileNotFoundError` or `NotADirectoryError` if there is none.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if why := _unfit(os.fstat(descriptor), owners):
-                raise strict.FieldError(f"{path} {why}.")
-            return os.read(descriptor, settings_file.MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        why = _REFUSED.get(error.errno or 0, f"can't be read: {error.strerror}")
-        raise strict.FieldError(f"{path} {why}.") from None
-
-
-def _unfit(about: os.stat_result, owners: set[int]) -> str:
-    """Return the reason such a file does not count; empty if it does."""
-    if not stat.S_ISREG(about.st_mode):
-        return "is no regular file; put one there, or remove it"
-    if about.st_uid not in owners:
-        allowed = " or ".join(f"user {owner}" for owner in sorted(owners))
-        return f"belongs to user {about.st_uid} and must belong to {allowed}: chown or remove it"
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be changed by others than its owner: forbid that (chmod 644)"
-    return ""
+def _text(path: Path, owners: set[int]) -> bytes:
+    return admin_file.read(path, owners, settings_file.MAX_BYTES).text
 
 
 def parse(text: bytes, where: str) -> ShareSettings:

@@ -42,6 +42,14 @@ def read_document(text: str) -> tuple[Row, ...]:
     return distinct(_row(line, item) for line, item in zip(_lines(text), items, strict=True) if not _is_mirrored(item))
 
 
+def objects_of(text: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the items of a document as objects with a ``spec``, none of them checked; raises `FieldError`."""
+    items = strict.list_of(lambda item, _: item, MAX_ROWS)(
+        _list(strict.loads(text.removeprefix(BOM), MAX_BYTES)), "limits"
+    )
+    return tuple(item if isinstance(item, Mapping) and "spec" in item else {"spec": item} for item in items)
+
+
 def _list(value: Any) -> Any:
     if isinstance(value, list):
         return value

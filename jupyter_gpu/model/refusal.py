@@ -1,15 +1,15 @@
-"""The requests that a server refuses at once, before it writes anything; pure."""
+"""The requests that a server refuses at once, before it writes anything. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jupyter_gpu.model.annotations import Requested, Wish
-from jupyter_gpu.model.errors import GpuError
-from jupyter_gpu.model.feasible import refuse
-from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.lease import own
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from .annotations import Requested, Wish
+from .errors import GpuError
+from .feasible import refuse
+from .gpu import Gpu
+from .lease import own
+from .limits.pod_limit import PodLimit
 
 
 def refusal(
@@ -30,7 +30,7 @@ def refusal(
         return refuse(wish, limit=limit, gpus=gpus)
     if _stands(wish, current):
         return None
-    from jupyter_gpu.model.limit_words import exceeded
+    from .limit_words import exceeded
 
     return exceeded(of_user)
 

@@ -1,0 +1,1 @@
+"""Limits of users on one machine: the administrator's file, and the users and groups that it is about."""

@@ -1,0 +1,82 @@
+"""Pure: the terms of a machine's pods under the limits of their owners, as the scheduler of a cluster computes them.
+
+Each server decides about its own pod alone, so the terms follow from what all servers know. Which GPUs are in use each
+knows of its own pod only: so idle GPUs go first within a pod, and not between the pods of an owner.
+
+No account is kept. The grace of an owner begins with the first pod that was told when it ends, as its record has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import tzinfo
+from typing import NamedTuple
+
+from jupyter_gpu.model.limits.calendar import InForce, in_force
+from jupyter_gpu.model.limits.index import LimitIndex
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_scheduler.rules.limits.amounts import owner_limits
+from jupyter_gpu_scheduler.rules.limits.owner_limits import OwnerLimits
+from jupyter_gpu_scheduler.rules.limits.terms import OwnerTerms, terms
+from jupyter_gpu_scheduler.rules.state.snapshot import HIGHEST, ClusterSnapshot, PodState
+
+
+class UserLimits(NamedTuple):
+    """The limits of a machine at one moment, and whose pods there are."""
+
+    limits: LimitIndex
+    owners: Mapping[str, Owner]
+    """By uid of the pod."""
+    started: Mapping[str, float]
+    """When the server of each pod started, on any clock: of an owner's pods the newest gives back first."""
+    zone: tzinfo
+    now: float
+    """Seconds since 1970."""
+
+
+def settle(snapshot: ClusterSnapshot, users: UserLimits) -> float | None:
+    """Put all pods of the machine under the terms of their owners.
+
+    Return when time alone changes them, in seconds since 1970; ``None``: that is not foreseen.
+    """
+    for uid, owner in users.owners.items():
+        if pod := snapshot.pod(uid):
+            snapshot.put_pod(replace(pod, owner=owner, created=users.started[uid]))
+    due = []
+    for owner in sorted(set(users.owners.values())):
+        due += _settle_owner(snapshot, owner, users)
+    return min(due, default=None)
+
+
+def _settle_owner(snapshot: ClusterSnapshot, owner: Owner, users: UserLimits) -> list[float]:
+    pods = snapshot.owned(owner)
+    effective = users.limits.effective(owner)
+    now = in_force(effective, users.now, users.zone, {})
+    limits = owner_limits(effective, now)
+    since = grace_since(pods, limits)
+    blind = [replace(pod, busy=frozenset()) for pod in pods]
+    known = terms(snapshot, blind, limits, stored=since, now=users.now, fair=True)
+    for pod in pods:
+        snapshot.put_pod(replace(known.pods[pod.uid].applied(pod), cap=min(HIGHEST, effective.priority_max.value)))
+    return _moments(now, known)
+
+
+def grace_since(pods: Collection[PodState], limits: OwnerLimits) -> float | None:
+    """Return when the grace of an owner began, by what the pods were told; ``None``: none was told of one.
+
+    What was told under a higher maximum does not count: a new grace begins when the maximum is lowered further.
+    """
+    most = limits.gpus.amount if limits.gpus else None
+    told = [pod.allocated.limit for pod in pods if pod.allocated and pod.allocated.limit]
+    begun = [
+        limit.give_back_at - limits.grace
+        for limit in told
+        if limit.give_back_at is not None and not (most is not None and limit.max is not None and limit.max > most)
+    ]
+    return min(begun, default=None)
+
+
+def _moments(now: InForce, known: OwnerTerms) -> list[float]:
+    ends = known.grace.give_back_at if known.grace.tolerated else None
+    return [moment for moment in (now.until, ends) if moment is not None]

@@ -1,0 +1,43 @@
+"""The file with the limits of this machine's users: where it is, and how it is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+MACHINE = Path("/etc/jupyter/jupyter_gpu_limits.json")
+MAX_BYTES = 8 * 1024 * 1024
+"""Most bytes of the file, as of an import."""
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other writers of the file away; its folder is made where it is missing. Raises `OSError`."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)  # ends the lock as well
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace the file in one step, readable by all: a writer killed meanwhile leaves the old one whole.
+
+    Raises `OSError`.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

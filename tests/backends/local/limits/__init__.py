@@ -1,0 +1,1 @@
+"""Tests of the limits of a machine's users."""

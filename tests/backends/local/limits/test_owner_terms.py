@@ -1,0 +1,259 @@
+"""Terms of a machine's pods: each server decides for itself alone, and together they keep to the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu.backends.local.decision import Decided, decision
+from jupyter_gpu.backends.local.limits.rules.owner_terms import UserLimits
+from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.record import Record
+from jupyter_gpu.model.annotations import Attached, Reason
+from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.limits.index import LimitIndex
+from jupyter_gpu.model.limits.machine_file import HUB, limits_of
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from tests.builders import gpu, wish
+from tests.model.limits.test_machine_file import limit, text
+
+MONDAY = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+LONG_AGO = 0.0
+
+
+class Machine:
+    """Servers that know each other by their records, in simulated time; what is given back is closed at once."""
+
+    def __init__(self, count: int, *limits: dict[str, Any]) -> None:
+        self.gpus = tuple(gpu(index) for index in range(count))
+        self.records: dict[str, Record] = {}
+        self.users: dict[str, str] = {}
+        self.busy: dict[str, frozenset[str]] = {}
+        self.now = MONDAY
+        self.limits = LimitIndex()
+        self.limit(*limits)
+
+    def limit(self, *limits: dict[str, Any]) -> None:
+        """Write the file anew."""
+        self.limits = LimitIndex(limits_of(text(*limits), "root", int(MONDAY)))
+
+    def server(self, uid: str, user: str) -> None:
+        """Start a server; those that start later are newer."""
+        self.records[uid] = Record(uid, ProcessId(1, len(self.records)), "boot", 1)
+        self.users[uid] = user
+
+    def wants(self, uid: str, amount: object, **fields: Any) -> None:
+        """Record a wish."""
+        record = self.records[uid]
+        self.records[uid] = record._replace(requested=next_request(record.requested, wish(amount, **fields)))
+
+    def decide(self, uid: str, *, unreadable: bool = False) -> Decided:
+        """Decide about one pod, as its server does, and attach that."""
+        owners = {name: Owner("User", user, HUB) for name, user in self.users.items()}
+        started = {name: float(record.server.start) for name, record in self.records.items()}
+        users = UserLimits(self.limits, owners, started, UTC, self.now) if len(self.limits) else None
+        record = self.records[uid]
+        made = decision(
+            uid,
+            record,
+            record.requested,
+            busy=self.busy.get(uid, frozenset()),
+            gpus=self.gpus,
+            used_outside=frozenset(),
+            other_pods=[OtherPod(other, 1000, dead=False) for name, other in self.records.items() if name != uid],
+            unreadable=unreadable,
+            patience=1e9,
+            now=LONG_AGO,
+            users=users,
+        )
+        done = Attached(0, made.allocated.shares, revision=made.allocated.revision) if made.allocated else None
+        self.records[uid] = record._replace(allocated=made.allocated, attached=done)
+        return made
+
+    def settle(self) -> None:
+        """Let each server decide until nothing changes any more."""
+        for _ in range(40):
+            before = dict(self.records)
+            for uid in sorted(self.records):
+                self.decide(uid)
+            if self.records == before:
+                return
+        raise AssertionError("It does not come to rest.")
+
+    def has(self) -> Mapping[str, int]:
+        """Return the milli of each pod."""
+        return {uid: total(made.shares) if (made := one.allocated) else 0 for uid, one in self.records.items()}
+
+    def of(self, user: str) -> int:
+        """Return the milli of all pods of a user."""
+        return sum(milli for uid, milli in self.has().items() if self.users[uid] == user)
+
+    def limit_of(self, uid: str) -> Any:
+        """Return the limit that the panel of a pod shows."""
+        made = self.records[uid].allocated
+        assert made
+        assert made.limit
+        return made.limit
+
+
+def two_servers(*limits: dict[str, Any], count: int = 4) -> Machine:
+    """Return a machine where ann has two servers, and bob one."""
+    machine = Machine(count, *limits)
+    for uid, user in (("a1", "ann"), ("a2", "ann"), ("b1", "bob")):
+        machine.server(uid, user)
+    machine.settle()
+    return machine
+
+
+def test_servers_of_a_user_count_together() -> None:
+    """The slider of each ends at what the others leave, also before a first wish; other users have limits of theirs."""
+    machine = two_servers(limit("User", "ann", max=2), limit("Default", max=1))
+    assert [machine.limit_of(uid).milli for uid in ("a1", "a2", "b1")] == [2000, 2000, 1000]
+    machine.wants("a1", 1)
+    machine.wants("a2", 2)
+    machine.wants("b1", 3)
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 1000, "b1": 1000}
+    assert [machine.limit_of(uid).milli for uid in ("a1", "a2", "b1")] == [1000, 1000, 1000]
+    assert machine.limit_of("a2").source.sentence() == "set for you by root on 4 May"
+    waiting = machine.records["a2"].allocated
+    assert waiting
+    assert waiting.reason is Reason.LIMIT_EXCEEDED
+
+
+def test_raised_limit_serves_a_wish_without_a_click() -> None:
+    """The wish was never rewritten."""
+    machine = two_servers(limit("Default", max=1))
+    machine.wants("a1", 3)
+    machine.settle()
+    assert machine.of("ann") == 1000
+    machine.limit(limit("Default", max="unlimited"))
+    machine.settle()
+    assert machine.of("ann") == 3000
+    machine.limit()
+    machine.settle()
+    made = machine.records["a1"].allocated
+    assert made
+    assert (machine.of("ann"), made.limit) == (3000, None)
+
+
+def test_lowered_limit_takes_back_after_the_grace_from_the_newest_server() -> None:
+    """The grace is the owner's: it begins with the first server that hears of it, and what is given back adds up."""
+    machine = two_servers(limit("User", "ann", max=4))
+    machine.wants("a1", 2)
+    machine.wants("a2", 2)
+    machine.settle()
+    machine.busy = {"a1": frozenset(one.uuid for one in machine.gpus)}  # known to that server alone
+    machine.limit(limit("User", "ann", max=1, grace="2m"))
+    assert machine.decide("a1").due == MONDAY + 120
+    machine.now += 60
+    machine.settle()
+    assert machine.has() == {"a1": 2000, "a2": 2000, "b1": 0}
+    assert machine.limit_of("a2").give_back_at == MONDAY + 120
+    machine.now = MONDAY + 120
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 0, "b1": 0}
+    assert machine.limit_of("a1").give_back_at is None
+
+
+def test_limit_lowered_further_begins_a_new_grace() -> None:
+    """The first promise was for a higher maximum."""
+    machine = two_servers(limit("User", "ann", max=4))
+    machine.wants("a1", 3)
+    machine.settle()
+    machine.limit(limit("User", "ann", max=2, grace="2m"))
+    machine.settle()
+    machine.now += 60
+    machine.limit(limit("User", "ann", max=1, grace="2m"))
+    machine.settle()
+    assert machine.limit_of("a1").give_back_at == MONDAY + 180
+    machine.limit(limit("User", "ann", max=3, grace="2m"))
+    machine.settle()
+    assert machine.limit_of("a1").give_back_at is None
+
+
+def test_clock_that_was_set_back_takes_nothing_early_and_gives_no_longer_grace() -> None:
+    """A promise for a moment that is too far away counts as made now."""
+    machine = two_servers(limit("User", "ann", max=2))
+    machine.wants("a1", 2)
+    machine.settle()
+    machine.limit(limit("User", "ann", max=1, grace="2m"))
+    machine.settle()
+    machine.now -= 3600
+    machine.settle()
+    assert machine.limit_of("a1").give_back_at == machine.now + 120
+
+
+def test_hours_lower_the_maximum_and_say_when_that_ends() -> None:
+    """Time alone changes it, so each server is told when."""
+    noon = {"from": "11:00", "to": "13:00", "max": 1}
+    machine = two_servers(limit("User", "ann", max=3, grace="0s", hours=[noon]))
+    machine.wants("a1", 3)
+    assert machine.decide("a1").due == MONDAY + 3600
+    assert (machine.of("ann"), machine.limit_of("a1").max) == (1000, 1000)
+    machine.now += 3600
+    machine.settle()
+    assert machine.of("ann") == 3000
+
+
+def test_guaranteed_comes_first_in_line_and_priority_is_capped() -> None:
+    """The line is the one of a cluster with limits."""
+    machine = two_servers(limit("User", "bob", guaranteed=1), limit("User", "ann", priority={"max": 2}), count=2)
+    machine.wants("a1", 2)
+    machine.settle()
+    machine.wants("a2", 1, priority=9)
+    machine.settle()
+    machine.wants("b1", 1, priority=3)
+    machine.settle()
+    machine.wants("a1", 1)
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 0, "b1": 1000}
+
+
+amounts = st.sampled_from(["0", "0.5", "1", "2", "3", "unlimited"])
+changes = st.one_of(
+    st.tuples(st.just("wants"), st.sampled_from(["a1", "a2", "b1"]), st.sampled_from([0, 0.5, 1, 2, 3])),
+    st.tuples(st.just("limit"), st.sampled_from(["ann", "bob", ""]), amounts),
+    st.tuples(st.just("time"), st.just(""), st.sampled_from([1, 60, 600])),
+)
+
+
+@given(st.lists(changes, max_size=12))
+@settings(deadline=None)
+def test_no_user_ever_has_more_than_the_maximum_or_what_was_there_when_it_was_lowered(
+    steps: list[tuple[str, str, Any]],
+) -> None:
+    """Whatever is wished and set, and whichever server decides when; and it always comes to rest."""
+    machine = two_servers(limit("Default", max=2), count=3)
+    most: dict[str, Any] = {"ann": "2", "bob": "2"}
+    for kind, name, value in steps:
+        had = {user: machine.of(user) for user in most}
+        if kind == "wants":
+            machine.wants(name, value)
+        elif kind == "limit":
+            most = {user: value if name in (user, "") else now for user, now in most.items()}
+            machine.limit(*(limit("User", user, max=now, grace="1m") for user, now in most.items()))
+        else:
+            machine.now += value
+        machine.settle()
+        for user, now in most.items():
+            allowed = 1e9 if now == "unlimited" else float(now) * 1000
+            assert machine.of(user) <= max(allowed, had[user])
+            if kind == "time" and value >= 60:
+                assert machine.of(user) <= allowed
+        assert sum(machine.has().values()) <= 3000
+
+
+def test_damaged_record_is_of_no_user() -> None:
+    """What its pod holds is unknown, so nobody gets more, as without limits."""
+    machine = two_servers(limit("Default", max=2))
+    machine.wants("a1", 1)
+    made = machine.decide("a1", unreadable=True).allocated
+    assert made
+    assert (made.shares, made.reason) == ((), Reason.DEFERRED)
