@@ -60,14 +60,14 @@ def test_limit_is_set_shown_explained_and_removed(shell: Shell) -> None:
     ann, everyone = limits_of(shell.file.read_bytes(), "other", 0)
     assert (ann.max, ann.weight, ann.source.by) == (1000, None, me)
     assert shell("explain", "ann").startswith(f"ann may have 1 GPU, set for user ann by {me} on ")
-    assert shell("explain", "nobody").startswith("nobody may have 0.5 GPUs, the default for everyone")
+    assert shell("explain", "nobody").startswith("nobody may have 0.5 GPU, the default for everyone")
     assert everyone.max == 500
-    listed = {tuple(row["subject"].values()): row["fields"] for row in shell.json("list")}
-    assert listed == {("User", "ann"): {"max": "1"}, ("Default",): {"max": "0.5"}}
+    listed = {tuple(row["subject"].values()): row["fields"] for row in shell.json("list")["limits"]}
+    assert listed == {("User", "ann"): {"max": "1"}, ("Default",): {"max": "500m"}}
     assert "user:ann" in shell("list")
     assert shell("remove", "user:ann") == "user:ann: removed.\n"
     assert shell("remove", "user:ann") == "user:ann: unchanged.\n"
-    assert shell.json("explain", "ann")["limit"]["value"] == "0.5"
+    assert shell.json("explain", "ann")["limit"]["value"] == "500m"
     assert shell("remove", "default") == "default: removed.\n"
     assert shell("explain", "ann") == "ann may have any number of GPUs, as no limit is set.\n"
 
@@ -93,7 +93,7 @@ def test_cap_and_groups_of_the_machine(shell: Shell) -> None:
 )
 def test_what_cannot_hold_is_refused_and_nothing_is_written(shell: Shell, words: tuple[str, ...], why: str) -> None:
     """With a sentence that says why."""
-    shell("set", *words, status=1)
+    shell("set", *words, status=2)
     assert why in shell.error
     assert not shell.file.exists()
 
@@ -129,7 +129,7 @@ def test_file_that_cannot_be_used_is_left_alone(shell: Shell) -> None:
     assert shell.file.read_text() == "{"
     same = {"subject": {"kind": "User", "name": "ann"}, "max": 1}
     shell.file.write_text(json.dumps([same, {**same, "max": 2}]))
-    shell("set", "user:ann", "max=1", status=1)
+    shell("set", "user:ann", "max=1", status=2)
     assert "keep one of them" in shell.error
 
 

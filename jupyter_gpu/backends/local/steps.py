@@ -49,8 +49,9 @@ class Steps:
     """The steps of one pod. ``patience``: seconds after which its wish is overdue."""
 
     def __init__(self, parts: Parts, patience: float) -> None:
-        self._store, self._own, self._registry, self._guard, self._scanner, self._client, *more = parts
-        self._schedule, self._limits = more
+        self._store, self._own, self._registry, self._guard = parts.store, parts.own, parts.registry, parts.guard
+        self._scanner, self._client, self._schedule = parts.scanner, parts.client, parts.schedule
+        self._limits = parts.limits
         self._patience = patience
         self._due: float | None = None  # since 1970: the limit is another one then
         self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
@@ -83,7 +84,7 @@ class Steps:
                     faults.point("scan:done")
                     continue
                 released = bool(drained - own.draining)
-                if not (own.owed and released) and not ((own.owed or thorough) and self._reap()):
+                if not (own.owed and released) and not ((self._waits or thorough) and self._reap()):
                     break
                 thorough = False
                 scan = ScanResult()  # a proof is good for one decision: the next may grant the same GPU again
@@ -143,6 +144,14 @@ class Steps:
             now=since_boot(),
             users=self._limits.of(self._own.record, others),
         )
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it gets more, or may have more, once others give back: it is in line, or shares its user's limit."""
+        allocated = self._own.record.allocated
+        limit = allocated.limit if allocated else None
+        shared = limit is not None and limit.max is not None and limit.milli is not None and limit.milli < limit.max
+        return self._own.owed or shared
 
     def _is_taken_back(self) -> bool:
         """Tell whether what the pod has above its limit is taken back now."""
@@ -207,7 +216,7 @@ class Steps:
         if own.draining:
             pauses.append(self._schedule.back_off())
         in_the_way = any(pod.held for pod in others.dead if pod.uid not in self._empty)
-        if own.owed and (in_the_way or others.unreadable):
+        if self._waits and (in_the_way or others.unreadable):
             pauses.append(RETRY)
         if self._guard.problem:
             pauses.append(RETRY)
@@ -235,6 +244,6 @@ class Steps:
         """The processes whose end may free what we wait for: a killed server does not notify us."""
         own = self._own
         servers = (pod.record.server for pod in own.others.pods if not pod.dead and pod.held)
-        waited_for = frozenset(servers) | self._remains if own.owed else frozenset()
+        waited_for = frozenset(servers) | self._remains if self._waits else frozenset()
         draining = self._scanner.drained.processes if own.draining else frozenset()
         return waited_for | draining | self._scanner.strangers.watched(own.held)

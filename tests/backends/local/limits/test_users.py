@@ -30,13 +30,14 @@ def limited(stage: Stage) -> Stage:
     stage.state.mkdir(mode=0o1777)
     stage.state.chmod(0o1777)
     put(stage, limit("User", str(ANN), max=2), limit("Default", max=1))
+    stage.server()  # root's, which makes devices
     return stage
 
 
 def server(stage: Stage, user: int) -> Remote:
     """Start a server of that user."""
     actor = stage.actor()
-    actor.ask("become", user=user)
+    actor.ask("become", user=user, reads=True)
     actor.ask("put", JUPYTERHUB_USER="root", USER="root", LOGNAME="root")  # what a user may pretend
     made = stage.server(actor)
     wait_for(lambda: view(made)["allocated"], "the limit")
@@ -94,7 +95,7 @@ def test_change_of_the_file_moves_the_slider_and_takes_back_with_notice(limited:
     until_limit(idle, 0)
     put(limited)
     wait_for(lambda: view(ann)["amounts"]["allocated"] == 2000, "both again", 20)
-    until_limit(idle, 1000)
+    until_limit(idle, 3000)
     kernel.ask("close", path=used)  # it was never closed by others
 
 
