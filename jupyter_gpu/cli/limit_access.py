@@ -16,6 +16,7 @@ from jupyter_gpu.cli.rules import limit_words
 from jupyter_gpu.kube import Kube, KubeError, credentials
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import paths
+from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.limits.account import read_account
 from jupyter_gpu.model.limits.explain import explain

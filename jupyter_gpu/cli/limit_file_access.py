@@ -66,7 +66,7 @@ class OverFile:
 
     def usage(self, month: Month) -> Sequence[UsageRow]:
         """Refuse: nothing counts GPU-hours here."""
-        raise InvalidRequest("GPU-hours are not counted on one machine: leave --machine out to see those of a cluster.")
+        raise InvalidRequest(f"GPU-hours of {month} are not known: nothing counts them on one machine.")
 
     def _difference(self, rows: Any, replace: bool) -> tuple[dict[str, Any], Outcomes | None]:
         """Return the answer of a dry run, and the file afterwards: ``None`` where something of it is refused."""

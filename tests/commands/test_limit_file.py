@@ -98,6 +98,12 @@ def test_what_cannot_hold_is_refused_and_nothing_is_written(shell: Shell, words:
     assert not shell.file.exists()
 
 
+def test_hours_are_not_counted_here(shell: Shell) -> None:
+    """To print none would look as if nobody had used anything."""
+    shell("usage", status=2)
+    assert "nothing counts them on one machine" in shell.error
+
+
 def test_file_is_exported_and_applied(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its export is a file of limits itself; a dry run writes nothing, and a refused line keeps the others back."""
     shell("set", "user:ann", "max=2")
