@@ -14,6 +14,7 @@ from jupyter_gpu.backends.local.limits.watch import LimitWatch
 from jupyter_gpu.backends.local.processes.identity import identify
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.common import limits_file
+from jupyter_gpu.common.machine_users import Users
 from jupyter_gpu_node.processes import inotify
 from tests.backends.local.stage import wait_for
 from tests.model.limits.test_machine_file import limit, text
@@ -121,7 +122,7 @@ def test_limits_of_groups_follow_the_machine(known: MachineLimits) -> None:
     """The groups of the user that runs this process count, by the group database."""
     machine, _ = known.paths
     known.learn(())
-    names = machine_limits.Users()
+    names = Users()
     names.learn({os.geteuid()})
     group = min(names.get(os.geteuid()).groups)
     machine.parent.mkdir()
