@@ -41,21 +41,26 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The objects below one path of the API; with ``labels`` or ``fields`` those that the selectors match."""
+    """The objects below one path of the API that are watched, and how much of each is kept."""
 
     path: str
     labels: str = ""
+    """Label selector; empty: all objects."""
     fields: str = ""
+    """Field selector; empty: all objects."""
+    trim: Trim | None = None
+    """Makes smaller what is kept and reported; uid, name and resource version must stay."""
+    optional: bool = False
+    """Whether the kind may be one that the server does not have; then there are no objects (`Reflector.absent`)."""
 
 
 class Reflector:
     """A copy of what it watches, which reports each change, in order.
 
     ``on_change`` is called on the event loop and must not fail: an exception of it ends `run`, because a copy
-    that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
-    it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
-    ``trim``: makes smaller what is kept and reported; uid, name and resource version must stay. ``optional``: the kind
-    may be one that the server does not have; then there are no objects, and `absent` says so.
+    that missed a change is worth nothing. ``on_trouble`` is called with the reason when the server cannot be heard, and
+    with ``""`` when it can again. ``newest``: begin with the newest state and page by page, rather than with the
+    server's cache. ``silence``: seconds without a word after which a watch is opened again.
     """
 
     def __init__(
@@ -67,16 +72,12 @@ class Reflector:
         on_trouble: Callable[[str], None] | None = None,
         newest: bool = False,
         silence: float = SILENCE,
-        trim: Trim | None = None,
-        optional: bool = False,
     ) -> None:
         self._kube = kube
         self._selection = selection
-        self._optional = optional
         self._on_change = on_change
         self._on_trouble = on_trouble
         self._silence = silence
-        self._trim = trim
         self._objects: dict[str, dict[str, Any]] = {}
         self._from = "" if newest else "0"  # of the first list
         self._version = ""  # of what was reported last; empty: list first
@@ -116,7 +117,7 @@ class Reflector:
             except NotFound as error:
                 self._version, self._from = "", ""
                 self._report_trouble(error.message)
-                if self._optional:
+                if self._selection.optional:
                     self.absent = True
                     self.synced.set()
             except KubeError as error:
@@ -130,7 +131,7 @@ class Reflector:
     async def _list(self) -> None:
         wanted = self._selection
         found = await self._kube.list(
-            wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=self._trim
+            wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=wanted.trim
         )
         self._hear()
         self.absent = False
@@ -185,7 +186,8 @@ class Reflector:
             self._on_change(ObjectChange("added" if known is None else "changed", item))
 
     def _trimmed(self, item: dict[str, Any]) -> dict[str, Any]:
-        return self._trim(item) if self._trim else item
+        trim = self._selection.trim
+        return trim(item) if trim else item
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()

@@ -186,7 +186,7 @@ class Allocated:
     reason: Reason | None = None
     message: str = ""
     ticket: int | None = None
-    """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
+    """Order in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
     """Number of pods served up to and including this one, 1 = next; approximate beyond `~.quantity.EXACT_POSITIONS`.
     Absent where nothing is owed or it is not known."""

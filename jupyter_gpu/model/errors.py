@@ -142,17 +142,17 @@ class Infeasible(GpuError):
 
 
 class NoCapacity(GpuError):
-    """Not enough is free now. The wish stands: ``have`` milli-GPUs now, ``queue`` is the place in line."""
+    """Not enough is free now. The wish stands: ``have`` milli-GPUs now, ``queue`` is the position in line."""
 
     reason = "NoCapacity"
     http_status = 409
 
     def __init__(self, message: str = "", *, have: int, queue: int | None, **details: Any) -> None:
         about = "about " if queue and queue > EXACT_POSITIONS else ""
-        place = f" and is {about}number {queue} in line" if queue else ""
+        position = f" and is {about}number {queue} in line" if queue else ""
         super().__init__(
             message
-            or f"Not enough GPUs are free: your server has {count_gpus(have)}{place}. "
+            or f"Not enough GPUs are free: your server has {count_gpus(have)}{position}. "
             "The request stands and is granted when GPUs come free; gpu.release() cancels it.",
             have=have,
             queue=queue,

@@ -36,7 +36,7 @@ class ServerClaim:
     owed: int = 0
     """Milli that it waits for."""
     position: int | None = None
-    """Place in line."""
+    """Position in line."""
 
 
 def overview(gpus: Sequence[Gpu], claims: Iterable[ServerClaim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:

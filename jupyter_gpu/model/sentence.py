@@ -93,9 +93,9 @@ def _when_free(milli: int) -> str:
 
 
 def _line(view: View) -> str:
-    place = view.allocated.position if view.allocated else None
-    about = "about " if place and place > EXACT_POSITIONS else ""
-    return f", your server is {about}{_ordinal(place)} in line" if place else ""
+    position = view.allocated.position if view.allocated else None
+    about = "about " if position and position > EXACT_POSITIONS else ""
+    return f", your server is {about}{_ordinal(position)} in line" if position else ""
 
 
 def _when_raised(limit: PodLimit, allowed: int) -> str:

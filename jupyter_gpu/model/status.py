@@ -15,7 +15,7 @@ The rules, first that applies:
 | `Idle`      | nothing is wanted and nothing attached                                   |
 
 A wish above the limit of its user stands: it has what the limit allows, and gets the rest when the limit is raised. So
-it is not refused but waits, for a person and not for room: that is settled, and no place in line belongs to it.
+it is not refused but waits, for a person and not for room: that is settled, and it has no position in line.
 """
 
 from __future__ import annotations

@@ -67,11 +67,10 @@ class AccountWriter:
         self._due: dict[Owner, None] = {}
         self._reflector = Reflector(
             kube,
-            Selection(paths.accounts()),
+            Selection(paths.accounts(), optional=True),
             on_change=self._changed,
             on_trouble=trouble,
             newest=True,
-            optional=True,
         )
 
     @property

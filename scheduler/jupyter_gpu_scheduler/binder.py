@@ -87,15 +87,15 @@ class Binder:
             body = binding(record.state, node, record.resource_version, allocated)
             await self._kube.create(paths.pod(question.namespace, question.name, "binding"), body)
         except NotFound:
-            self._cache.settle(uid, pending_write)
+            self._cache.finish_write(uid, pending_write)
             return "The pod is gone."
         except (Conflict, *PASSING) as error:
             return await self._find_out(question, pending_write, error)
         except KubeError as error:
-            self._cache.settle(uid, pending_write)
+            self._cache.finish_write(uid, pending_write)
             return error.message
         except BaseException:
-            self._cache.settle(uid, pending_write)
+            self._cache.finish_write(uid, pending_write)
             raise
         faults.point("scheduler:bound")
         self._cache.bound(uid, pending_write)
@@ -106,7 +106,7 @@ class Binder:
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = found.state.node if found else ""
-        self._cache.settle(question.uid, pending_write, found)
+        self._cache.finish_write(question.uid, pending_write, found)
         if found is None:
             return "The pod is gone."
         if not bound:

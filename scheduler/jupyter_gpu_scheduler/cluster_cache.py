@@ -7,7 +7,6 @@ not done where it frees one. So nothing is given away twice, whatever the result
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,11 +25,14 @@ from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
 from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
+from .clocks import Clocks
 from .owners import Owners
 from .settings import LimitSettings, LineSettings, PrioritySettings
 from .usage_counters import UsageCounters
 
-CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
+WITHHELD = (
+    "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -48,9 +50,8 @@ class ClusterCache:
 
     ``on_change`` is called after each change, on the event loop.
 
-    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970. ``complete``:
-    whether all is known from the start; otherwise nothing may be decided before `begin`, and until then no terms are
-    computed, as each new pod of an owner changes those of the others.
+    ``complete``: whether all is known from the start; otherwise nothing may be decided before `begin`, and until then
+    no terms are computed, as each new pod of an owner changes those of the others.
     """
 
     def __init__(
@@ -63,26 +64,17 @@ class ClusterCache:
         limits: LimitSettings = LimitSettings(),  # noqa: B008
         names: Names = "names",
         complete: bool = True,
-        elapsed: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        clocks: Clocks = Clocks(),  # noqa: B008
     ) -> None:
         self.snapshot = ClusterSnapshot()
-        self.owners = Owners(
-            self.snapshot,
-            priority=priorities.cap,
-            zone=limits.time_zone,
-            fair=limits.queue == "fair",
-            reclaim=limits.reclaim,
-            elapsed=elapsed,
-            now=now,
-        )
+        self.owners = Owners(self.snapshot, limits, priorities, clocks)
         self.counters = UsageCounters(self.snapshot, names)
         self._on_change = on_change
         self._complete = complete
         self._namespaces = frozenset(namespaces)
         self._line = line
-        self._elapsed = elapsed
-        self._now = now
+        self._elapsed = clocks.elapsed
+        self._now = clocks.now
         self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
         self._ages: list[tuple[float, str]] = []  # a heap of the same
         self._paced: dict[str, PacedWish] = {}
@@ -147,32 +139,32 @@ class ClusterCache:
 
     def limit_changed(self, limit: Limit) -> None:
         """Apply a new or changed limit."""
-        self._settle(self.owners.put_limit(limit))
+        self._update_terms(self.owners.put_limit(limit))
 
     def limit_removed(self, name: str) -> None:
         """Apply the removal of a limit."""
-        self._settle(self.owners.remove_limit(name))
+        self._update_terms(self.owners.remove_limit(name))
 
     def restore(self, account: Account) -> None:
         """Take over what the leader before wrote about an owner."""
         self.owners.restore(account)
-        self._settle((account.owner,))
+        self._update_terms((account.owner,))
 
     def reclaim(self, node: str) -> None:
         """Have pods of a node give back what others are guaranteed, or what preemptible pods hold while others wait."""
         if owners := self.owners.reclaim(node):
-            self._settle(owners)
+            self._update_terms(owners)
 
     def begin(self) -> None:
         """Compute the terms of all pods, now that pods, nodes and limits are known."""
         if not self._complete:
             self._complete = True
-            self._settle(tuple(self.snapshot.owners()))
+            self._update_terms(tuple(self.snapshot.owners()))
 
-    def _settle(self, owners: Iterable[Owner]) -> None:
-        """Put the pods of these owners into the snapshot again, as the limits say now."""
+    def _update_terms(self, owners: Iterable[Owner]) -> None:
+        """Compute the terms of these owners' pods again, and put the pods that they change into the snapshot."""
         for owner in owners if self._complete else ():
-            for state in self.owners.settled(owner):
+            for state in self.owners.update_terms(owner):
                 self._put_state(state)
         self._on_change()
 
@@ -264,11 +256,11 @@ class ClusterCache:
             if self._overdue.get(uid) == when:
                 self._put_pod(uid)
         if owners := self.owners.due():
-            self._settle(owners)
+            self._update_terms(owners)
 
     def under_terms(self, state: PodState) -> PodState:
         """Return a pod, known here or not, with the highest priority and the GPUs that it may have."""
-        return next(self.owners.settled(state.owner, state))
+        return next(self.owners.update_terms(state.owner, state))
 
     # --- writes in flight ---------------------------------------------------------------------------------------------
 
@@ -291,7 +283,7 @@ class ClusterCache:
         self._put_pod(uid)
         return pending_write
 
-    def settle(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
+    def finish_write(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
         """End a write, whatever its result; ``found`` is the pod as it is now, where that is known."""
         if self._pending_writes.get(uid) is pending_write:
             del self._pending_writes[uid]
@@ -307,7 +299,7 @@ class ClusterCache:
         record = self._pods.get(uid)
         pending_write.written = True
         if record and record.state.node:
-            self.settle(uid, pending_write)
+            self.finish_write(uid, pending_write)
 
     def block(self, uid: str, blocked: bool) -> None:
         """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
@@ -346,7 +338,7 @@ class ClusterCache:
         pending_write = self._pending_writes.get(uid)
         if pending_write and pending_write.written and record.state.node:
             del self._pending_writes[uid]
-        self._close_node(uid, record.state.node if record.opaque else "")
+        self._withhold_node(uid, record.state.node if record.opaque else "")
         self._put_pod(uid)
 
     def _forget_pod(self, uid: str) -> None:
@@ -388,13 +380,13 @@ class ClusterCache:
         self._blocked.discard(uid)
         self._offers.pop(uid, None)
         self._changed_pods[uid] = None
-        self._close_node(uid, "")
+        self._withhold_node(uid, "")
         self._mark_nodes_of(uid)
         state = self.snapshot.pod(uid)
         self.snapshot.remove_pod(uid)
         self.counters.pod_changed(uid)
         if state:
-            self._settle((state.owner,))
+            self._update_terms((state.owner,))
 
     def _put_pod(self, uid: str) -> None:
         """Put a pod's record, with its write in flight, into the snapshot."""
@@ -409,10 +401,10 @@ class ClusterCache:
             state = replace(state, offered=self._offers[uid])
         state = replace(state, overdue=self._is_overdue(uid, state.allocated))
         before = self.snapshot.pod(uid)
-        for settled in self.owners.settled(state.owner, state) if self._complete else (state,):
-            self._put_state(settled)
+        for updated in self.owners.update_terms(state.owner, state) if self._complete else (state,):
+            self._put_state(updated)
         if before and before.owner != state.owner:
-            self._settle((before.owner,))
+            self._update_terms((before.owner,))
 
     def _put_state(self, state: PodState) -> None:
         if state != self.snapshot.pod(state.uid):
@@ -441,8 +433,8 @@ class ClusterCache:
                     self._used[one.node] = left
                 self._put_node(one.node)
 
-    def _close_node(self, uid: str, node: str) -> None:
-        """Close ``node`` because of this pod, and open any other node that was closed because of it alone."""
+    def _withhold_node(self, uid: str, node: str) -> None:
+        """Withhold the GPUs of ``node`` because of this pod; release those of nodes that it alone withheld before."""
         for name in [name for name, pods in self._opaque.items() if uid in pods and name != node]:
             self._opaque[name].discard(uid)
             if not self._opaque[name]:
@@ -462,16 +454,16 @@ class ClusterCache:
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
-            gpus = _closed(node.gpus) if self._opaque.get(name) else node.gpus
+            gpus = _withheld(node.gpus) if self._opaque.get(name) else node.gpus
             self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
         if self.snapshot.gpu_kinds(name) != kinds:
             self.counters.node_changed(name)
-            self._settle(self.owners.by_kind())
+            self._update_terms(self.owners.limited_by_kind())
 
 
-def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+def _withheld(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Return the GPUs marked so that none is given out; present holders keep theirs."""
-    return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
+    return tuple(replace(gpu, healthy=False, health=WITHHELD) for gpu in gpus)
 
 
 def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:

@@ -20,7 +20,7 @@ from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.new_pods.review import reviewing
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
-from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, deciding, only_place
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, deciding, only_position
 from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
@@ -57,7 +57,7 @@ class Controller:
         policy: Policy,
         *,
         wake_seconds: float = 1.0,
-        place_seconds: float = 10.0,
+        position_seconds: float = 10.0,
     ) -> None:
         self._cache = cache
         self._snapshot = cache.snapshot
@@ -70,7 +70,7 @@ class Controller:
         self._postponed: set[str] = set()  # nodes to decide again when a write's result is known
         self._backoffs: dict[str, float] = {}  # uid → seconds of its last back-off
         self._backing_off: set[str] = set()
-        self._place_seconds = place_seconds
+        self._position_seconds = position_seconds
         self._last_write: dict[str, float] = {}  # uid → time of its last write
         self._position_timers: dict[str, asyncio.TimerHandle] = {}  # nodes whose pods are due for new positions
         self._waiting = WaitingPods(cache, self._apply, policy, wake_seconds=wake_seconds)
@@ -97,8 +97,8 @@ class Controller:
         return self._writes is not None
 
     async def lead(self) -> None:
-        """Lead until cancelled, after settling the writes that this process left unanswered when it led before."""
-        await self._resolve()
+        """Lead until cancelled; first resolve the writes that were left unanswered when this process led before."""
+        await self._resolve_unanswered_writes()
         async with asyncio.TaskGroup() as writes:
             self._begin(writes)
             try:
@@ -176,7 +176,7 @@ class Controller:
                 self._writes is None
                 or self._cache.in_flight(uid)
                 or uid in self._backing_off
-                or not self._safe(decision)
+                or not self._takes_only_free_gpus(decision)
             ):
                 self._postponed.update((node, *self._cache.nodes_of(uid)))
                 continue
@@ -195,8 +195,8 @@ class Controller:
         Not every change to another pod may cost a write.
         """
         pod = self._snapshot.pod(uid)
-        wait = self._last_write.get(uid, -math.inf) + self._place_seconds - time.monotonic()
-        if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
+        wait = self._last_write.get(uid, -math.inf) + self._position_seconds - time.monotonic()
+        if pod is None or wait <= 0 or not only_position(pod.allocated, allocated):
             return False
         node = pod.node or pod.nominated
         if node not in self._position_timers:
@@ -207,7 +207,7 @@ class Controller:
         self._position_timers.pop(node, None)
         self._cache.mark_changed(node)
 
-    def _safe(self, decision: Decision) -> bool:
+    def _takes_only_free_gpus(self, decision: Decision) -> bool:
         """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
         pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
@@ -222,7 +222,7 @@ class Controller:
         uid = record.state.uid
         result = await self._writer.write(record, pending_write.allocated)
         nodes = self._cache.nodes_of(uid)
-        self._cache.settle(uid, pending_write, result.found)
+        self._cache.finish_write(uid, pending_write, result.found)
         self._metrics.in_flight.set(self._cache.writes_in_flight)
         if result.kind == "done":
             self._metrics.write_seconds.observe(time.monotonic() - began)
@@ -301,7 +301,7 @@ class Controller:
             if self._reported_claims.get(uuid) != nodes:
                 text = (
                     f"GPU {uuid} is in the inventories of {', '.join(nodes[:5])}. If a machine got another name, "
-                    "delete the Node of the old one. If not, two drivers tell the same uuid."
+                    "delete the Node of the old one. If not, two drivers report the same uuid."
                 )
                 _log.error("%s", text)
                 for node in nodes:
@@ -311,12 +311,12 @@ class Controller:
         self._reported_claims = found
         self._metrics.claimed_twice.set(len(found))
 
-    async def _resolve(self) -> None:
+    async def _resolve_unanswered_writes(self) -> None:
         """Find out the results of writes whose answers never arrived."""
         for uid, pending_write in self._cache.uncertain():
             if record := self._cache.record(uid):
                 found = await self._writer.read(record.state.namespace, record.state.name, uid)
-                self._cache.settle(uid, pending_write, found)
+                self._cache.finish_write(uid, pending_write, found)
 
 
 class _YieldPoint:

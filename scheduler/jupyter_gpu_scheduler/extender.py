@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class Extender:
-    """The answers, without HTTP. ``unready`` says why nothing can be answered now; empty: it can."""
+    """The answers, without HTTP. ``why_unready`` returns why nothing can be answered now; empty: it can."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Extender:
         waiting: WaitingPods,
         binder: Binder,
         policy: Policy,
-        unready: Callable[[], str],
+        why_unready: Callable[[], str],
         settings: ExtenderSettings,
     ) -> None:
         self._cache = cache
         self._waiting = waiting
         self._binder = binder
         self._policy = policy
-        self.unready = unready
+        self.why_unready = why_unready
         self._settings = settings
 
     async def warm(self) -> None:
@@ -89,7 +89,7 @@ class Extender:
             question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.filter_error(str(error))
-        if why := self.unready():
+        if why := self.why_unready():
             return "unready", wire.filter_error(why)
         record = self._cache.read(question.pod)
         if not record.matters:
@@ -109,7 +109,7 @@ class Extender:
             question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError:
             return "invalid", None
-        if self.unready():
+        if self.why_unready():
             return "unready", None
         record = self._cache.read(question.pod)
         pod = self._state(record)
@@ -127,7 +127,7 @@ class Extender:
             question = wire.read_binding_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.bind_result(str(error))
-        if why := self.unready():
+        if why := self.why_unready():
             return "unready", wire.bind_result(why)
         try:
             async with asyncio.timeout(self._settings.deadline_seconds):
@@ -144,7 +144,7 @@ class Extender:
         except strict.FieldError as error:
             _log.warning("A question of kube-scheduler about preemption can't be read: %s", error)
             return "invalid", None
-        if self.unready():
+        if self.why_unready():
             return "unready", None
         nodes = tuple(node for node, victims in question.victims.items() if victims)
         record = self._cache.read(question.pod)
@@ -167,10 +167,15 @@ class _VerbHandler(web.RequestHandler):
     """The handler of one verb."""
 
     def initialize(
-        self, verb: str, answer: Answer, away: Callable[[], str], metrics: SchedulerMetrics, settings: ExtenderSettings
+        self,
+        verb: str,
+        answer: Answer,
+        why_unready: Callable[[], str],
+        metrics: SchedulerMetrics,
+        settings: ExtenderSettings,
     ) -> None:
-        """Set the verb's answer, and ``away``, which says why another replica must answer."""
-        self.away = away
+        """Set the verb's answer, and ``why_unready``, which returns why another replica must answer; empty: none."""
+        self.why_unready = why_unready
         self.verb = verb
         self.answer = answer
         self.metrics = metrics
@@ -178,7 +183,7 @@ class _VerbHandler(web.RequestHandler):
 
     def prepare(self) -> None:
         """Accept only clients named in the settings, if any are named."""
-        if self.settings_of_extender.client_names and not self._known():
+        if self.settings_of_extender.client_names and not self._client_allowed():
             raise web.HTTPError(403)
 
     async def post(self) -> None:
@@ -189,14 +194,14 @@ class _VerbHandler(web.RequestHandler):
         self.metrics.answer_seconds.labels(self.verb).observe(time.perf_counter() - began)
         self.set_status(200 if answer is not None else 503)
         self.set_header("Content-Type", "application/json")
-        away = bool(self.away())
-        if away:
+        unready = bool(self.why_unready())
+        if unready:
             self.set_header("Connection", "close")
         await self.finish(json.dumps(answer, separators=(",", ":")))
-        if away and isinstance(self.request.connection, HTTP1Connection):
+        if unready and isinstance(self.request.connection, HTTP1Connection):
             self.request.connection.close()
 
-    def _known(self) -> bool:
+    def _client_allowed(self) -> bool:
         found = self.request.get_ssl_certificate()
         subject = found.get("subject", ()) if isinstance(found, dict) else ()
         names = {value for part in subject for key, value in part if key == "commonName"}
@@ -233,7 +238,7 @@ class ExtenderServer:
             "bind": extender.bind,
             "preempt": extender.preempt,
         }
-        common = {"away": extender.unready, "metrics": metrics, "settings": settings}
+        common = {"why_unready": extender.why_unready, "metrics": metrics, "settings": settings}
         routes: list[Any] = [
             (f"/{verb}", _VerbHandler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
         ]

@@ -47,7 +47,7 @@ class LimitWatch:
         self._wake = asyncio.Event()
         self._reported = ""
         self._reflector = Reflector(
-            kube, Selection(paths.limits()), on_change=self._changed, on_trouble=trouble, newest=True, optional=True
+            kube, Selection(paths.limits(), optional=True), on_change=self._changed, on_trouble=trouble, newest=True
         )
 
     @property

@@ -7,9 +7,8 @@ of a limit, or of the hour gives new terms to all pods of the owners concerned (
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.calendar import InForce, day_of, in_force, runs_out
@@ -18,6 +17,7 @@ from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 
+from .clocks import Clocks
 from .rules.accounts.meter import Meter
 from .rules.accounts.statement import account_of, days_until, is_stale, waits_for
 from .rules.limits.amounts import lowered, owner_limits
@@ -27,6 +27,7 @@ from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
 from .rules.limits.terms import terms
 from .rules.state.snapshot import ClusterSnapshot, PodState
+from .settings import LimitSettings, PrioritySettings
 
 
 @dataclass(slots=True)
@@ -63,30 +64,18 @@ class ChangedOwners:
 
 
 class Owners:
-    """The owners of the pods of one snapshot.
-
-    ``priority`` returns the highest priority of a namespace. ``elapsed`` is a clock that never goes back, in seconds;
-    ``now`` returns the seconds since 1970; ``zone`` is the time zone of hours, and of the days that budgets count.
-    """
+    """The owners of the pods of one snapshot."""
 
     def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        *,
-        priority: Callable[[str], int],
-        zone: tzinfo,
-        fair: bool = True,
-        reclaim: bool = False,
-        elapsed: Callable[[], float],
-        now: Callable[[], float],
+        self, snapshot: ClusterSnapshot, limits: LimitSettings, priorities: PrioritySettings, clocks: Clocks
     ) -> None:
         self._snapshot = snapshot
-        self._priority = priority
-        self._zone = zone
-        self._fair = fair
-        self._reclaim = reclaim
-        self._elapsed = elapsed
-        self._now = now
+        self._priority_cap = priorities.cap
+        self._zone = limits.time_zone
+        self._fair = limits.queue == "fair"
+        self._reclaim = limits.reclaim
+        self._elapsed = clocks.elapsed
+        self._now = clocks.now
         self._limits = LimitIndex()
         self._owners: dict[Owner, OwnerRecord] = {}
         self._alarms: list[tuple[float, Owner]] = []  # a heap of the owners' `due`
@@ -165,11 +154,11 @@ class Owners:
     # --- limits -------------------------------------------------------------------------------------------------------
 
     def put_limit(self, limit: Limit) -> tuple[Owner, ...]:
-        """Add or replace a limit; return the owners whose pods must be settled again."""
+        """Add or replace a limit; return the owners whose pods need new terms."""
         return self._touched(self._limits.put(limit))
 
     def remove_limit(self, name: str) -> tuple[Owner, ...]:
-        """Forget a limit; return the owners whose pods must be settled again."""
+        """Forget a limit; return the owners whose pods need new terms."""
         return self._touched(self._limits.remove(name))
 
     def _touched(self, keys: Collection[Key]) -> tuple[Owner, ...]:
@@ -180,10 +169,10 @@ class Owners:
 
     # --- terms of pods ------------------------------------------------------------------------------------------------
 
-    def settled(self, owner: Owner, new: PodState | None = None) -> Iterator[PodState]:
-        """Yield the pods of ``owner`` whose terms changed, as they are under them; ``new`` always, as the first.
+    def update_terms(self, owner: Owner, new: PodState | None = None) -> Iterator[PodState]:
+        """Compute the terms of an owner's pods; yield the pods whose terms changed, with the new ones.
 
-        ``new`` replaces the pod of its uid in the snapshot, or comes in addition.
+        ``new`` is always yielded, as the first; it replaces the pod of its uid in the snapshot, or comes in addition.
         """
         found, holds = self._record(owner), self._snapshot.holds(owner)
         if new is not None:
@@ -204,7 +193,7 @@ class Owners:
             yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
 
     def reclaim(self, node: str) -> tuple[Owner, ...]:
-        """Find what pods of a node give back for others; return the owners whose pods must be settled again."""
+        """Find what pods of a node give back for others; return the owners whose pods need new terms."""
         found: dict[str, int] = {}
         if len(self._limits) and self._snapshot.gpus(node) is not None:
             found = reclaimed(self._snapshot, node, self._limits_of, guarantees=self._reclaim)
@@ -218,8 +207,8 @@ class Owners:
     def _limits_of(self, owner: Owner) -> OwnerLimits:
         return self._record(owner).limits
 
-    def by_kind(self) -> tuple[Owner, ...]:
-        """Return the owners whose pods must be settled again when a node gets other kinds of GPUs."""
+    def limited_by_kind(self) -> tuple[Owner, ...]:
+        """Return the owners whose pods need new terms when a node gets other kinds of GPUs."""
         return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
 
     def _under_terms(
@@ -233,7 +222,7 @@ class Owners:
         found.grace, found.reclaims_at = known.grace, known.reclaims_at
         self._set_alarm(owner, found)
         for pod in pods:
-            after, cap = known.pods[pod.uid].applied(pod), min(self._priority(pod.namespace), most)
+            after, cap = known.pods[pod.uid].applied(pod), min(self._priority_cap(pod.namespace), most)
             if after.cap != cap:
                 after = replace(after, cap=cap)
             if pod is new or after is not pod:
@@ -242,7 +231,12 @@ class Owners:
     def _free(self, pod: PodState) -> PodState:
         """Return a pod where no limits are in use."""
         return replace(
-            pod, allowance=None, model_allowances=(), pod_limit=None, standing=None, cap=self._priority(pod.namespace)
+            pod,
+            allowance=None,
+            model_allowances=(),
+            pod_limit=None,
+            standing=None,
+            cap=self._priority_cap(pod.namespace),
         )
 
     def _record(self, owner: Owner) -> OwnerRecord:
@@ -284,7 +278,7 @@ class Owners:
         return max(0.0, self._alarms[0][0] - self._now()) if self._alarms else None
 
     def due(self) -> Iterable[Owner]:
-        """Return the owners whose pods must be settled again as time went by."""
+        """Return the owners whose pods need new terms as time went by."""
         found: dict[Owner, None] = {}
         while self._alarms and self._alarms[0][0] <= self._now():
             when, owner = heapq.heappop(self._alarms)

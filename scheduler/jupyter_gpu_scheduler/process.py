@@ -63,11 +63,11 @@ class SchedulerProcess:
             self.metrics,
             settings.policy,
             wake_seconds=settings.wake_seconds,
-            place_seconds=settings.line.place_seconds,
+            position_seconds=settings.line.place_seconds,
         )
         binder = Binder(kube, self.cache, self._writer, self.metrics)
         self._answers = Extender(
-            self.cache, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
+            self.cache, self.controller.waiting, binder, settings.policy, self._why_unready, settings.extender
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
         self.status = StatusServer(
@@ -174,11 +174,10 @@ class SchedulerProcess:
         """
         return Reflector(
             self._kube,
-            Selection(path),
+            Selection(path, trim=trim),
             on_change=on_change,
             on_trouble=partial(self._trouble, what),
             newest=True,
-            trim=trim,
         )
 
     def _may(self) -> bool:
@@ -201,7 +200,7 @@ class SchedulerProcess:
                 return f"The {what} are not known yet. {watch.trouble}".strip()
         return self._silent()
 
-    def _unready(self) -> str:
+    def _why_unready(self) -> str:
         if not self._may():
             return "This replica of the jupyter-gpu scheduler does not lead; the pod is tried again."
         return self._unsynced()

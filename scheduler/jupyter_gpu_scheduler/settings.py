@@ -122,12 +122,12 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """The line of waiting pods, and how often a waiting pod's wish is answered and its place updated."""
+    """The line of waiting pods, and how often a waiting pod's wish is answered and its position updated."""
 
     patience_seconds: float = bounded(600.0, least=1, most=365 * 86400)
     """Seconds after which a waiting pod is served before all later ones, whatever their priority. Default 600."""
     place_seconds: float = bounded(10.0, least=0, most=3600)
-    """Seconds between two updates of a waiting pod's place in line, where nothing else is new. Default 10."""
+    """Seconds between two updates of a waiting pod's position in line, where nothing else is new. Default 10."""
     wish_burst: int = bounded(20, least=1, most=10_000)
     """So many changes of one pod's wish are answered at once, ... Default 20."""
     wish_seconds: float = bounded(0.2, least=0, most=3600)

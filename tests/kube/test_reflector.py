@@ -58,12 +58,14 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(kube: Kube, label: str, **options: Any) -> AsyncIterator[tuple[Reflector, Follower]]:
+async def following(
+    kube: Kube, label: str, trim: client.Trim | None = None, **options: Any
+) -> AsyncIterator[tuple[Reflector, Follower]]:
     """A reflector of config maps with the label, running and synced."""
     follower = Follower()
     reflector = Reflector(
         kube,
-        Selection(MAPS, labels=f"t={label}"),
+        Selection(MAPS, labels=f"t={label}", trim=trim),
         on_change=follower.change,
         on_trouble=follower.trouble,
         **options,
@@ -332,7 +334,7 @@ def test_optional_kind_may_be_absent_come_and_go(plane: ControlPlane) -> None:
     async def play(kube: Kube) -> None:
         follower = Follower()
         reflector = Reflector(
-            kube, Selection(THINGS), on_change=follower.change, on_trouble=follower.trouble, optional=True
+            kube, Selection(THINGS, optional=True), on_change=follower.change, on_trouble=follower.trouble
         )
         task = asyncio.create_task(reflector.run())
         await asyncio.wait_for(reflector.synced.wait(), PATIENCE)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -118,7 +119,7 @@ def test_pending_write_holds_old_and_new_shares(before: Any, attaches: Any, afte
     pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
     assert found.in_flight("a")
-    found.settle("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
+    found.finish_write("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
 
@@ -155,7 +156,7 @@ def test_binding_is_assumed_until_the_watch_shows_it() -> None:
     found.pod_changed(ObjectChange("added", pod("a", 1)))
     ticket = found.assume("a", Allocated(1, ticket=1))
     pending_write = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
-    found.settle("a", ticket)
+    found.finish_write("a", ticket)
     found.bound("a", pending_write)
     assert found.uncertain() == ()
     assert found.snapshot.free("n0-0") == 0
@@ -264,7 +265,7 @@ def test_blocked_pod_is_marked() -> None:
 def test_frequent_changes_of_a_wish_are_seen_at_the_pace() -> None:
     """Its last value is seen when it is due; a pod that went meanwhile is no error, and no node is decided twice."""
     now = [0.0]
-    found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
+    found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), clocks=Clocks(lambda: now[0]))
 
     def ask(uid: str, version: int, priority: int) -> None:
         item = pod(uid, version, "n0")
@@ -297,7 +298,7 @@ def test_pod_is_overdue_after_the_patience() -> None:
     """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
-    found = ClusterCache(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
+    found = ClusterCache(lambda: None, line=line, priorities=priorities, clocks=Clocks(now=lambda: now[0]))
 
     def put(uid: str, version: int, namespace: str = "ns", **fields: Any) -> PodState:
         item = pod(uid, version, "n0", namespace=namespace)

@@ -15,6 +15,7 @@ from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Allocated, encod
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
 from jupyter_gpu.model.limits.read_limit import read_limit
+from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.records import read_pod
@@ -44,7 +45,7 @@ class Clock:
 def cache(clock: Clock | None = None, **options: Any) -> ClusterCache:
     """Return a cache with two nodes of two GPUs each."""
     clock = clock or Clock()
-    made = ClusterCache(lambda: None, elapsed=lambda: clock.elapsed, now=clock.now, **options)
+    made = ClusterCache(lambda: None, clocks=Clocks(lambda: clock.elapsed, clock.now), **options)
     for name in NODES:
         made.node_changed(ObjectChange("added", node(name)))
     return made

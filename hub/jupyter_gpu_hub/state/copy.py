@@ -33,7 +33,7 @@ class Copy(Generic[T]):
         """Values by uid. Read only."""
         self.version = 0
         """Counts the changes."""
-        self.reflector = Reflector(kube, Selection(path), on_change=self._take, trim=trim, optional=optional)
+        self.reflector = Reflector(kube, Selection(path, trim=trim, optional=optional), on_change=self._take)
 
     @property
     def ready(self) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import EXACT_POSITIONS
-from jupyter_gpu_scheduler.rules.queue.decide import decide, only_place
+from jupyter_gpu_scheduler.rules.queue.decide import decide, only_position
 from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, shown_position
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, apply, new, pod, requested, world
@@ -83,14 +83,14 @@ def test_changing_a_priority_again_and_again_moves_few() -> None:
 def test_only_a_change_of_position_may_wait() -> None:
     """Any other change, and entering or leaving the line, is written at once."""
     before = allocated(ticket=4, position=7, message="Wait.")
-    assert only_place(before, replace(before, position=6))
-    assert not only_place(before, before)
+    assert only_position(before, replace(before, position=6))
+    assert not only_position(before, before)
     for after in (
         replace(before, position=6, message="Now."),
         replace(before, position=6, observed_generation=9),
         replace(allocated([0], ticket=4, position=6), message="Wait."),
         replace(before, position=None, ticket=None),
     ):
-        assert not only_place(before, after)
-    assert not only_place(None, before)
-    assert not only_place(allocated(), before)
+        assert not only_position(before, after)
+    assert not only_position(None, before)
+    assert not only_position(allocated(), before)

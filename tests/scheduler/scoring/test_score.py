@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
-from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, Pair, best, prioritize, score
+from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, Place, best, place_score, prioritize
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
@@ -29,7 +29,7 @@ def rated(
 ) -> float:
     """Return the rating of a node by one attribute, for a pod that wants a GPU."""
     snapshot = cluster({"n": gpus}, pods, {"n": about or facts()})
-    return score(snapshot, me or new("me", wants=1), Pair("n", "n"), Policy(weights={attribute: 1.0}, **fields))
+    return place_score(snapshot, me or new("me", wants=1), Place("n", "n"), Policy(weights={attribute: 1.0}, **fields))
 
 
 def test_free_gpus_raise_the_score() -> None:
@@ -118,8 +118,8 @@ def test_pair_of_nodes_is_scored() -> None:
     me = new("me", wants=2, asks={"cpu": 1000})
 
     def says(attribute: str) -> list[float]:
-        pairs = (Pair("near", "near"), Pair("near", "far"), Pair("far", "near"))
-        return [score(snapshot, me, pair, Policy(weights={attribute: 1.0})) for pair in pairs]
+        places = (Place("near", "near"), Place("near", "far"), Place("far", "near"))
+        return [place_score(snapshot, me, place, Policy(weights={attribute: 1.0})) for place in places]
 
     assert says("local") == [1, 0, 0]
     assert says("cpu_free") == [0.75, 0.75, 0.5]
@@ -144,7 +144,7 @@ def test_score_is_the_weighted_mean(weights: Mapping[str, float], mean: float) -
     """A negative weight wants the opposite; weights of 0 count for nothing."""
     full = NodeFacts(allocatable={SLOT: 1, "cpu": 1000, "memory": 9}, used={"cpu": 1000})  # local and memory_free are 1
     snapshot = cluster({"n": 1}, about={"n": full})
-    assert score(snapshot, new("me", wants=1), Pair("n", "n"), only(**weights)) == mean
+    assert place_score(snapshot, new("me", wants=1), Place("n", "n"), only(**weights)) == mean
 
 
 def test_scores_are_spread_between_best_and_worst() -> None:

@@ -29,12 +29,12 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
     gpus = snapshot.gpus(node)
     if gpus is None:
         return BackendUnavailable(f"The GPUs of {node} are not known, so nothing of it can be allocated.")
-    found, place = exact_fit(snapshot, pod, node)
+    found, ahead = exact_fit(snapshot, pod, node)
     if found.never:
         return Infeasible(f"{node} can't serve this: {found.why}.", have=0)
     if not found.fits:
         have = sum(milli for _, milli in found.grants)
-        return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=place + 1)
+        return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=ahead + 1)
     extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
     shares = tuple(GpuShare(gpus[index].uuid, milli) for index, milli in found.grants)
     made = Allocated(pod.requested.generation if pod.requested else 0, shares, limit=pod.pod_limit, extra=extra)

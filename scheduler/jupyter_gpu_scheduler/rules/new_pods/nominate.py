@@ -25,7 +25,7 @@ from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook, over_lim
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, wanted
 from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.scoring.score import rate
+from jupyter_gpu_scheduler.rules.scoring.score import node_score
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
 
 
@@ -102,7 +102,7 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
         for name in names
         if snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name))
     }
-    able = {name: (not one.fits, one.owed, place) for name, (one, place) in found.items() if not one.never}
+    able = {name: (not one.fits, one.owed, ahead) for name, (one, ahead) in found.items() if not one.never}
     if not able:
         return None
     here = able.get(pod.nominated)
@@ -112,7 +112,7 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
     least = min(better.values())
     return min(
         (name for name, rank in better.items() if rank == least),
-        key=lambda name: (-rate(snapshot, pod, name, policy), name),
+        key=lambda name: (-node_score(snapshot, pod, name, policy), name),
     )
 
 

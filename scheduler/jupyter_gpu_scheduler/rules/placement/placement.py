@@ -40,7 +40,7 @@ class Spot:
     share: int = 0
     """Milli that is allocated to the pod here."""
     age: int = 0
-    """Place among its shares, 0 is the oldest."""
+    """Age rank among its shares: 0 is the oldest."""
     busy: bool = False
     """Whether some process has it open."""
     used: bool = False
@@ -59,7 +59,7 @@ class Arrangement:
     """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
 
 
-def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
+def fulfils(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
     """Tell whether ``shares`` are exactly what ``wish`` asks for."""
     if sorted((share.milli for share in shares), reverse=True) != list(wish.pieces):
         return False

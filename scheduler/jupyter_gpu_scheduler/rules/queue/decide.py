@@ -41,8 +41,8 @@ class Decision:
         return cls(pod.uid, after, added, removed)
 
 
-def only_place(before: Allocated | None, after: Allocated) -> bool:
-    """Tell whether only a pod's place in line changed."""
+def only_position(before: Allocated | None, after: Allocated) -> bool:
+    """Tell whether only a pod's position in line changed."""
     if before is None or before.position is None or after.position is None:
         return False
     return before != after and before == replace(after, position=before.position)

@@ -64,9 +64,9 @@ class QueuedFits:
     """
 
     ranks: tuple[Rank, ...]
-    by_position: dict[Hashable, Fit]
+    fits: dict[Hashable, Fit]
 
-    def position(self, pod: PodState) -> int:
+    def ahead(self, pod: PodState) -> int:
         """Return how many pods come before ``pod``."""
         return bisect_left(self.ranks, pod.rank)
 
@@ -83,15 +83,15 @@ def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> Known:
 
 
 def fit_on(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Fit, int]:
-    """Return how ``pod`` fits on ``node``, and its position in line there; ``known`` is `known_fits` of the pod.
+    """Return how ``pod`` fits on ``node``, and how many pods are ahead of it; ``known`` is `known_fits` of the pod.
 
     The pod's limit and selector are ignored: they are the same for all nodes.
     """
-    return next((found, position) for _, found, position in _fits_on(snapshot, pod, (node,), known))
+    return next((found, ahead) for _, found, ahead in _fits_on(snapshot, pod, (node,), known))
 
 
 def fits_on(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> Iterator[tuple[str, Fit, int]]:
-    """Yield the name, fit and position in line for each of many nodes."""
+    """Yield the name of each node, how ``pod`` fits there, and how many pods are ahead of it."""
     return _fits_on(snapshot, pod, nodes, known_fits(snapshot, pod))
 
 
@@ -109,22 +109,21 @@ def _fits_on(
             yield node, found, 0
         else:
             assert isinstance(found, QueuedFits)
-            position = found.position(pod)
-            place = (position, standing) if standing else position
-            if place not in found.by_position:
-                found.by_position[place] = _behind_queue(snapshot, pod, node, seen)
-            yield node, found.by_position[place], position
+            ahead = found.ahead(pod)
+            key = (ahead, standing) if standing else ahead
+            if key not in found.fits:
+                found.fits[key] = _behind_queue(snapshot, pod, node, seen)
+            yield node, found.fits[key], ahead
 
 
 def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit, int]:
-    """Return the fit and the position in line on one node, with the granted GPUs in the node's own order."""
+    """Return the fit on one node, with the grants in the node's own order of GPUs, and how many pods are ahead."""
     known, wish = known_fits(snapshot, pod), wanted(pod)
-    found, position = fit_on(snapshot, pod, node, known)
+    found, ahead = fit_on(snapshot, pod, node, known)
     shape = shape_of(snapshot, node)
-    no_queue = isinstance(known[node], Fit)
-    return (
-        _fit_of_shape(wish, shape, pod.model_allowances) if no_queue and found.fits and wish and shape else found
-    ), position
+    if found.fits and wish and shape and isinstance(known[node], Fit):  # a cached one has the order of its pattern
+        found = _fit_of_shape(wish, shape, pod.model_allowances)
+    return found, ahead
 
 
 def _state(snapshot: ClusterSnapshot, node: str) -> _NodeState:

@@ -24,7 +24,7 @@ from jupyter_gpu.model.feasible import named, refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
-from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, settled
+from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import next_amount
@@ -82,8 +82,8 @@ class QueuePass:
         if wish is None:
             self._give(pod, ())
             return True
-        settles = not pod.model_allowances and settled(wish, self.shares[pod.uid], self.gpus)
-        if settles and (pod.limit is None or wish.milli <= pod.limit):
+        fulfilled = not pod.model_allowances and fulfils(wish, self.shares[pod.uid], self.gpus)
+        if fulfilled and (pod.limit is None or wish.milli <= pod.limit):
             return True
         error = self._refusal(pod, wish)
         if error is not None:

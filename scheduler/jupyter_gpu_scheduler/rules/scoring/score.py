@@ -1,4 +1,4 @@
-"""Scores of places for a pod. A place is a pair: the pod's node and the node of its GPUs.
+"""Scores of places for a pod.
 
 A pod that wants no GPU yet is rated by what it can expect there later.
 """
@@ -29,19 +29,19 @@ _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A place for a pod."""
+class Place:
+    """A node for a pod, and the node of its GPUs."""
 
     pod_node: str
     gpu_node: str
 
 
-def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
-    """Return the score of ``pair``, 0 to 1, whatever is free there now."""
-    found, _ = fit_on(snapshot, pod, pair.gpu_node, known_fits(snapshot, pod))
-    expected = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
-    rater = _Rater(policy, pod)
-    return rater.rate(found, expected, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
+def place_score(snapshot: ClusterSnapshot, pod: PodState, place: Place, policy: Policy) -> float:
+    """Return the score of ``place``, 0 to 1, whatever is free there now."""
+    found, _ = fit_on(snapshot, pod, place.gpu_node, known_fits(snapshot, pod))
+    expected = expectation(snapshot, place.gpu_node, policy, _sought(pod))
+    scorer = _Scorer(policy, pod)
+    return scorer.score(found, expected, snapshot.facts(place.gpu_node), snapshot.facts(place.pod_node), place)
 
 
 def prioritize(
@@ -57,30 +57,30 @@ def prioritize(
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
     their way to a node, by its name.
     """
-    rates = dict(_rated(snapshot, pod, names, policy, coming, fitting=True))
-    scores = dict.fromkeys(names, 0)
-    if not rates:
-        return scores
-    high = max(rates.values())
-    step = max((high - min(rates.values())) / BEST, NEAR)
-    for name, found in rates.items():
-        behind = 0 if high - found < NEAR else max(1, int((high - found) / step))
-        scores[name] = max(0, BEST - behind)
-    return scores
+    scores = dict(_scores(snapshot, pod, names, policy, coming, fitting=True))
+    priorities = dict.fromkeys(names, 0)
+    if not scores:
+        return priorities
+    high = max(scores.values())
+    step = max((high - min(scores.values())) / BEST, NEAR)
+    for name, score in scores.items():
+        behind = 0 if high - score < NEAR else max(1, int((high - score) / step))
+        priorities[name] = max(0, BEST - behind)
+    return priorities
 
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
     """Return the best of ``names`` for ``pod``, the first by name of equals; ``None`` where it fits nowhere."""
-    rates = dict(_rated(snapshot, pod, names, policy, NONE_COMING, fitting=True))
-    return min(rates, key=lambda name: (-rates[name], name)) if rates else None
+    scores = dict(_scores(snapshot, pod, names, policy, NONE_COMING, fitting=True))
+    return min(scores, key=lambda name: (-scores[name], name)) if scores else None
 
 
-def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
+def node_score(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
     """Return the score of a node with its own GPUs, 0 to 1, from cached results where they still hold."""
-    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NONE_COMING, fitting=False))
+    return next(score for _, score in _scores(snapshot, pod, (name,), policy, NONE_COMING, fitting=False))
 
 
-def _rated(
+def _scores(
     snapshot: ClusterSnapshot,
     pod: PodState,
     names: Iterable[str],
@@ -93,16 +93,16 @@ def _rated(
     sought = _sought(pod)
     question = (pod.wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
     answers: dict[str, tuple[Fit, float]] = snapshot.memo(("score", policy, question))
-    rater = _Rater(policy, pod)
+    scorer = _Scorer(policy, pod)
     for name, found, _ in fits_on(snapshot, pod, names):
         if name in coming and found.fits:
             facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-            yield name, rater.rate(found, expected.with_more(coming[name]), facts, facts)
+            yield name, scorer.score(found, expected.with_more(coming[name]), facts, facts)
         elif found.fits or not fitting:
             known = answers.get(name)
-            if known is None or known[0] is not found:  # another fit where the pod has another position in line
+            if known is None or known[0] is not found:  # another fit where other pods are ahead
                 facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-                known = answers[name] = (found, rater.rate(found, expected, facts, facts))
+                known = answers[name] = (found, scorer.score(found, expected, facts, facts))
             yield name, known[1]
 
 
@@ -111,8 +111,8 @@ def _sought(pod: PodState) -> Wish | None:
     return pod.wish if wanted(pod) is None else None
 
 
-class _Rater:
-    """The weighted mean of all that is good about a place, for one pod; shared parts are computed once."""
+class _Scorer:
+    """Scores of places for one pod; parts that places share are computed once."""
 
     def __init__(self, policy: Policy, pod: PodState) -> None:
         self._policy = policy
@@ -121,70 +121,69 @@ class _Rater:
         meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
         self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
         self._total = sum(map(abs, self._weights.values()))
-        self._of_gpus: dict[Fit, float] = {}
-        self._of_cpu: dict[tuple[Fit, int | None, int | None], float] = {}
+        self._gpu_scores: dict[Fit, float] = {}
+        self._fragmentation: dict[tuple[Fit, int | None, int | None], float] = {}
 
-    def rate(
-        self, found: Fit, expected: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+    def score(
+        self, found: Fit, expected: Expectation, there: NodeFacts, here: NodeFacts, place: Place | None = None
     ) -> float:
-        """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
+        """Score a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``place``: one node."""
         if not self._total:
             return UNKNOWN
-        local = pair is None or pair.pod_node == pair.gpu_node
+        local = place is None or place.pod_node == place.gpu_node
         weights = self._weights
-        rates = {name: _left(here, key, self._asks) for name, key in _RESOURCES if name in weights}
+        ratings = {name: _part_left(here, key, self._asks) for name, key in _RESOURCES if name in weights}
         if "fragmentation" in weights:
-            rates["fragmentation"] = self._undamaged(found, there, self._asks.get(CPU, 0) if local else 0)
+            ratings["fragmentation"] = self._rate_fragmentation(found, there, self._asks.get(CPU, 0) if local else 0)
         if "network_free" in weights:
-            rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
+            ratings["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
         if not self._wants:
-            return self._mean({**rates, "expected": expected.of_one_more, "preference": expected.preferred})
-        gpus = self._of_gpus.get(found)
+            return self._weighted({**ratings, "expected": expected.of_one_more, "preference": expected.preferred})
+        gpus = self._gpu_scores.get(found)
         if gpus is None:
-            gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
-        rates["local"] = float(local)
-        rates["left_for_others"] = expected.of_others(sum(milli for _, milli in found.grants))
-        return gpus + self._mean(rates)
+            gpus = self._gpu_scores[found] = self._weighted(_rate_gpus(self._policy, found.shape, found.grants))
+        ratings["local"] = float(local)
+        ratings["left_for_others"] = expected.of_others(sum(milli for _, milli in found.grants))
+        return gpus + self._weighted(ratings)
 
-    def _mean(self, rates: Mapping[str, float]) -> float:
-        """Return the part of the mean that ``rates`` contribute."""
+    def _weighted(self, ratings: Mapping[str, float]) -> float:
+        """Return the part of the score that ``ratings``, by attribute, contribute."""
         weights = self._weights
-        return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
+        return sum(_term(weights[name], rating) for name, rating in ratings.items() if name in weights) / self._total
 
-    def _undamaged(self, found: Fit, there: NodeFacts, asked: int) -> float:
-        """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
+    def _rate_fragmentation(self, found: Fit, there: NodeFacts, asked: int) -> float:
+        """Return the rating, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
         cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
         rest = None if cpu is None else cpu - asked
         key = (found, cpu_level(self._policy, cpu), cpu_level(self._policy, rest))
-        known = self._of_cpu.get(key)
+        known = self._fragmentation.get(key)
         if known is None:
-            known = self._of_cpu[key] = _undamaged(self._policy, found, cpu, rest)
+            known = self._fragmentation[key] = _fragmentation_rating(self._policy, found, cpu, rest)
         return known
 
 
-def _part(weight: float, rate: float) -> float:
-    """Return a rate times its weight; a negative weight counts what is missing to 1."""
-    return weight * rate if weight > 0 else -weight * (1 - rate)
+def _term(weight: float, rating: float) -> float:
+    """Return a rating times its weight; a negative weight counts what is missing to 1."""
+    return weight * rating if weight > 0 else -weight * (1 - rating)
 
 
-def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
+def _rate_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
     """Rate what depends on the GPUs alone, once ``grants`` are given."""
     cells = [cell for cell in after(shape, grants) if cell.healthy]
     memory = sum(cell.memory for cell in cells)
+    free_memory = sum(cell.memory * cell.free for cell in cells)
     return {
         "together": _together(shape, grants),
         "preference": _preference(policy, shape, grants),
         "gpu_free": sum(cell.free for cell in cells) / (MILLI_PER_GPU * len(cells)) if cells else UNKNOWN,
-        "gpu_memory_free": sum(cell.memory * cell.free for cell in cells) / (MILLI_PER_GPU * memory)
-        if memory
-        else UNKNOWN,
+        "gpu_memory_free": free_memory / (MILLI_PER_GPU * memory) if memory else UNKNOWN,
     }
 
 
-def _undamaged(policy: Policy, found: Fit, cpu: int | None, rest: int | None) -> float:
-    """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
+def _fragmentation_rating(policy: Policy, found: Fit, cpu: int | None, rest: int | None) -> float:
+    """Rate how much fragmentation the grants add: 0.5 for none, less the more they add.
 
-    What was useless anyway and is taken now makes it more than one half.
+    To take what was useless anyway reduces fragmentation, and is rated above 0.5.
     """
     growth = fragmentation(policy, after(found.shape, found.grants), rest) - fragmentation(policy, found.shape, cpu)
     return 1 / (1 + math.exp(max(-50.0, min(50.0, growth / MILLI_PER_GPU))))
@@ -208,7 +207,7 @@ def _preference(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> floa
     return sum(preferred(policy, shape[index].model) for index, _ in grants) / len(grants)
 
 
-def _left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
+def _part_left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
     """Return the part of a resource that is left after the pod has come, 0 to 1."""
     there = facts.allocatable.get(name)
     if not there:

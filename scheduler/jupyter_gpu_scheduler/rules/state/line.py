@@ -25,14 +25,14 @@ class Line:
 
     def remove(self, rank: Rank) -> None:
         """Remove a rank that is there."""
-        place = bisect_left(self._ranks, rank)
-        assert self._ranks[place] == rank
-        del self._ranks[place]
+        index = bisect_left(self._ranks, rank)
+        assert self._ranks[index] == rank
+        del self._ranks[index]
 
     def after(self, rank: Rank | None) -> Rank | None:
         """Return the next one behind ``rank``, which need not be there; of ``None`` the first."""
-        place = bisect_right(self._ranks, rank) if rank is not None else 0
-        return self._ranks[place] if place < len(self._ranks) else None
+        index = bisect_right(self._ranks, rank) if rank is not None else 0
+        return self._ranks[index] if index < len(self._ranks) else None
 
     def __iter__(self) -> Iterator[str]:
         """Yield the uids."""

@@ -20,8 +20,8 @@ class OfferedNodes:
     names: tuple[str, ...]
 
     def __contains__(self, name: object) -> bool:
-        place = bisect_left(self.names, name) if isinstance(name, str) else len(self.names)
-        return place < len(self.names) and self.names[place] == name
+        index = bisect_left(self.names, name) if isinstance(name, str) else len(self.names)
+        return index < len(self.names) and self.names[index] == name
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
