@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu.model.lease import Change
+from jupyter_gpu.model.lease import WishChange
 from jupyter_gpu.model.view import Sample, View
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
@@ -44,7 +44,7 @@ class Backend(Protocol):
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear of each new view; the returned function ends it."""
 
-    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
         """Record ``wish``, or what it makes of the wish as it stands then, and decide; the view after that.
 
         ``generation``: refuse with `StaleGeneration` unless it is the current one.

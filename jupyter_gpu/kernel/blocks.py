@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
-from jupyter_gpu.model.lease import Owner
+from jupyter_gpu.model.lease import LeaseOwner
 
 from .client import Client, delete_lease
 from .waiting import Patience, take
@@ -165,14 +165,14 @@ def _call(loop: AbstractEventLoop, job: Callable[[], object]) -> None:
         loop.call_soon_threadsafe(job)
 
 
-def owner() -> Owner:
+def owner() -> LeaseOwner:
     """Return this process, as owner of a lease.
 
     Raises `NotPermitted` where `/proc` does not tell which it is.
     """
     try:
         started = proc_stat.parse(Path("/proc/self/stat").read_bytes()).start
-        return Owner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
+        return LeaseOwner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
     except (OSError, ValueError, IndexError) as error:
         raise NotPermitted(
             f"gpu.at_least needs /proc to say which process this is ({error}). Use gpu.resize(), and gpu.release() "

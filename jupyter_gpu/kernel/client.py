@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.model import errors, strict
 from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
-from jupyter_gpu.model.lease import Owner
+from jupyter_gpu.model.lease import LeaseOwner
 from jupyter_gpu.model.usage import Usage
 from jupyter_gpu.model.view import Sample, View
 
@@ -56,7 +56,7 @@ def put_request(fields: Mapping[str, Any], generation: int | None = None) -> Cal
     return Call("PUT", "request", fields if generation is None else {**fields, "generation": generation})
 
 
-def put_lease(key: str, milli: int, owner: Owner) -> Call:
+def put_lease(key: str, milli: int, owner: LeaseOwner) -> Call:
     """Hold at least ``milli`` until `delete_lease`, or until ``owner`` ends."""
     return Call("PUT", f"leases/{key}", {"milli": milli, "owner": owner.to_json()})
 

@@ -23,7 +23,7 @@ from jupyter_gpu.model.errors import (
     StaleGeneration,
     Unhealthy,
 )
-from jupyter_gpu.model.lease import Owner, own
+from jupyter_gpu.model.lease import LeaseOwner, own
 from jupyter_gpu.model.quantity import count_gpus, format_gpus
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, User, View
@@ -222,7 +222,7 @@ def _newer(view: View, patience: Patience) -> Steps:
         pause = min(2 * pause, 4.0)
 
 
-def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
+def take(key: str, milli: int, owner: LeaseOwner, patience: Patience) -> Steps:
     """Hold at least ``milli`` under ``key``, until they are attached. The caller gives back, after an error too."""
     view = first = yield put_lease(key, milli, owner)
     try:

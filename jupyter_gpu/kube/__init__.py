@@ -4,7 +4,7 @@ Import from here; the modules are divided by what they know: `rules` reads objec
 `reflector` remembers, `lease` elects, `recorder` writes events.
 """
 
-from .client import MERGE_PATCH, Event, Kube, Listing
+from .client import MERGE_PATCH, Kube, Listing, WatchEvent
 from .credentials import Credentials, in_cluster, kubeconfig, load
 from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
 from .lease import LeaderLease, LeaseTimes
@@ -15,7 +15,6 @@ __all__ = [
     "MERGE_PATCH",
     "Conflict",
     "Credentials",
-    "Event",
     "Forbidden",
     "Gone",
     "Invalid",
@@ -32,6 +31,7 @@ __all__ = [
     "TooMany",
     "Unauthorized",
     "Unavailable",
+    "WatchEvent",
     "in_cluster",
     "kubeconfig",
     "load",

@@ -38,7 +38,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """One line of a watch: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK`` (only its version counts)."""
 
     type: str
@@ -105,7 +105,7 @@ class Kube:
         fields: str = "",
         silence: float = SILENCE,
         opened: Callable[[], None] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[WatchEvent]:
         """Yield every change after ``resource_version``, in order, until the server ends it.
 
         Ends without error when the server or the silence says so: go on from the last version. Raises
@@ -222,7 +222,7 @@ def _listing(body: Mapping[str, Any], trim: Trim | None = None) -> Listing:
     return Listing([trim(item) for item in items or ()] if trim else items or [], version)
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes) -> WatchEvent:
     body = _object(line)
     kind, found = body.get("type"), body.get("object")
     if not isinstance(kind, str) or not isinstance(found, dict):
@@ -230,4 +230,4 @@ def _event(line: bytes) -> Event:
     if kind == "ERROR":
         code = found.get("code")
         raise errors.from_status(code if isinstance(code, int) else 500, found)
-    return Event(kind, found)
+    return WatchEvent(kind, found)

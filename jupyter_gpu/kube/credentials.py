@@ -55,7 +55,7 @@ class Credentials:
         return configuration
 
 
-class Token:
+class TokenFile:
     """The text of a token file, read again when the file changes."""
 
     def __init__(self, path: Path) -> None:

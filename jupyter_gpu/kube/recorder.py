@@ -33,11 +33,11 @@ GOODBYE = 2.0
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, str, str]
+EventKey = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class _Entry:
+class _RecordedEvent:
     about: dict[str, str]
     kind: str
     reason: str
@@ -60,8 +60,8 @@ class Recorder:
         self._kube = kube
         self._component = component
         self._host = host
-        self._entries: dict[Key, _Entry] = {}
-        self._waiting: dict[Key, None] = {}
+        self._entries: dict[EventKey, _RecordedEvent] = {}
+        self._waiting: dict[EventKey, None] = {}
         self._writer: asyncio.Task[None] | None = None
         self._tokens = BURST
         self._filled = 0.0
@@ -86,7 +86,7 @@ class Recorder:
             if len(self._entries) >= MAX_KINDS and not self._forget(loop.time()):
                 _log.warning("Too many events at once; dropped: %s: %s", reason, message)
                 return
-            entry = _Entry(_reference(about), kind, reason, message, _now(), loop.time(), fixed_name=name)
+            entry = _RecordedEvent(_reference(about), kind, reason, message, _now(), loop.time(), fixed_name=name)
             self._entries[key] = entry
         entry.count += 1
         entry.last = _now()
@@ -138,7 +138,7 @@ class Recorder:
         self._filled = now
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) / PER_SECOND
 
-    async def _write(self, entry: _Entry) -> None:
+    async def _write(self, entry: _RecordedEvent) -> None:
         namespace = entry.about.get("namespace") or "default"
         if entry.name:
             change = {"count": entry.count, "lastTimestamp": entry.last}
@@ -155,7 +155,7 @@ class Recorder:
                 raise
         entry.name = name
 
-    def _body(self, entry: _Entry, name: str, namespace: str) -> dict[str, Any]:
+    def _body(self, entry: _RecordedEvent, name: str, namespace: str) -> dict[str, Any]:
         text = entry.message
         return {
             "apiVersion": "v1",

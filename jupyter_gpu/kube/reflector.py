@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from jupyter_gpu.kube.rules import objects
 
-from .client import SILENCE, Event, Kube, Trim
+from .client import SILENCE, Kube, Trim, WatchEvent
 from .errors import Gone, KubeError, NotFound
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
@@ -27,15 +27,15 @@ SHORT = 1.0
 
 _log = logging.getLogger(__name__)
 
-Kind = Literal["added", "changed", "removed"]
-_KINDS: Mapping[str, Kind] = {"ADDED": "added", "MODIFIED": "changed", "DELETED": "removed"}
+ChangeKind = Literal["added", "changed", "removed"]
+_KINDS: Mapping[str, ChangeKind] = {"ADDED": "added", "MODIFIED": "changed", "DELETED": "removed"}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
     """``object`` is as it is now; of one that was removed, as it was last seen."""
 
-    kind: Kind
+    kind: ChangeKind
     object: dict[str, Any]
 
 
@@ -84,7 +84,7 @@ class Reflector:
         self._trouble = ""
         self._heard: float | None = None
         self._failures = 0
-        self.synced = asyncio.Event()
+        self.synced = asyncio.WatchEvent()
         """Set after the first list was reported, or once it is known that there is no such kind; stays set."""
         self.absent = False
         """Whether the server does not have an optional kind now. What was known of it before stays known."""
@@ -166,7 +166,7 @@ class Reflector:
         if loop.time() - begun < SHORT:
             raise KubeError(0, "Short", "The API server ended a watch at once.")
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: WatchEvent) -> None:
         kind = _KINDS.get(event.type)
         if kind == "removed":
             if self._objects.pop(objects.uid(event.object), None) is not None:

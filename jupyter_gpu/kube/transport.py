@@ -21,7 +21,7 @@ import aiohttp
 from kubernetes.aio.client import rest
 
 from . import errors
-from .credentials import Credentials, Token, stamp
+from .credentials import Credentials, TokenFile, stamp
 from .errors import Unavailable
 
 CONNECT = 5.0
@@ -38,7 +38,7 @@ class Transport:
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
         self._agent = user_agent
-        self._token = Token(credentials.token) if credentials.token else None
+        self._token = TokenFile(credentials.token) if credentials.token else None
         self._configuration: Any = None
         self._rest: Any = None
         self._ca: tuple[int, ...] | None = None  # stamp of the file that was read

@@ -83,7 +83,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedUse:
+class NamedProcessUse:
     """A process that the user may know of, and its GPU memory."""
 
     pid: int
@@ -97,7 +97,7 @@ class NamedUse:
         return _told({"pid": self.pid, "command": strict.printable(self.command, 256), "memory": self.memory})
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "process") -> NamedUse:
+    def from_json(cls, value: Any, key: str = "process") -> NamedProcessUse:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -108,7 +108,7 @@ class NamedUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherProcesses:
     """Processes that are none of the user's business: in number and in sum."""
 
     processes: int
@@ -120,7 +120,7 @@ class Others:
         return _told({"processes": self.processes, "memory": self.memory})
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "others") -> Others:
+    def from_json(cls, value: Any, key: str = "others") -> OtherProcesses:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         number = strict.required(body, "processes", strict.integer(1, MAX_PROCESSES))
@@ -137,9 +137,9 @@ class GpuDetails:
     """Watts."""
     pcie: LinkRates | None = None
     nvlink: LinkRates | None = None
-    processes: tuple[NamedUse, ...] | None = None
+    processes: tuple[NamedProcessUse, ...] | None = None
     """Processes of the pod, and strangers that have its GPU open."""
-    others: Others | None = None
+    others: OtherProcesses | None = None
     """All others on the GPU: those of the pods that share it, or of the machine."""
 
     def to_json(self) -> dict[str, Any]:
@@ -152,11 +152,11 @@ class GpuDetails:
     def from_json(cls, value: Any, key: str = "details") -> GpuDetails:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
-        read = strict.list_of(NamedUse.from_json, MAX_PROCESSES)
+        read = strict.list_of(NamedProcessUse.from_json, MAX_PROCESSES)
         return cls(
             **_read_figures(body),
             processes=strict.optional(body, "processes", read),
-            others=strict.optional(body, "others", Others.from_json),
+            others=strict.optional(body, "others", OtherProcesses.from_json),
         )
 
 
@@ -187,18 +187,18 @@ def named(reading: Reading, known: Mapping[int, Holder]) -> GpuDetails:
     processes = others = None
     if reading.processes is not None:
         own = (use for use in reading.processes if use.pid in known)
-        processes = tuple(NamedUse(known[use.pid].pid, known[use.pid].command, use.memory) for use in own)
+        processes = tuple(NamedProcessUse(known[use.pid].pid, known[use.pid].command, use.memory) for use in own)
         others = _sum(use for use in reading.processes if use.pid not in known)
     return GpuDetails(reading.slowdown, reading.power_limit, reading.pcie, reading.nvlink, processes, others)
 
 
-def _sum(uses: Iterable[ProcessUse]) -> Others | None:
+def _sum(uses: Iterable[ProcessUse]) -> OtherProcesses | None:
     memories = [use.memory for use in uses]
     if not memories:
         return None
     found = [memory for memory in memories if memory is not None]
     in_sum = min(sum(found), MAX_BYTES) if len(found) == len(memories) else None
-    return Others(min(len(memories), MAX_PROCESSES), in_sum)
+    return OtherProcesses(min(len(memories), MAX_PROCESSES), in_sum)
 
 
 def _figures(of: Reading | GpuDetails) -> dict[str, Any]:

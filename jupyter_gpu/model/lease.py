@@ -33,7 +33,7 @@ _BY = "gpu.at_least, jupyter gpu run"
 HELD = "Held"
 """Type of the condition that says that leases raise the wish."""
 
-Change = Callable[[Wish | None], Wish]
+WishChange = Callable[[Wish | None], Wish]
 """From the wish as it stands to the next. Pure: it may be asked more than once, for different wishes."""
 
 _NAMED, _NAME = 3, 200
@@ -42,7 +42,7 @@ _NAMED, _NAME = 3, 200
 _read_key = strict.text(64)
 
 
-class Owner(NamedTuple):
+class LeaseOwner(NamedTuple):
     """The process that a lease ends with, by its own word: pid and start time as it sees them."""
 
     pid: int
@@ -59,7 +59,7 @@ class Owner(NamedTuple):
         return {**body, "kernel": self.kernel} if self.kernel else body
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "owner") -> Owner:
+    def from_json(cls, value: Any, key: str = "owner") -> LeaseOwner:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, cls._fields)
@@ -76,7 +76,7 @@ class Lease(NamedTuple):
 
     key: str
     milli: int
-    owner: Owner
+    owner: LeaseOwner
     generation: int = 0
     """Generation of the wish from which on it counts: a later wish for less has overruled it."""
 
@@ -87,14 +87,14 @@ def decode_lease(key: str, body: bytes) -> Lease:
         fields = strict.an_object(strict.loads(body, MAX_LEASE_BYTES), "body")
         strict.no_unknown(fields, ("milli", "owner"))
         milli = strict.required(fields, "milli", strict.integer(0, MAX_LEASE_MILLI))
-        return Lease(_read_key(key, "key"), milli, strict.required(fields, "owner", Owner.from_json))
+        return Lease(_read_key(key, "key"), milli, strict.required(fields, "owner", LeaseOwner.from_json))
     except strict.OversizeError as error:
         raise TooLarge(str(error)) from None
     except strict.FieldError as error:
         raise InvalidRequest(str(error), field=error.field) from None
 
 
-def resolve(wish: Wish | Change, current: Requested | None) -> Wish:
+def resolve(wish: Wish | WishChange, current: Requested | None) -> Wish:
     """Return the wish that follows ``current``."""
     return wish(current.wish if current else None) if callable(wish) else wish
 

@@ -78,7 +78,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GpuPart:
     """The part of a GPU that a server has, or that servers without a name have together."""
 
     milli: int
@@ -91,7 +91,7 @@ class Part:
         return _told({"milli": self.milli, "server": self.server, "draining": self.draining or None})
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "part") -> Part:
+    def from_json(cls, value: Any, key: str = "part") -> GpuPart:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -112,7 +112,7 @@ class MachineGpu:
     """Bytes."""
     healthy: bool = True
     load: GpuLoad = UNKNOWN
-    parts: tuple[Part, ...] = ()
+    parts: tuple[GpuPart, ...] = ()
 
     @property
     def free(self) -> int:
@@ -136,7 +136,7 @@ class MachineGpu:
     def from_json(cls, value: Any, key: str = "gpu") -> MachineGpu:
         """Checked; raises `FieldError`. ``free`` is computed again."""
         body = strict.an_object(value, key)
-        parts = strict.required(body, "parts", strict.list_of(Part.from_json, MAX_SERVERS))
+        parts = strict.required(body, "parts", strict.list_of(GpuPart.from_json, MAX_SERVERS))
         if sum(part.milli for part in parts) > MILLI_PER_GPU:
             raise strict.FieldError("'parts' are more than the GPU.", "parts")
         return cls(

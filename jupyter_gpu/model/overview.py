@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .gpu import Gpu
-from .machine import MAX_SERVERS, UNKNOWN, Machine, MachineGpu, Part, Server, Shown, Totals
+from .machine import MAX_SERVERS, UNKNOWN, GpuPart, Machine, MachineGpu, Server, Shown, Totals
 from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .view import GpuLoad
 
@@ -65,7 +65,7 @@ def _gpu(
     gpu: Gpu, claims: Iterable[ServerClaim], places: Mapping[str, int], loads: Mapping[str, GpuLoad]
 ) -> MachineGpu:
     room = MILLI_PER_GPU
-    named: list[Part] = []
+    named: list[GpuPart] = []
     nameless: dict[bool, int] = {}
     for claim in claims:
         milli = min(room, claim.held.get(gpu.uuid, 0))
@@ -74,10 +74,10 @@ def _gpu(
         room -= milli
         draining = claim.ended or gpu.uuid in claim.draining
         if claim.uid in places:
-            named.append(Part(milli, places[claim.uid], draining))
+            named.append(GpuPart(milli, places[claim.uid], draining))
         else:
             nameless[draining] = nameless.get(draining, 0) + milli
-    parts = (*named, *(Part(milli, None, draining) for draining, milli in sorted(nameless.items())))
+    parts = (*named, *(GpuPart(milli, None, draining) for draining, milli in sorted(nameless.items())))
     return MachineGpu(gpu.uuid, gpu.index, gpu.model, gpu.memory, gpu.healthy, loads.get(gpu.uuid, UNKNOWN), parts)
 
 

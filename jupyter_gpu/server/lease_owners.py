@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jupyter_gpu.model.errors import InvalidRequest
-from jupyter_gpu.model.lease import Owner
+from jupyter_gpu.model.lease import LeaseOwner
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.process_ends import ProcessEnds
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
@@ -26,13 +26,13 @@ _ENDS = ("shutdown", "restart")
 class LeaseOwners(Protocol):
     """A source of the ends of owners."""
 
-    async def check(self, owner: Owner) -> None:
+    async def check(self, owner: LeaseOwner) -> None:
         """Raise `InvalidRequest` if its end would not be noticed, or if it has ended already."""
 
-    def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+    def watch(self, owners: Iterable[LeaseOwner], ended: Callable[[LeaseOwner], None]) -> None:
         """Report the ends of exactly these from now on."""
 
-    def pid_of(self, owner: Owner) -> int | None:
+    def pid_of(self, owner: LeaseOwner) -> int | None:
         """Return its pid as seen by this server; ``None`` if it is not visible here."""
 
 
@@ -44,13 +44,13 @@ class ProcessOwners:
 
     def __init__(self, kernels: Any, events: Any) -> None:
         self._kernels, self._events = kernels, events
-        self._processes: dict[Owner, ProcessId] = {}
-        self._watched: frozenset[Owner] = frozenset()
-        self._ended: Callable[[Owner], None] = lambda _: None
+        self._processes: dict[LeaseOwner, ProcessId] = {}
+        self._watched: frozenset[LeaseOwner] = frozenset()
+        self._ended: Callable[[LeaseOwner], None] = lambda _: None
         self._endings: ProcessEnds[ProcessId] = ProcessEnds(self._check_all, _alive)
         self._followed: set[str] = set()
 
-    async def check(self, owner: Owner) -> None:
+    async def check(self, owner: LeaseOwner) -> None:
         """See `LeaseOwners`."""
         process = await asyncio.to_thread(find, owner)
         if process is not None:
@@ -64,13 +64,13 @@ class ProcessOwners:
         else:
             self._follow(owner.kernel)
 
-    def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+    def watch(self, owners: Iterable[LeaseOwner], ended: Callable[[LeaseOwner], None]) -> None:
         """See `LeaseOwners`."""
         self._watched, self._ended = frozenset(owners), ended
         self._processes = {owner: found for owner, found in self._processes.items() if owner in self._watched}
         self._endings.set(self._processes.values())
 
-    def pid_of(self, owner: Owner) -> int | None:
+    def pid_of(self, owner: LeaseOwner) -> int | None:
         """See `LeaseOwners`."""
         process = self._processes.get(owner)
         return process.pid if process else None
@@ -102,7 +102,7 @@ class ProcessOwners:
                 self._ended(owner)
 
 
-def find(owner: Owner) -> ProcessId | None:
+def find(owner: LeaseOwner) -> ProcessId | None:
     """Return the process of an owner as seen by this process; None if it has ended or is not visible."""
     if owner.namespace == _namespace("self"):
         return _same(owner.pid, owner.started)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, StaleGeneration
-from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, idle, need, overruled, raised
+from jupyter_gpu.model.lease import MAX_LEASES, Lease, LeaseOwner, WishChange, idle, need, overruled, raised
 from jupyter_gpu.model.view import View
 
 from .lease_owners import LeaseOwners
@@ -37,7 +37,7 @@ class Leases:
         self._over: OrderedDict[str, bool] = OrderedDict()
         """By key, whether it was overruled."""
         self._need = 0  # read in the backend's thread
-        self._beginning: dict[str, tuple[Owner, asyncio.Event]] = {}
+        self._beginning: dict[str, tuple[LeaseOwner, asyncio.Event]] = {}
         self._settling: asyncio.Task[None] | None = None
         self._stopped = False
         self.changed: Callable[[], None] = lambda: None
@@ -45,7 +45,7 @@ class Leases:
         self._unsubscribe: Callable[[], None] = backend.subscribe(self._see)
         self._see(backend.view())
 
-    async def request(self, change: Change, generation: int | None, *, overrule: bool = False) -> View:
+    async def request(self, change: WishChange, generation: int | None, *, overrule: bool = False) -> View:
         """Set another base. ``overrule``: leases that need more than it end; else they keep what they need."""
 
         def both(now: Wish | None) -> Wish:
@@ -126,7 +126,7 @@ class Leases:
         )
         self.changed()
 
-    def _ended(self, owner: Owner) -> None:
+    def _ended(self, owner: LeaseOwner) -> None:
         for lease in tuple(self._leases.values()):
             if lease.owner == owner:
                 _log.info("Process %d ended: what it held is given back.", owner.pid)

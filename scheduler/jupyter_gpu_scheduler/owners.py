@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from jupyter_gpu.model.limits.account import Account
-from jupyter_gpu.model.limits.calendar import InForce, day_of, in_force, runs_out
-from jupyter_gpu.model.limits.effective import Effective
-from jupyter_gpu.model.limits.index import Key, LimitIndex, touches
+from jupyter_gpu.model.limits.calendar import LimitsInForce, day_of, in_force, runs_out
+from jupyter_gpu.model.limits.effective import EffectiveLimits
+from jupyter_gpu.model.limits.index import LimitIndex, OwnerKey, touches
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 
 from .clocks import Clocks
-from .rules.accounts.meter import Meter
+from .rules.accounts.meter import GpuTimeMeter
 from .rules.accounts.statement import account_of, days_until, is_stale, waits_for
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.grace import Grace
@@ -34,10 +34,10 @@ from .settings import LimitSettings, PrioritySettings
 class OwnerRecord:
     """One owner: the limits, and what has to be remembered from one moment to the next."""
 
-    meter: Meter
-    effective: Effective | None = None
+    meter: GpuTimeMeter
+    effective: EffectiveLimits | None = None
     """``None``: to be computed."""
-    in_force: InForce | None = None
+    in_force: LimitsInForce | None = None
     limits: OwnerLimits = field(default_factory=OwnerLimits)
     grace: Grace = field(default_factory=Grace)
     reclaims_at: float | None = None
@@ -161,7 +161,7 @@ class Owners:
         """Forget a limit; return the owners whose pods need new terms."""
         return self._touched(self._limits.remove(name))
 
-    def _touched(self, keys: Collection[Key]) -> tuple[Owner, ...]:
+    def _touched(self, keys: Collection[OwnerKey]) -> tuple[Owner, ...]:
         found = tuple(owner for owner in self._owners if touches(keys, owner))
         for owner in found:
             self._owners[owner].effective = None
@@ -242,7 +242,7 @@ class Owners:
     def _record(self, owner: Owner) -> OwnerRecord:
         found = self._owners.get(owner)
         if found is None:
-            found = self._owners[owner] = OwnerRecord(Meter(self._elapsed()))
+            found = self._owners[owner] = OwnerRecord(GpuTimeMeter(self._elapsed()))
         return found
 
     def _update(self, owner: Owner, found: OwnerRecord, holds: int) -> None:

@@ -14,7 +14,7 @@ from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.details import GpuDetails, NamedUse
+from jupyter_gpu.model.details import GpuDetails, NamedProcessUse
 from jupyter_gpu.model.gpu import Holder
 from tests.builders import inventory
 
@@ -260,7 +260,7 @@ def test_details_are_read_by_gpu(path: Path) -> None:
         }
         await plugin.open()
         socket = NodeSocket(path, lambda: None)
-        assert await socket.details() == {"GPU-0": GpuDetails(90, processes=(NamedUse(3, "python"),))}
+        assert await socket.details() == {"GPU-0": GpuDetails(90, processes=(NamedProcessUse(3, "python"),))}
         plugin.answers["details"] = {"gpus": {"GPU-0": {"slowdown": "hot"}}}
         with pytest.raises(Unreachable, match="slowdown"):
             await socket.details()

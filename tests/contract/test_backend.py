@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
-from jupyter_gpu.model.lease import Lease, Owner
+from jupyter_gpu.model.lease import Lease, LeaseOwner
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 from jupyter_gpu.server.leases import Leases
@@ -84,17 +84,17 @@ def test_leases_add_to_the_base(make: Make) -> None:
     """With leases and a request beside them, what is recorded keeps the base and all else."""
 
     class Seen:
-        async def check(self, owner: Owner) -> None:
+        async def check(self, owner: LeaseOwner) -> None:
             pass
 
-        def pid_of(self, owner: Owner) -> int | None:
+        def pid_of(self, owner: LeaseOwner) -> int | None:
             return None
 
-        def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+        def watch(self, owners: Iterable[LeaseOwner], ended: Callable[[LeaseOwner], None]) -> None:
             pass
 
     async def play(backend: Backend) -> None:
-        leases, owner = Leases(backend, Seen()), Owner(1, 1, 1)
+        leases, owner = Leases(backend, Seen()), LeaseOwner(1, 1, 1)
         await leases.request(lambda _: Wish(1000, priority=3), None)
         await leases.begin(Lease("a", 2000, owner))
         view = await leases.begin(Lease("b", 3000, owner))

@@ -9,7 +9,7 @@ from pathlib import Path
 from jupyter_gpu.cli.codes import DONE
 from jupyter_gpu.kernel.api import Gpu
 from jupyter_gpu.kernel.reports.machine import MachineReport, lines
-from jupyter_gpu.model.machine import Machine, MachineGpu, Part, Server, Shown, Totals
+from jupyter_gpu.model.machine import GpuPart, Machine, MachineGpu, Server, Shown, Totals
 from jupyter_gpu.model.view import GpuLoad
 from tests.model import golden
 
@@ -43,7 +43,7 @@ def test_report_sums_other_users_and_nodes() -> None:
 def test_places_in_a_long_line_are_approximate() -> None:
     """The first places are exact; the own server is called `you`."""
     servers = (Server("ann", here=True, owed=500, position=1), Server("bob", has=1000, owed=1000, position=30))
-    free = MachineGpu("GPU-0", 0, "T", 1, load=GpuLoad(3, None), parts=(Part(1000, 1),))
+    free = MachineGpu("GPU-0", 0, "T", 1, load=GpuLoad(3, None), parts=(GpuPart(1000, 1),))
     machine = Machine(Shown.EVERYBODY, Totals(1, 0, 1000, 2), (free,), servers)
     assert list(lines(machine))[1:] == [
         "0 of 1 GPU of this machine is free; 2 servers wait.",

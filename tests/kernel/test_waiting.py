@@ -21,7 +21,7 @@ from jupyter_gpu.model.errors import (
     ServerUnreachable,
     StaleGeneration,
 )
-from jupyter_gpu.model.lease import Owner
+from jupyter_gpu.model.lease import LeaseOwner
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.view import User, View
@@ -252,7 +252,7 @@ def test_timeout_holds_without_a_server() -> None:
         drive(settle(view(1000, attached=0), mine), *[ServerUnreachable("gone")] * 100_000)
 
 
-OWNER = Owner(1, 2, 3, "k")
+OWNER = LeaseOwner(1, 2, 3, "k")
 
 
 def test_at_least_waits_until_enough_is_attached() -> None:

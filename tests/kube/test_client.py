@@ -10,7 +10,6 @@ import pytest
 
 from jupyter_gpu.kube import (
     Conflict,
-    Event,
     Forbidden,
     Gone,
     Invalid,
@@ -20,6 +19,7 @@ from jupyter_gpu.kube import (
     TooMany,
     Unauthorized,
     Unavailable,
+    WatchEvent,
     kubeconfig,
 )
 from jupyter_gpu.kube.credentials import Credentials
@@ -204,7 +204,7 @@ def test_watch_yields_changes_in_order(plane: ControlPlane) -> None:
         await kube.create(MAPS, {"metadata": {"name": "seen"}})
         await kube.patch(f"{MAPS}/seen", {"data": {"a": "1"}})
         await kube.delete(f"{MAPS}/seen")
-        seen: list[Event] = []
+        seen: list[WatchEvent] = []
         opened: list[bool] = []
         async for event in kube.watch(MAPS, resource_version=start, opened=lambda: opened.append(True)):
             seen.append(event)

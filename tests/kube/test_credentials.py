@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.kube import Unauthorized, credentials, in_cluster, kubeconfig, load
-from jupyter_gpu.kube.credentials import NoCredentials, Token
+from jupyter_gpu.kube.credentials import NoCredentials, TokenFile
 
 HOST = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 
@@ -55,7 +55,7 @@ def test_credentials_are_found_in_order(tmp_path: Path, monkeypatch: pytest.Monk
 def test_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     """The kubelet swaps a link; a file that is away for a moment does no harm, one that never was does."""
     link = tmp_path / "token"
-    token = Token(link)
+    token = TokenFile(link)
     with pytest.raises(Unauthorized, match="can't be read"):
         token.read()
     for text in ("one", "two"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Event, Kube, NotFound, ObjectChange, Reflector, Selection, client, kubeconfig
+from jupyter_gpu.kube import Kube, NotFound, ObjectChange, Reflector, Selection, WatchEvent, client, kubeconfig
 from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.kube.answers import answering, http
@@ -26,7 +26,7 @@ class Follower:
         self.told: list[tuple[str, str]] = []
         self.troubles: list[str] = []
         self.there: dict[str, dict[str, Any]] = {}
-        self.news = asyncio.Event()
+        self.news = asyncio.WatchEvent()
 
     def change(self, change: ObjectChange) -> None:
         """The reflector's on_change."""
@@ -236,7 +236,7 @@ class Recording(Kube):
 
     begun: tuple[int, ...] = ()
 
-    def watch(self, path: str, *, resource_version: str, **options: Any) -> AsyncIterator[Event]:
+    def watch(self, path: str, *, resource_version: str, **options: Any) -> AsyncIterator[WatchEvent]:
         """Watch as usual."""
         self.begun += (int(resource_version),)
         return super().watch(path, resource_version=resource_version, **options)

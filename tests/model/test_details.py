@@ -13,8 +13,8 @@ from jupyter_gpu.model.details import (
     Details,
     GpuDetails,
     LinkRates,
-    NamedUse,
-    Others,
+    NamedProcessUse,
+    OtherProcesses,
     ProcessUse,
     Reading,
     named,
@@ -42,8 +42,9 @@ DETAILS = st.builds(
     st.none() | st.floats(0, 100_000),
     RATES,
     RATES,
-    st.none() | st.lists(st.builds(NamedUse, st.integers(0, 9), names(256), st.none() | SIZES), max_size=3).map(tuple),
-    st.none() | st.builds(Others, st.integers(1, 1024), st.none() | SIZES),
+    st.none()
+    | st.lists(st.builds(NamedProcessUse, st.integers(0, 9), names(256), st.none() | SIZES), max_size=3).map(tuple),
+    st.none() | st.builds(OtherProcesses, st.integers(1, 1024), st.none() | SIZES),
 )
 HOLDERS = st.dictionaries(st.integers(1, 9), st.builds(Holder, st.integers(0, 9), names(256)))
 
@@ -87,9 +88,9 @@ def test_limits_and_rates_are_the_same_for_every_user() -> None:
         90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (ProcessUse(11, 5), ProcessUse(12, 6), ProcessUse(13))
     )
     found = named(reading, {11: Holder(1, "python")})
-    others = Others(2)
-    assert found == GpuDetails(90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (NamedUse(1, "python", 5),), others)
-    assert named(Reading(processes=(ProcessUse(12, 6), ProcessUse(13, 7))), {}).others == Others(2, 13)
+    others = OtherProcesses(2)
+    assert found == GpuDetails(90, 400.0, LinkRates(1, 2), LinkRates(3, 4), (NamedProcessUse(1, "python", 5),), others)
+    assert named(Reading(processes=(ProcessUse(12, 6), ProcessUse(13, 7))), {}).others == OtherProcesses(2, 13)
     assert Details(1.5, {"GPU-1": GpuDetails(90)}).to_json() == {"time": 1.5, "gpus": {"GPU-1": {"slowdown": 90}}}
 
 

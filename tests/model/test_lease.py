@@ -17,7 +17,7 @@ from jupyter_gpu.model.lease import (
     MAX_LEASE_BYTES,
     Block,
     Lease,
-    Owner,
+    LeaseOwner,
     base_of,
     decode_lease,
     held,
@@ -33,7 +33,7 @@ from tests.kernel.builders import view
 
 from . import strategies as any_
 
-OWNER = Owner(7, 11, 13, "k")
+OWNER = LeaseOwner(7, 11, 13, "k")
 BODY = {"milli": 2000, "owner": OWNER.to_json()}
 
 
@@ -41,7 +41,7 @@ def test_body_of_a_lease_is_read() -> None:
     """A client's body is read; a process that is no kernel names none."""
     assert decode_lease("a1", json.dumps(BODY).encode()) == Lease("a1", 2000, OWNER)
     plain = OWNER._replace(kernel=None)
-    assert Owner.from_json(plain.to_json()) == plain
+    assert LeaseOwner.from_json(plain.to_json()) == plain
 
 
 @pytest.mark.parametrize(

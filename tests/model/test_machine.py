@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.machine import Machine, Part, Server, Shown, Totals
+from jupyter_gpu.model.machine import GpuPart, Machine, Server, Shown, Totals
 from jupyter_gpu.model.overview import ServerClaim, overview
 from jupyter_gpu.model.view import GpuLoad
 
@@ -109,10 +109,15 @@ def test_parts_of_a_gpu_are_shown_by_holder() -> None:
         claim("carl", {"GPU-0": 100}),
     ]
     first, second = overview(GPUS, claims, {}, Shown.OWN).gpus
-    assert first.parts == (Part(500, 0, draining=True), Part(350), Part(100, draining=True))
-    assert (first.free, second.parts, second.free) == (50, (Part(1000),), 0)
+    assert first.parts == (GpuPart(500, 0, draining=True), GpuPart(350), GpuPart(100, draining=True))
+    assert (first.free, second.parts, second.free) == (50, (GpuPart(1000),), 0)
     first, second = overview(GPUS, claims, {}, Shown.EVERYBODY).gpus
-    assert first.parts == (Part(500, 0, draining=True), Part(250, 1), Part(100, 2, draining=True), Part(100, 3))
+    assert first.parts == (
+        GpuPart(500, 0, draining=True),
+        GpuPart(250, 1),
+        GpuPart(100, 2, draining=True),
+        GpuPart(100, 3),
+    )
     broken = tuple(replace(gpu, healthy=False) for gpu in GPUS)
     assert overview(broken, claims, {}, Shown.OWN).totals == Totals(2, 0, 1950, 0)
 
@@ -121,7 +126,7 @@ def test_false_claim_takes_nothing_from_the_own_server() -> None:
     """The server that is asked is shown with what it has."""
     claims = [claim("liar", {"GPU-0": 1000}), claim("me", {"GPU-0": 1000}, mine=True, here=True)]
     (first, _) = overview(GPUS, claims, {}, Shown.EVERYBODY).gpus
-    assert first.parts == (Part(1000, 0),)
+    assert first.parts == (GpuPart(1000, 0),)
 
 
 @pytest.mark.parametrize("case", golden.load("machines"), ids=lambda case: case["name"])

@@ -19,7 +19,7 @@ from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.kernel.blocks import owner as this_process
 from jupyter_gpu.model.annotations import Requested, Wish, record
 from jupyter_gpu.model.errors import BackendUnavailable, Infeasible, InvalidRequest, StaleGeneration
-from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, resolve
+from jupyter_gpu.model.lease import MAX_LEASES, Lease, LeaseOwner, WishChange, resolve
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server import leases as module
 from jupyter_gpu.server.lease_owners import ProcessOwners, find
@@ -36,7 +36,7 @@ HERE = this_process()
 def hold(call: Call) -> Call:
     """Send ``PUT leases/<key>``."""
 
-    async def hold(key: str, milli: int, owner: Owner = HERE, **more: Any) -> Answer:
+    async def hold(key: str, milli: int, owner: LeaseOwner = HERE, **more: Any) -> Answer:
         body = {"milli": milli, "owner": owner.to_json(), **more}
         return await call(f"leases/{key}", method="PUT", body=json.dumps(body).encode(), headers=dict(JSON))
 
@@ -94,7 +94,7 @@ async def test_notice_names_the_notebooks_that_hold_leases(
     assert (await call("leases/c", method="DELETE")).body["conditions"] == (await call("status")).body["conditions"]
 
 
-def owner_of(pid: int) -> Owner:
+def owner_of(pid: int) -> LeaseOwner:
     """Return process ``pid`` of this pid namespace as an owner."""
     started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return HERE._replace(pid=pid, started=started)
@@ -146,7 +146,7 @@ async def test_owner_in_an_inner_pid_namespace_is_found(hold: Call, call: Call) 
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inner:
         assert inner.stdout
-        owner = Owner.from_json(json.loads(inner.stdout.readline()))
+        owner = LeaseOwner.from_json(json.loads(inner.stdout.readline()))
         assert owner.pid < 10
         found = find(owner)
         assert found is not None
@@ -179,10 +179,10 @@ async def test_end_of_a_remote_kernel_is_noticed(how: str) -> None:
     heard: list[Any] = []
     kernels = Kernels()
     ends = ProcessOwners(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
-    there = Owner(5, 6, 1, "k")
+    there = LeaseOwner(5, 6, 1, "k")
     await ends.check(there)
     await ends.check(there._replace(pid=7))
-    over: list[Owner] = []
+    over: list[LeaseOwner] = []
     ends.watch([there, HERE], over.append)
     await heard[0](None, "", {"action": "interrupt", "kernel_id": "k"})
     await heard[0](None, "", {"action": "restart", "kernel_id": "other"})
@@ -216,7 +216,7 @@ class Fake:
         for listener in tuple(self.listeners):
             listener(self.view())
 
-    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
         self.asked += 1
         await asyncio.sleep(0)
         if self.failing:
@@ -236,16 +236,16 @@ class Watched:
     """Owners that end when the test says so."""
 
     def __init__(self) -> None:
-        self.ended: Callable[[Owner], None] = lambda _: None
-        self.owners: frozenset[Owner] = frozenset()
+        self.ended: Callable[[LeaseOwner], None] = lambda _: None
+        self.owners: frozenset[LeaseOwner] = frozenset()
 
-    async def check(self, owner: Owner) -> None:
+    async def check(self, owner: LeaseOwner) -> None:
         await asyncio.sleep(0)
 
-    def pid_of(self, owner: Owner) -> int | None:
+    def pid_of(self, owner: LeaseOwner) -> int | None:
         return None
 
-    def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+    def watch(self, owners: Iterable[LeaseOwner], ended: Callable[[LeaseOwner], None]) -> None:
         self.owners, self.ended = frozenset(owners), ended
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import Subject
 
 from .known import KnownLimit
@@ -18,7 +18,7 @@ class AuditRow:
 
     subject: Subject | None
     object_name: str
-    change: Change
+    change: LimitChange
 
     @property
     def text(self) -> str:

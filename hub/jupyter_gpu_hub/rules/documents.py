@@ -9,14 +9,14 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.conflicts import subject_name
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
-from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, Outcome, difference
+from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, LineOutcome, difference
 from jupyter_gpu.model.limits.transfer.document import read_document
 from jupyter_gpu.model.limits.transfer.row import MAX_ROWS
 from jupyter_gpu.model.limits.transfer.table import read_table
 
 from .edits import CAP, Edit, Prepared
 
-_WRITTEN = (Outcome.ADDED, Outcome.CHANGED, Outcome.REMOVED)
+_WRITTEN = (LineOutcome.ADDED, LineOutcome.CHANGED, LineOutcome.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def limits_after(limits: Iterable[Limit], prepared: Iterable[Prepared]) -> list[
 def _without_cap(line: DifferenceLine) -> DifferenceLine | None:
     if line.subject is None or line.subject.kind is not SubjectKind.CAP or line.outcome not in _WRITTEN:
         return line
-    if line.outcome is Outcome.REMOVED:  # as little as those that a tool keeps
+    if line.outcome is LineOutcome.REMOVED:  # as little as those that a tool keeps
         return None
-    return replace(line, outcome=Outcome.REFUSED, errors=(CAP,))
+    return replace(line, outcome=LineOutcome.REFUSED, errors=(CAP,))
 
 
 def _edit(line: DifferenceLine, subject: Subject) -> Edit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.limits.changes import CHANGES, Change, encode_changes
+from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, encode_changes
 from jupyter_gpu.model.limits.limit import GROUP, MANAGED_BY, VERSION, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import object_name
 from jupyter_gpu.model.limits.read_limit import read_limit
@@ -74,7 +74,7 @@ class Prepared:
     """``None``: nothing changes."""
     subject: Subject
     object_name: str
-    change: Change
+    change: LimitChange
     limit: Limit | None
     """The limit afterwards; ``None``: there is none."""
 
@@ -103,7 +103,7 @@ def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int) -> Prepare
     before = current.fields if current else None
     after = None if edit.fields is None else _merged(edit.subject, before or {}, edit.fields)
     name = current.name if current else object_name(edit.subject.kind, edit.subject.name, edit.subject.hub)
-    change = Change(by, at, before, after)
+    change = LimitChange(by, at, before, after)
     made = _object(name, edit.subject, after or {}, change)
     members = current.limit.members if current else frozenset()
     limit = None if after is None else replace(read_limit(made), members=members)
@@ -144,7 +144,7 @@ def _merged(subject: Subject, before: Mapping[str, Any], fields: Mapping[str, An
     return {**written, **{key: value for key, value in wanted.items() if key not in Limit.FIELDS}}
 
 
-def _object(name: str, subject: Subject, fields: Mapping[str, Any], change: Change) -> dict[str, Any]:
+def _object(name: str, subject: Subject, fields: Mapping[str, Any], change: LimitChange) -> dict[str, Any]:
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -158,7 +158,7 @@ def _object(name: str, subject: Subject, fields: Mapping[str, Any], change: Chan
 
 
 def _write(
-    name: str, made: Mapping[str, Any], current: KnownLimit | None, change: Change
+    name: str, made: Mapping[str, Any], current: KnownLimit | None, change: LimitChange
 ) -> Create | Patch | Delete | None:
     if current is None:
         return None if change.after is None else Create(made)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject
 from jupyter_gpu.model.limits.read_limit import changes_of, read_limit
 
@@ -45,7 +45,7 @@ class KnownLimit:
         return objects.uid(self.object)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[LimitChange, ...]:
         """Recorded changes, oldest first."""
         return changes_of(self.object)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
-from jupyter_gpu.model.limits.changes import Change, format_time
+from jupyter_gpu.model.limits.changes import LimitChange, format_time
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
@@ -27,7 +27,7 @@ class UserRow:
     limit: Sourced[Amount]
     guaranteed: Sourced[int]
     pods: tuple[PodUse, ...] = ()
-    changed: Change | None = None
+    changed: LimitChange | None = None
     """The newest change of a limit that applies to the user."""
     account: Account | None = None
     """The scheduler's account of the user; ``None``: none yet."""

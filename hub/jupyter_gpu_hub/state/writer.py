@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyter_gpu.kube import Conflict, Kube, NotFound
 from jupyter_gpu.kube.rules import paths
-from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import Subject
 from jupyter_gpu_hub.rules import edits
 from jupyter_gpu_hub.rules.edits import Create, Delete, Edit, Patch, Prepared
@@ -90,7 +90,7 @@ class LimitWriter:
                 return self._current(prepared.subject)
 
 
-def audit_line(subject: Subject, name: str, change: Change) -> str:
+def audit_line(subject: Subject, name: str, change: LimitChange) -> str:
     """Return one line of the audit log: a JSON object on one line, whatever the names are."""
     body: dict[str, Any] = {
         "event": "limit",

@@ -131,7 +131,7 @@ class KubernetesBackend:
         """Hear of each new view; the returned function ends it."""
         return self._feed.subscribe(listener)
 
-    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
         """Record the wish; the view when cluster and node have answered. See `Backend`."""
         writer = self._ready()
         async with self._writing:  # one after the other: what came first is recorded first
@@ -251,7 +251,7 @@ class KubernetesBackend:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _with_priority(self, wish: Wish | Change, current: Requested | None) -> Wish:
+    def _with_priority(self, wish: Wish | WishChange, current: Requested | None) -> Wish:
         wish = resolve(wish, current)
         return (
             replace(wish, priority=self._settings.priority)

@@ -16,7 +16,7 @@ from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
-from jupyter_gpu.model.lease import Change
+from jupyter_gpu.model.lease import WishChange
 from jupyter_gpu.model.view import Sample, View
 
 from .job_result import JobResult
@@ -101,7 +101,7 @@ class LocalBackend:
         """Hear of each new view; the returned function ends it."""
         return self._feed.subscribe(listener)
 
-    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
         """Record the wish, decide, attach; the view after that. See `Backend`."""
         await self._do(lambda: self._pod.request(wish, generation))
         return self._feed.latest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
-from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.lease import WishChange, resolve
 from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
@@ -132,7 +132,7 @@ class Pod:
         with self._schedule.may_fail(), self._store.locked() as session:
             self._own.join(session)
 
-    def request(self, wish: Wish | Change, generation: int | None) -> None:
+    def request(self, wish: Wish | WishChange, generation: int | None) -> None:
         """Record a wish and do what can be done about it now."""
         requested = self._own.record.requested
         current = requested.generation if requested else 0

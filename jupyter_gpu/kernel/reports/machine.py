@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jupyter_gpu.kernel.client import Call, Client
-from jupyter_gpu.model.machine import Machine, MachineGpu, Part, Server, Shown
+from jupyter_gpu.model.machine import GpuPart, Machine, MachineGpu, Server, Shown
 from jupyter_gpu.model.quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
 
 
@@ -62,7 +62,7 @@ def _row(gpu: MachineGpu, machine: Machine) -> tuple[str, ...]:
     return f"GPU {gpu.index}", gpu.model, busy, memory, "; ".join(words)
 
 
-def _part(part: Part, servers: tuple[Server, ...]) -> str:
+def _part(part: GpuPart, servers: tuple[Server, ...]) -> str:
     who = "others" if part.server is None else _name(servers[part.server])
     amount = "" if part.milli == MILLI_PER_GPU else f" {format_gpus(part.milli)}"
     return f"{who}{amount}{' (being given back)' if part.draining else ''}"

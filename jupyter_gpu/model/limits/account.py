@@ -28,7 +28,7 @@ from .. import strict
 from ..quantity import format_milli
 from .amount import UNLIMITED, Amount, Unlimited, format_amount, parse_amount, reader
 from .changes import format_time, parse_time
-from .effective import NO_LIMITS, Effective
+from .effective import NO_LIMITS, EffectiveLimits
 from .effective_json import effective_json, read_effective
 from .limit import read_name
 from .owner import Owner, object_name
@@ -63,7 +63,7 @@ class Account:
     """Since when more is used than the maximum; ``None``: it is not."""
     give_back_at: int | None = None
     """Then what is above the maximum is taken back."""
-    limits: Effective = NO_LIMITS
+    limits: EffectiveLimits = NO_LIMITS
     """The limits without hours and budgets, each value with its source."""
     hours: Mapping[date, int] = field(default_factory=dict, hash=False)
     """Milli-GPU-seconds of each calendar day in the installation's time zone."""

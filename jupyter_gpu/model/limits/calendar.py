@@ -16,9 +16,9 @@ from math import inf
 from typing import TypeVar
 
 from .amount import UNLIMITED, Amount, Unlimited, amount_key
-from .effective import Combined, Effective
-from .source import Part, Sourced
-from .times import MINUTES, Budget, Hours, Window
+from .effective import EffectiveLimits, TimeLimits
+from .source import LimitPart, Sourced
+from .times import MINUTES, Budget, BudgetWindow, Hours
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _ANY: Sourced[Amount] = Sourced(UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class LimitsInForce:
     """The maximum and the guaranteed amount of an owner at one moment."""
 
     max: Sourced[Amount]
@@ -41,7 +41,7 @@ class InForce:
     """Seconds since 1970 at which ``max`` will be another, if no more of a budget is used; ``None``: not foreseen."""
 
 
-def in_force(effective: Effective, now: float, zone: tzinfo, used: Mapping[date, int]) -> InForce:
+def in_force(effective: EffectiveLimits, now: float, zone: tzinfo, used: Mapping[date, int]) -> LimitsInForce:
     """Return what hours and budgets leave of ``effective`` at ``now``, in seconds since 1970.
 
     ``used`` has the milli-GPU-seconds of each calendar day in ``zone``. Hours lower the maximum to what they say, a
@@ -53,10 +53,12 @@ def in_force(effective: Effective, now: float, zone: tzinfo, used: Mapping[date,
         guaranteed = Sourced(most.value, most.source)
     later = _boundaries(effective, now, zone, used)
     until = (moment for moment in later if _maximum(effective, moment, zone, used).value != most.value)
-    return InForce(most, guaranteed, next(until, None))
+    return LimitsInForce(most, guaranteed, next(until, None))
 
 
-def runs_out(effective: Effective, now: float, zone: tzinfo, used: Mapping[date, int], milli: int) -> float | None:
+def runs_out(
+    effective: EffectiveLimits, now: float, zone: tzinfo, used: Mapping[date, int], milli: int
+) -> float | None:
     """Return when the budget is used up for an owner who goes on to hold ``milli``, in seconds since 1970.
 
     ``None``: not before the end of the window, or it is used up already.
@@ -75,11 +77,11 @@ def runs_out(effective: Effective, now: float, zone: tzinfo, used: Mapping[date,
     return found if now < found < inf else None
 
 
-def window_of(window: Window, day: date) -> tuple[date, date]:
+def window_of(window: BudgetWindow, day: date) -> tuple[date, date]:
     """Return the first day of the window that ``day`` is in, and the first day of the next window."""
-    if window is Window.DAY:
+    if window is BudgetWindow.DAY:
         return day, day + DAY
-    if window is Window.WEEK:
+    if window is BudgetWindow.WEEK:
         monday = day - day.weekday() * DAY
         return monday, monday + 7 * DAY
     first = day.replace(day=1)
@@ -113,7 +115,7 @@ def _local(moment: float, zone: tzinfo) -> datetime:
     return datetime.fromtimestamp(moment, UTC).astimezone(zone)
 
 
-def _maximum(effective: Effective, now: float, zone: tzinfo, used: Mapping[date, int]) -> Sourced[Amount]:
+def _maximum(effective: EffectiveLimits, now: float, zone: tzinfo, used: Mapping[date, int]) -> Sourced[Amount]:
     most = _smaller(effective.max, _by_hours(effective.hours, now, zone))
     spent = _spent(effective.budget, day_of(now, zone), used)
     return _smaller(most, Sourced(effective.guaranteed.value, spent.source)) if spent else most
@@ -123,11 +125,11 @@ def _smaller(first: Sourced[Amount], second: Sourced[Amount]) -> Sourced[Amount]
     return second if amount_key(second.value) < amount_key(first.value) else first
 
 
-def _part(found: Sourced[T], part: Part) -> Sourced[T]:
+def _part(found: Sourced[T], part: LimitPart) -> Sourced[T]:
     return replace(found, source=replace(found.source, part=part))
 
 
-def _by_hours(hours: Combined[Hours], now: float, zone: tzinfo) -> Sourced[Amount]:
+def _by_hours(hours: TimeLimits[Hours], now: float, zone: tzinfo) -> Sourced[Amount]:
     """Return the most that hours allow: the most generous alternative, and at most the cap."""
     alternatives = [_least(items, now, zone) for items in hours.alternatives]
     most = max(alternatives, key=lambda found: amount_key(found.value), default=_ANY)
@@ -136,7 +138,9 @@ def _by_hours(hours: Combined[Hours], now: float, zone: tzinfo) -> Sourced[Amoun
 
 def _least(items: Iterable[Sourced[Hours]], now: float, zone: tzinfo) -> Sourced[Amount]:
     """Return the smallest maximum of the hours that it is now."""
-    active = [_part(item.map(lambda hours: hours.max), Part.HOURS) for item in items if _covers(item.value, now, zone)]
+    active = [
+        _part(item.map(lambda hours: hours.max), LimitPart.HOURS) for item in items if _covers(item.value, now, zone)
+    ]
     return min(active, key=lambda found: amount_key(found.value), default=_ANY)
 
 
@@ -152,22 +156,22 @@ def _span(hours: Hours, day: date, zone: tzinfo) -> tuple[int, int]:
     return moment_of(day, hours.start, zone), moment_of(day, end, zone)
 
 
-def _spent(budget: Combined[Budget], today: date, used: Mapping[date, int]) -> Sourced[Budget] | None:
+def _spent(budget: TimeLimits[Budget], today: date, used: Mapping[date, int]) -> Sourced[Budget] | None:
     """Return a budget that is used up and so lowers the maximum, if there is one."""
     capped = next((item for item in budget.cap if _is_spent(item.value, today, used)), None)
     if capped:
-        return _part(capped, Part.BUDGET)
+        return _part(capped, LimitPart.BUDGET)
     spent = [
         next((item for item in items if _is_spent(item.value, today, used)), None) for items in budget.alternatives
     ]
-    return _part(spent[0], Part.BUDGET) if spent and spent[0] and None not in spent else None
+    return _part(spent[0], LimitPart.BUDGET) if spent and spent[0] and None not in spent else None
 
 
 def _is_spent(budget: Budget, today: date, used: Mapping[date, int]) -> bool:
     return not isinstance(budget.amount, Unlimited) and _used(budget.window, today, used) >= budget.amount
 
 
-def _used(window: Window, today: date, used: Mapping[date, int]) -> int:
+def _used(window: BudgetWindow, today: date, used: Mapping[date, int]) -> int:
     first, after = window_of(window, today)
     return sum(amount for day, amount in used.items() if first <= day < after)
 
@@ -184,7 +188,7 @@ def _spent_at(budget: Budget, now: float, zone: tzinfo, used: Mapping[date, int]
     return end if end < moment_of(window_of(budget.window, today)[1], 0, zone) else inf
 
 
-def _boundaries(effective: Effective, now: float, zone: tzinfo, used: Mapping[date, int]) -> Iterator[int]:
+def _boundaries(effective: EffectiveLimits, now: float, zone: tzinfo, used: Mapping[date, int]) -> Iterator[int]:
     """Yield the moments after ``now`` at which the maximum may change, soonest first.
 
     Those are the ends of windows, where a budget is used up (or has days that are not yet here, as after a clock was

@@ -11,14 +11,14 @@ from .. import strict
 from .source import MAX_NAME, MAX_TIME
 
 CHANGES = "jupyter-gpu.io/changes"
-"""Annotation of a ``GpuLimit``: a JSON list of `Change`, newest last."""
+"""Annotation of a ``GpuLimit``: a JSON list of `LimitChange`, newest last."""
 MOST_CHANGES = 20
 MAX_BYTES = 64 * 1024
 """Limit for the annotation; older changes go first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LimitChange:
     """One change: ``{"by": "root", "at": "2026-05-03T10:00:00Z", "from": {…}, "to": {…}}``."""
 
     by: str
@@ -37,7 +37,7 @@ class Change:
         return {**body, **{key: dict(value) for key, value in more.items() if value is not None}}
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "change") -> Change:
+    def from_json(cls, value: Any, key: str = "change") -> LimitChange:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -48,13 +48,13 @@ class Change:
         )
 
 
-def decode_changes(text: str) -> tuple[Change, ...]:
+def decode_changes(text: str) -> tuple[LimitChange, ...]:
     """Read the annotation, oldest first; raises `FieldError`."""
-    read = strict.list_of(Change.from_json, MOST_CHANGES)
+    read = strict.list_of(LimitChange.from_json, MOST_CHANGES)
     return read(strict.loads(text, MAX_BYTES), CHANGES)
 
 
-def encode_changes(changes: Sequence[Change]) -> str:
+def encode_changes(changes: Sequence[LimitChange]) -> str:
     """Write the annotation: the newest `MOST_CHANGES` of ``changes``, or fewer where they are long."""
     kept = [change.to_json() for change in changes[-MOST_CHANGES:]]
     while len(kept) > 1 and len(strict.dumps(kept).encode()) > MAX_BYTES:

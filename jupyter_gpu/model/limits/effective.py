@@ -34,7 +34,7 @@ Chain: TypeAlias = Sequence[Tier]
 
 
 @dataclass(frozen=True, slots=True)
-class Combined(Generic[T]):
+class TimeLimits(Generic[T]):
     """Budgets, or hours, that hold together: one of the ``alternatives`` and, besides, the ``cap``."""
 
     alternatives: tuple[tuple[Sourced[T], ...], ...] = ()
@@ -45,13 +45,13 @@ class Combined(Generic[T]):
 
 _NO_LIMIT: Sourced[Amount] = Sourced(UNLIMITED)
 _NONE, _WEIGHT, _HIGHEST, _GRACE = Sourced(0), Sourced(1), Sourced(9), Sourced(DEFAULT_GRACE)
-_NO_BUDGET: Combined[Budget] = Combined()
-_NO_HOURS: Combined[Hours] = Combined()
+_NO_BUDGET: TimeLimits[Budget] = TimeLimits()
+_NO_HOURS: TimeLimits[Hours] = TimeLimits()
 _REMOTE = Sourced(True)
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveLimits:
     """The limits of one owner, each value with its source. The defaults are those where no limit is set."""
 
     max: Sourced[Amount] = _NO_LIMIT
@@ -66,14 +66,14 @@ class Effective:
     """Bytes of GPU memory of all shares together."""
     idle_timeout: Sourced[Amount] = _NO_LIMIT
     """Seconds."""
-    budget: Combined[Budget] = _NO_BUDGET
-    hours: Combined[Hours] = _NO_HOURS
+    budget: TimeLimits[Budget] = _NO_BUDGET
+    hours: TimeLimits[Hours] = _NO_HOURS
     remote: Sourced[bool] = _REMOTE
     grace: Sourced[int] = _GRACE
     """Seconds."""
 
 
-NO_LIMITS = Effective()
+NO_LIMITS = EffectiveLimits()
 """The limits of an owner for whom none is set."""
 
 
@@ -91,7 +91,7 @@ class _Levels:
         return ([self.own], self.groups, [self.default])
 
 
-def effective(owner: Owner, limits: Iterable[Limit], *, groups: Collection[str] | None = None) -> Effective:
+def effective(owner: Owner, limits: Iterable[Limit], *, groups: Collection[str] | None = None) -> EffectiveLimits:
     """Return the limits of ``owner``.
 
     ``groups``: the names of the groups that a user is in, where they are known from elsewhere; otherwise those
@@ -102,7 +102,7 @@ def effective(owner: Owner, limits: Iterable[Limit], *, groups: Collection[str] 
     guaranteed = _amount(levels, "guaranteed", lambda limit: limit.guaranteed, int, _NONE)
     if isinstance(most.value, int) and guaranteed.value > most.value:
         guaranteed = Sourced(most.value, most.source)
-    return Effective(
+    return EffectiveLimits(
         max=most,
         guaranteed=guaranteed,
         weight=_amount(levels, "weight", lambda limit: limit.weight, int, _WEIGHT),
@@ -200,7 +200,7 @@ def _model(levels: _Levels, spellings: Collection[str]) -> Sourced[Amount]:
     return _amount(levels, "models", get, amount_key, _NO_LIMIT)
 
 
-def _combined(levels: _Levels, name: str, get: Callable[[Limit], tuple[T, ...] | None]) -> Combined[T]:
+def _combined(levels: _Levels, name: str, get: Callable[[Limit], tuple[T, ...] | None]) -> TimeLimits[T]:
     def first(chain: Chain) -> tuple[Sourced[T], ...] | None:
         for tier in chain:
             limits = sorted((limit for limit in tier if get(limit) is not None), key=lambda limit: limit.object_name)
@@ -211,5 +211,5 @@ def _combined(levels: _Levels, name: str, get: Callable[[Limit], tuple[T, ...] |
     cap = first(levels.cap) or ()
     for level in levels.chains():
         if found := tuple(items for chain in level if (items := first(chain)) is not None):
-            return Combined(found, cap)
-    return Combined((), cap)
+            return TimeLimits(found, cap)
+    return TimeLimits((), cap)

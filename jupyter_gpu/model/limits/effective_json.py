@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .. import strict
 from .amount import format_amount, format_duration, format_memory, parse_amount, parse_duration, parse_memory, reader
-from .effective import NO_LIMITS, Combined, Effective
+from .effective import NO_LIMITS, EffectiveLimits, TimeLimits
 from .limit import format_timeout
 from .read_limit import parse_guaranteed, parse_timeout
 from .source import Source, Sourced, SourceKind
@@ -43,7 +43,7 @@ SIMPLE: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, str], Any]], 
 """Name in the spec, attribute of a limit, writer and reader of each field that has one value."""
 
 
-def effective_json(effective: Effective) -> dict[str, Any]:
+def effective_json(effective: EffectiveLimits) -> dict[str, Any]:
     """Return the JSON object; `read_effective` reads it."""
     body: dict[str, Any] = {}
     for key, attribute, write, _ in SIMPLE:
@@ -58,17 +58,17 @@ def effective_json(effective: Effective) -> dict[str, Any]:
     return body
 
 
-def read_effective(value: Any, key: str = "limits") -> Effective:
+def read_effective(value: Any, key: str = "limits") -> EffectiveLimits:
     """Checked; raises `FieldError`. Fields that are not known are left out."""
     body = strict.an_object(value, key)
     simple = {
         attribute: strict.optional(body, name, _sourced_reader(read)) or getattr(NO_LIMITS, attribute)
         for name, attribute, _, read in SIMPLE
     }
-    return Effective(
+    return EffectiveLimits(
         models=strict.optional(body, "models", _read_models) or {},
-        budget=strict.optional(body, "budget", _combined_reader(Budget.from_json)) or Combined(),
-        hours=strict.optional(body, "hours", _combined_reader(Hours.from_json)) or Combined(),
+        budget=strict.optional(body, "budget", _combined_reader(Budget.from_json)) or TimeLimits(),
+        hours=strict.optional(body, "hours", _combined_reader(Hours.from_json)) or TimeLimits(),
         **simple,
     )
 
@@ -78,7 +78,7 @@ def sourced_json(found: Sourced[T], write: Callable[[T], Any]) -> dict[str, Any]
     return {"value": write(found.value), "source": found.source.to_json()}
 
 
-def _combined_json(combined: Combined[Budget] | Combined[Hours]) -> dict[str, Any]:
+def _combined_json(combined: TimeLimits[Budget] | TimeLimits[Hours]) -> dict[str, Any]:
     def listed(items: tuple[Sourced[Any], ...]) -> list[Any]:
         return [sourced_json(item, lambda value: value.to_json()) for item in items]
 
@@ -97,13 +97,13 @@ def _sourced_reader(read: Callable[[Any, str], T]) -> Callable[[Any, str], Sourc
     return read_sourced
 
 
-def _combined_reader(read: Callable[[Any, str], T]) -> Callable[[Any, str], Combined[T]]:
+def _combined_reader(read: Callable[[Any, str], T]) -> Callable[[Any, str], TimeLimits[T]]:
     read_items = strict.list_of(_sourced_reader(read), MAX_PARTS)
 
-    def read_combined(value: Any, key: str) -> Combined[T]:
+    def read_combined(value: Any, key: str) -> TimeLimits[T]:
         body = strict.an_object(value, key)
         alternatives = strict.optional(body, "alternatives", strict.list_of(read_items, MAX_PARTS))
-        return Combined(alternatives or (), strict.optional(body, "cap", read_items) or ())
+        return TimeLimits(alternatives or (), strict.optional(body, "cap", read_items) or ())
 
     return read_combined
 

@@ -27,7 +27,7 @@ ATTRIBUTES = {key: (attribute, write) for key, attribute, write, _ in SIMPLE}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExplainedLimit:
     """One limit, and its part in the value of a field."""
 
     limit: Limit
@@ -52,7 +52,7 @@ class Step:
 
 def explain(
     owner: Owner, limits: Iterable[Limit], field: str = "max", *, groups: Collection[str] | None = None
-) -> tuple[Step, ...]:
+) -> tuple[ExplainedLimit, ...]:
     """Return the limits that apply to ``owner``, those that count first first, with their part in ``field``.
 
     ``field`` is one of `ATTRIBUTES`; ``groups`` is as in `effective`.
@@ -72,7 +72,7 @@ def explain(
         reason = "It does not set this." if value is None else _reason(limit, found, chosen, holds=holds)
         if holds and cut.value != found.value:
             reason = f"This holds, cut to the maximum of {_of(cut.source)}: {write(cut.value)}."
-        steps.append(Step(limit, None if value is None else write(value), holds, reason))
+        steps.append(ExplainedLimit(limit, None if value is None else write(value), holds, reason))
     return tuple(steps)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
-from .effective import Effective, applies, effective
+from .effective import EffectiveLimits, applies, effective
 from .limit import Limit, SubjectKind
 from .owner import Owner
 
-Key: TypeAlias = tuple[str, str]
+OwnerKey: TypeAlias = tuple[str, str]
 """Kind of owner and name: the same for the users of one name in all hubs."""
-EVERYONE: Key = ("", "")
+EVERYONE: OwnerKey = ("", "")
 
 
 class LimitIndex:
@@ -19,14 +19,14 @@ class LimitIndex:
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
         self._limits: dict[str, Limit] = {}
-        self._by_key: dict[Key, dict[str, Limit]] = {}
-        self._effective: dict[tuple[str, ...], Effective] = {}
+        self._by_key: dict[OwnerKey, dict[str, Limit]] = {}
+        self._effective: dict[tuple[str, ...], EffectiveLimits] = {}
         self.version = 0
         """Number that is another one after each change."""
         for limit in limits:
             self.put(limit)
 
-    def put(self, limit: Limit) -> frozenset[Key]:
+    def put(self, limit: Limit) -> frozenset[OwnerKey]:
         """Add or replace a limit; return the keys of the owners for whom something may have changed."""
         if self._limits.get(limit.object_name) == limit:
             return frozenset()
@@ -38,7 +38,7 @@ class LimitIndex:
             self._by_key.setdefault(key, {})[limit.object_name] = limit
         return before | keys
 
-    def remove(self, object_name: str) -> frozenset[Key]:
+    def remove(self, object_name: str) -> frozenset[OwnerKey]:
         """Forget a limit; return the keys of the owners for whom something may have changed. Unknown is no error."""
         before = self._limits.pop(object_name, None)
         if before is None:
@@ -57,7 +57,7 @@ class LimitIndex:
         found = [limit for key in (key_of(owner), EVERYONE) for limit in self._by_key.get(key, {}).values()]
         return [limit for limit in found if applies(limit, owner)]
 
-    def effective(self, owner: Owner) -> Effective:
+    def effective(self, owner: Owner) -> EffectiveLimits:
         """Return the effective limits of ``owner``; owners for whom the same limits count share one result."""
         mine = self.of(owner)
         key = tuple(limit.object_name for limit in mine)
@@ -74,17 +74,17 @@ class LimitIndex:
         return len(self._limits)
 
 
-def key_of(owner: Owner) -> Key:
+def key_of(owner: Owner) -> OwnerKey:
     """Return the key of an owner."""
     return (owner.kind, owner.name)
 
 
-def touches(keys: Collection[Key], owner: Owner) -> bool:
+def touches(keys: Collection[OwnerKey], owner: Owner) -> bool:
     """Tell whether a change for these keys may concern ``owner``."""
     return EVERYONE in keys or key_of(owner) in keys
 
 
-def _keys(limit: Limit) -> frozenset[Key]:
+def _keys(limit: Limit) -> frozenset[OwnerKey]:
     subject = limit.subject
     if subject is None:  # it can't be read, so it is about no one
         return frozenset()

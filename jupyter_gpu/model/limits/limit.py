@@ -25,7 +25,7 @@ from typing import Any
 
 from .. import strict
 from .amount import Amount, Unlimited, format_amount, format_duration, format_memory
-from .changes import Change
+from .changes import LimitChange
 from .source import Source, SourceKind
 from .times import Budget, Hours
 
@@ -120,7 +120,7 @@ class Limit:
     """Seconds before GPUs above a lowered maximum are taken back."""
     members: frozenset[str] = frozenset()
     """Names of a group's members, as last mirrored from its hub."""
-    changed: Change | None = None
+    changed: LimitChange | None = None
     """The newest change that is recorded."""
     managed_by: str = ""
     """The tool that keeps the object, such as ``Helm``; empty: people."""

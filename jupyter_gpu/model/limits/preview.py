@@ -13,8 +13,8 @@ from ..feasible import named
 from ..quantity import count_gpus, format_milli
 from .account import Account
 from .amount import Amount, Unlimited, format_amount, format_duration, model_key
-from .calendar import InForce, in_force
-from .effective import Combined, Effective
+from .calendar import LimitsInForce, in_force
+from .effective import EffectiveLimits, TimeLimits
 from .effective_json import sourced_json
 from .index import LimitIndex
 from .limit import Limit
@@ -118,7 +118,7 @@ def preview(
     ``accounts``: the owners, with what they hold, wait for and have used. ``models``: the milli that each holds of
     each model of GPU, by its full name; without it, limits of models are not foreseen. Limits of memory are not.
     """
-    old, new = _Moment(before, now, zone), _Moment(after, now, zone)
+    old, new = _Maxima(before, now, zone), _Maxima(after, now, zone)
     losers, winners, guaranteed = [], [], 0
     for account in accounts:
         effect, kept = _effect(account, old, new, models.get(account.owner, {}))
@@ -134,24 +134,24 @@ def preview(
     )
 
 
-class _Moment:
+class _Maxima:
     """The maxima at one moment; owners for whom the same limits count share one result, if it has no budget."""
 
     def __init__(self, limits: Iterable[Limit], now: float, zone: tzinfo) -> None:
         self._index, self._now, self._zone = LimitIndex(limits), now, zone
-        self._known: dict[int, InForce] = {}
+        self._known: dict[int, LimitsInForce] = {}
 
-    def of(self, account: Account) -> tuple[Effective, InForce]:
+    def of(self, account: Account) -> tuple[EffectiveLimits, LimitsInForce]:
         """Return the limits of an owner, and what is in force of them."""
         effective = self._index.effective(account.owner)
-        if effective.budget != Combined():
+        if effective.budget != TimeLimits():
             return effective, in_force(effective, self._now, self._zone, account.hours)
         if id(effective) not in self._known:  # the index keeps it as long as this
             self._known[id(effective)] = in_force(effective, self._now, self._zone, {})
         return effective, self._known[id(effective)]
 
 
-def _effect(account: Account, old: _Moment, new: _Moment, models: Mapping[str, int]) -> tuple[OwnerEffect, int]:
+def _effect(account: Account, old: _Maxima, new: _Maxima, models: Mapping[str, int]) -> tuple[OwnerEffect, int]:
     """Return the effect on one owner, and the milli that would be guaranteed to it."""
     (was, then), (will, soon) = old.of(account), new.of(account)
     over = _over(account.used, models, will, soon)
@@ -168,7 +168,7 @@ def _effect(account: Account, old: _Moment, new: _Moment, models: Mapping[str, i
     return effect, will.guaranteed.value
 
 
-def _over(used: int, models: Mapping[str, int], effective: Effective, now: InForce) -> int:
+def _over(used: int, models: Mapping[str, int], effective: EffectiveLimits, now: LimitsInForce) -> int:
     """Return how much is to be given back, first of the models whose limits are named most exactly."""
     held, back = dict(models), 0
     for words in sorted(effective.models, key=lambda words: -len(model_key(words).split())):
@@ -186,7 +186,7 @@ def _over(used: int, models: Mapping[str, int], effective: Effective, now: InFor
     return back if isinstance(most, Unlimited) else max(back, used - most)
 
 
-def _room(account: Account, now: InForce) -> int:
+def _room(account: Account, now: LimitsInForce) -> int:
     """Return how much of what the owner waits for the maximum allows."""
     most = now.max.value
     return account.waiting if isinstance(most, Unlimited) else max(0, min(account.waiting, most - account.used))

@@ -22,10 +22,10 @@ from .amount import (
     says_unlimited,
     smaller,
 )
-from .changes import CHANGES, Change, decode_changes
+from .changes import CHANGES, LimitChange, decode_changes
 from .limit import MANAGED_BY, MAX_ITEMS, Limit, Subject, SubjectKind
 from .source import MAX_NAME
-from .times import Budget, Hours, Window
+from .times import Budget, BudgetWindow, Hours
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ OUR_WRITERS = frozenset({"jupyter-gpu-hub", "jupyter-gpu", "kubectl"})
 
 
 @dataclass(slots=True)
-class _Reading:
+class _SpecReader:
     """The fields of one spec, and what is wrong with them."""
 
     spec: Mapping[str, Any]
@@ -69,7 +69,7 @@ def read_limit(obj: Any) -> Limit:
     """
     body = _mapping(obj)
     meta, spec = _mapping(body.get("metadata")), body.get("spec")
-    reading = _Reading(_mapping(spec))
+    reading = _SpecReader(_mapping(spec))
     subject = _subject(reading)
     most = reading.take("max", reader(parse_amount), 0)
     guaranteed = reading.take("guaranteed", reader(parse_guaranteed), 0)
@@ -94,7 +94,7 @@ def read_limit(obj: Any) -> Limit:
         models=models or {},
         memory=reading.take("memory", reader(parse_memory), 0),
         idle_timeout=reading.take("idleTimeout", reader(parse_timeout), MIN_TIMEOUT),
-        budget=reading.take("budget", _read_budget, Budget(0, Window.MONTH)),
+        budget=reading.take("budget", _read_budget, Budget(0, BudgetWindow.MONTH)),
         hours=reading.take("hours", strict.list_of(Hours.from_json, MAX_ITEMS), NOTHING),
         remote=reading.take("remote", strict.boolean, False),
         grace=reading.take("grace", reader(lambda value: parse_duration(value, 0)), 0),
@@ -108,7 +108,7 @@ def read_limit(obj: Any) -> Limit:
     )
 
 
-def changes_of(obj: Any) -> tuple[Change, ...]:
+def changes_of(obj: Any) -> tuple[LimitChange, ...]:
     """Return the recorded changes of a ``GpuLimit``, oldest first; none where they cannot be read."""
     text = _mapping(_mapping(_mapping(obj).get("metadata")).get("annotations")).get(CHANGES)
     try:
@@ -117,7 +117,7 @@ def changes_of(obj: Any) -> tuple[Change, ...]:
         return ()
 
 
-def _subject(reading: _Reading) -> Subject | None:
+def _subject(reading: _SpecReader) -> Subject | None:
     try:
         return strict.required(reading.spec, "subject", Subject.from_json)
     except strict.FieldError as error:
@@ -157,10 +157,10 @@ def _read_models(value: Any, key: str) -> dict[str, Amount]:
 
 
 def _read_budget(value: Any, key: str) -> Budget:
-    return Budget(UNLIMITED, Window.MONTH) if says_unlimited(value) else Budget.from_json(value, key)
+    return Budget(UNLIMITED, BudgetWindow.MONTH) if says_unlimited(value) else Budget.from_json(value, key)
 
 
-def _members(body: Mapping[str, Any], reading: _Reading) -> frozenset[str]:
+def _members(body: Mapping[str, Any], reading: _SpecReader) -> frozenset[str]:
     """Return the names that can be read: a bad one must not drop the group's other members."""
     listed = _mapping(body.get("status")).get("members")
     if listed is None:
@@ -171,7 +171,7 @@ def _members(body: Mapping[str, Any], reading: _Reading) -> frozenset[str]:
     return frozenset(names)
 
 
-def _newest(annotations: Mapping[str, Any]) -> Change | None:
+def _newest(annotations: Mapping[str, Any]) -> LimitChange | None:
     changes = changes_of({"metadata": {"annotations": annotations}})
     return changes[-1] if changes else None
 

@@ -40,7 +40,7 @@ class SourceKind(StrEnum):
 _EVERYONE = (SourceKind.DEFAULT, SourceKind.CAP)
 
 
-class Part(StrEnum):
+class LimitPart(StrEnum):
     """The part of a limit that lowers a maximum for some time."""
 
     HOURS = "hours"
@@ -60,7 +60,7 @@ class Source:
     """Seconds since 1970 of that; ``None``: not known."""
     object: str = ""
     """Name of the ``GpuLimit``."""
-    part: Part | None = None
+    part: LimitPart | None = None
     """The hours or the spent budget of that limit that lower the maximum now."""
     unreadable: bool = False
     """Whether the value could not be read, so that the least that it could mean counts."""
@@ -89,7 +89,7 @@ class Source:
         cap = self.kind is SourceKind.CAP
         if self.part is None:
             return f"the {'cap' if cap else 'default'} for everyone"
-        what = {Part.HOURS: "hours", Part.BUDGET: "used-up budget"}[self.part]
+        what = {LimitPart.HOURS: "hours", LimitPart.BUDGET: "used-up budget"}[self.part]
         return f"the {what} of the cap for everyone" if cap else f"the {what} for {self._whom(you)}"
 
     def _day(self, now: float | None, zone: tzinfo) -> list[str]:
@@ -116,14 +116,14 @@ class Source:
     def from_json(cls, value: Any, key: str = "source") -> Source:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
-        part = strict.optional(body, "part", strict.one_of(*Part))
+        part = strict.optional(body, "part", strict.one_of(*LimitPart))
         return cls(
             kind=SourceKind(strict.required(body, "kind", strict.one_of(*SourceKind))),
             name=strict.optional(body, "name", strict.label(MAX_NAME)) or "",
             by=strict.optional(body, "by", strict.label(MAX_NAME)) or "",
             at=strict.optional(body, "at", strict.integer(0, MAX_TIME)),
             object=strict.optional(body, "object", strict.text(253)) or "",
-            part=Part(part) if part else None,
+            part=LimitPart(part) if part else None,
             unreadable=strict.optional(body, "unreadable", strict.boolean) or False,
         )
 

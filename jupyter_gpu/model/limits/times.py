@@ -21,7 +21,7 @@ _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00", re.ASCII)
 _GPU_HOURS = re.compile(r"\d{1,9}(?:\.\d{1,12})?", re.ASCII)
 
 
-class Window(StrEnum):
+class BudgetWindow(StrEnum):
     """A fixed window of the calendar: it begins at midnight, a week on Monday, a month on its first day."""
 
     DAY = "Day"
@@ -35,7 +35,7 @@ class Budget:
 
     amount: Amount
     """Milli-GPU-seconds: half a GPU for an hour is 1,800,000."""
-    window: Window
+    window: BudgetWindow
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"gpuHours": 100, "window": "Month"}``."""
@@ -46,8 +46,8 @@ class Budget:
         """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, ("gpuHours", "window"))
-        window = strict.required(body, "window", strict.one_of(*Window))
-        return cls(strict.required(body, "gpuHours", reader(parse_gpu_hours)), Window(window))
+        window = strict.required(body, "window", strict.one_of(*BudgetWindow))
+        return cls(strict.required(body, "gpuHours", reader(parse_gpu_hours)), BudgetWindow(window))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import MAX_SECONDS, UNLIMITED
-from jupyter_gpu.model.limits.changes import Change
+from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, PodLimit, Reclaim
-from jupyter_gpu.model.limits.source import MAX_TIME, Part, Source, SourceKind
-from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, Hours, Window
+from jupyter_gpu.model.limits.source import MAX_TIME, LimitPart, Source, SourceKind
+from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, BudgetWindow, Hours
 from jupyter_gpu.model.quantity import MAX_BYTES, MAX_MILLI
 
 from .. import strategies as any_
@@ -41,7 +41,7 @@ amounts = st.just(UNLIMITED) | st.integers(0, 8).map(lambda n: n * 500) | st.int
 budgets = st.builds(
     Budget,
     st.just(UNLIMITED) | st.integers(0, 5).map(lambda n: n * HOUR) | st.integers(0, 10**12),
-    st.sampled_from(Window),
+    st.sampled_from(BudgetWindow),
 )
 hours = st.builds(
     Hours,
@@ -57,7 +57,7 @@ sources = st.builds(
     by=st.just("") | odd_names,
     at=st.none() | st.integers(0, MAX_TIME),
     object=st.sampled_from(["", "user-ann-0123"]),
-    part=st.none() | st.sampled_from(Part),
+    part=st.none() | st.sampled_from(LimitPart),
     unreadable=st.booleans(),
 )
 
@@ -96,7 +96,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "hours": st.lists(hours, max_size=2).map(tuple),
     "remote": st.booleans(),
     "grace": st.integers(0, MAX_SECONDS),
-    "changed": st.builds(Change, odd_names, st.integers(0, MAX_TIME)),
+    "changed": st.builds(LimitChange, odd_names, st.integers(0, MAX_TIME)),
 }
 
 

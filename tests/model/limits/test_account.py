@@ -17,7 +17,7 @@ from jupyter_gpu.model.limits.effective_json import effective_json, read_effecti
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
-from jupyter_gpu.model.limits.times import HOUR, Budget, Window
+from jupyter_gpu.model.limits.times import HOUR, Budget, BudgetWindow
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.strict import FieldError
 
@@ -67,7 +67,7 @@ def test_effective_json_is_short() -> None:
         max=500,
         priority_max=5,
         models={"A100": UNLIMITED},
-        budget=Budget(HOUR, Window.DAY),
+        budget=Budget(HOUR, BudgetWindow.DAY),
         members=frozenset({"ann"}),
     )
     source = {"source": {"kind": "Group", "name": "ml"}}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import UNLIMITED, Amount, amount_key
 from jupyter_gpu.model.limits.calendar import HORIZON, day_of, in_force, moment_of, runs_out, window_of
-from jupyter_gpu.model.limits.effective import Combined, Effective
-from jupyter_gpu.model.limits.source import Part, Source, Sourced, SourceKind
-from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, Hours, Window
+from jupyter_gpu.model.limits.effective import EffectiveLimits, TimeLimits
+from jupyter_gpu.model.limits.source import LimitPart, Source, Sourced, SourceKind
+from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, BudgetWindow, Hours
 
 from .strategies import hours as any_hours
 
@@ -58,15 +58,15 @@ def first_shown(day: date, minutes: int, zone: tzinfo) -> int:
     return moment
 
 
-def with_hours(*items: Hours, most: Amount = UNLIMITED, guaranteed: int = 0) -> Effective:
-    hours = Combined((tuple(Sourced(item, GROUP) for item in items),))
-    return Effective(max=Sourced(most), guaranteed=Sourced(guaranteed), hours=hours)
+def with_hours(*items: Hours, most: Amount = UNLIMITED, guaranteed: int = 0) -> EffectiveLimits:
+    hours = TimeLimits((tuple(Sourced(item, GROUP) for item in items),))
+    return EffectiveLimits(max=Sourced(most), guaranteed=Sourced(guaranteed), hours=hours)
 
 
-def with_budgets(*items: Budget, guaranteed: int = 1000, cap: tuple[Budget, ...] = ()) -> Effective:
+def with_budgets(*items: Budget, guaranteed: int = 1000, cap: tuple[Budget, ...] = ()) -> EffectiveLimits:
     """Budgets of groups, one each."""
-    budget = Combined(tuple((Sourced(item, GROUP),) for item in items), tuple(Sourced(item, CAP) for item in cap))
-    return Effective(max=Sourced(4000), guaranteed=Sourced(guaranteed), budget=budget)
+    budget = TimeLimits(tuple((Sourced(item, GROUP),) for item in items), tuple(Sourced(item, CAP) for item in cap))
+    return EffectiveLimits(max=Sourced(4000), guaranteed=Sourced(guaranteed), budget=budget)
 
 
 @pytest.mark.parametrize(("name", "day"), MIDNIGHTS)
@@ -78,7 +78,7 @@ def test_moment_is_the_first_that_the_clock_shows(name: str, day: date, ahead: i
     assert moment_of(day, minutes, zone) == first_shown(day, minutes, zone)
 
 
-def reference(effective: Effective, now: float, zone: tzinfo) -> Amount:
+def reference(effective: EffectiveLimits, now: float, zone: tzinfo) -> Amount:
     """The maximum in force by hours, from the clock alone."""
 
     def least(items: tuple[Sourced[Hours], ...]) -> Amount:
@@ -108,7 +108,9 @@ def test_hours_are_those_of_the_clock(
     """The maximum is that of the clock, over changes of the clocks too, and holds until it changes and no longer."""
     zone = ZoneInfo(where[0])
     alternatives = tuple(tuple(Sourced(item, GROUP) for item in items) for items in groups)
-    limits = Effective(max=Sourced(4000), hours=Combined(alternatives, tuple(Sourced(item, CAP) for item in cap)))
+    limits = EffectiveLimits(
+        max=Sourced(4000), hours=TimeLimits(alternatives, tuple(Sourced(item, CAP) for item in cap))
+    )
     now = moment_of(where[1], 0, zone) + 60 * minutes
     found = in_force(limits, now, zone, {})
     assert found.max.value == reference(limits, now, zone)
@@ -171,7 +173,7 @@ def test_hours_name_their_limit() -> None:
     """The source is the limit with the hours that hold now, and says so."""
     limits = with_hours(Hours(1000), most=2000, guaranteed=2000)
     found = in_force(limits, 0, UTC, {})
-    assert found.max == Sourced(1000, Source(SourceKind.GROUP, "ml", part=Part.HOURS))
+    assert found.max == Sourced(1000, Source(SourceKind.GROUP, "ml", part=LimitPart.HOURS))
     assert found.max.source.sentence() == "the hours for group ml"
     assert found.guaranteed == found.max
     assert found.until is None
@@ -184,30 +186,31 @@ MAY4 = date(2026, 5, 4)  # a Monday
 @pytest.mark.parametrize(
     ("window", "used", "spent"),
     [
-        (Window.DAY, {MAY4: HOUR}, True),
-        (Window.DAY, {MAY4: HOUR - 1}, False),
-        (Window.DAY, {date(2026, 5, 3): 9 * HOUR}, False),
-        (Window.WEEK, {date(2026, 5, 3): 9 * HOUR}, False),  # the Sunday before
-        (Window.MONTH, {date(2026, 5, 3): 9 * HOUR}, True),
-        (Window.MONTH, {date(2026, 4, 30): 9 * HOUR}, False),
-        (Window.MONTH, {date(2026, 5, 1): HOUR // 2, MAY4: HOUR // 2}, True),
-        (Window.WEEK, {date(2026, 5, 5): HOUR}, True),  # the clock was set back
-        (Window.DAY, {date(2026, 5, 5): 9 * HOUR}, False),
-        (Window.WEEK, {date(2026, 5, 11): 9 * HOUR}, False),
-        (Window.WEEK, {}, False),
+        (BudgetWindow.DAY, {MAY4: HOUR}, True),
+        (BudgetWindow.DAY, {MAY4: HOUR - 1}, False),
+        (BudgetWindow.DAY, {date(2026, 5, 3): 9 * HOUR}, False),
+        (BudgetWindow.WEEK, {date(2026, 5, 3): 9 * HOUR}, False),  # the Sunday before
+        (BudgetWindow.MONTH, {date(2026, 5, 3): 9 * HOUR}, True),
+        (BudgetWindow.MONTH, {date(2026, 4, 30): 9 * HOUR}, False),
+        (BudgetWindow.MONTH, {date(2026, 5, 1): HOUR // 2, MAY4: HOUR // 2}, True),
+        (BudgetWindow.WEEK, {date(2026, 5, 5): HOUR}, True),  # the clock was set back
+        (BudgetWindow.DAY, {date(2026, 5, 5): 9 * HOUR}, False),
+        (BudgetWindow.WEEK, {date(2026, 5, 11): 9 * HOUR}, False),
+        (BudgetWindow.WEEK, {}, False),
     ],
 )
-def test_budget_counts_the_days_of_its_window(window: Window, used: Mapping[date, int], spent: bool) -> None:
+def test_budget_counts_the_days_of_its_window(window: BudgetWindow, used: Mapping[date, int], spent: bool) -> None:
     """A budget counts the days of its window of the calendar, a day that is not yet here among them."""
     found = in_force(with_budgets(Budget(HOUR, window)), at("2026-05-04T12:00"), BERLIN, used)
     assert found.max.value == (1000 if spent else 4000)
-    assert found.max.source.part == (Part.BUDGET if spent else None)
+    assert found.max.source.part == (LimitPart.BUDGET if spent else None)
 
 
 @pytest.mark.parametrize(
-    ("window", "ends"), [(Window.DAY, "2026-10-26"), (Window.WEEK, "2026-10-26"), (Window.MONTH, "2026-11-01")]
+    ("window", "ends"),
+    [(BudgetWindow.DAY, "2026-10-26"), (BudgetWindow.WEEK, "2026-10-26"), (BudgetWindow.MONTH, "2026-11-01")],
 )
-def test_spent_budget_returns_with_the_next_window(window: Window, ends: str) -> None:
+def test_spent_budget_returns_with_the_next_window(window: BudgetWindow, ends: str) -> None:
     """A window ends at midnight on the clock, also where the day has 25 hours; then the budget is whole again."""
     used = {date(2026, 10, 25): HOUR}
     limits = with_budgets(Budget(HOUR, window))
@@ -218,70 +221,70 @@ def test_spent_budget_returns_with_the_next_window(window: Window, ends: str) ->
 
 def test_day_that_is_not_yet_here_is_foreseen() -> None:
     """After a clock was set back, the use of a later day lowers the maximum on that day."""
-    limits = with_budgets(Budget(HOUR, Window.DAY))
+    limits = with_budgets(Budget(HOUR, BudgetWindow.DAY))
     found = in_force(limits, at("2026-05-04T12:00"), BERLIN, {date(2026, 5, 6): HOUR})
     assert (found.max.value, found.until) == (4000, at("2026-05-06T00:00"))
 
 
 def test_budgets_of_groups_are_alternatives() -> None:
     """Another group's budget that is not used up keeps the maximum; the cap's is enough to lower it."""
-    day, month = Budget(HOUR, Window.DAY), Budget(2 * HOUR, Window.MONTH)
+    day, month = Budget(HOUR, BudgetWindow.DAY), Budget(2 * HOUR, BudgetWindow.MONTH)
     now = at("2026-05-04T12:00")
     used = {MAY4: HOUR}
     assert in_force(with_budgets(day, month), now, BERLIN, used).max == Sourced(4000)
     assert in_force(with_budgets(day, month), now, BERLIN, {MAY4: 2 * HOUR}).max.value == 1000
-    assert in_force(with_budgets(day, Budget(UNLIMITED, Window.DAY)), now, BERLIN, used).max == Sourced(4000)
+    assert in_force(with_budgets(day, Budget(UNLIMITED, BudgetWindow.DAY)), now, BERLIN, used).max == Sourced(4000)
     capped = in_force(with_budgets(month, cap=(day,)), now, BERLIN, used)
-    assert capped.max == Sourced(1000, Source(SourceKind.CAP, part=Part.BUDGET))
+    assert capped.max == Sourced(1000, Source(SourceKind.CAP, part=LimitPart.BUDGET))
     assert capped.until == at("2026-05-05T00:00")
 
 
 def test_budget_leaves_what_is_guaranteed() -> None:
     """A used-up budget lowers to the guarantee and never raises what hours lower further."""
-    limits = with_budgets(Budget(0, Window.DAY), guaranteed=1000)
-    night = Combined(((Sourced(Hours(500), GROUP),),))
-    both = Effective(limits.max, limits.guaranteed, hours=night, budget=limits.budget)
+    limits = with_budgets(Budget(0, BudgetWindow.DAY), guaranteed=1000)
+    night = TimeLimits(((Sourced(Hours(500), GROUP),),))
+    both = EffectiveLimits(limits.max, limits.guaranteed, hours=night, budget=limits.budget)
     assert in_force(limits, 0, UTC, {}).guaranteed == Sourced(1000)
-    assert in_force(both, 0, UTC, {}).max.source.part is Part.HOURS
+    assert in_force(both, 0, UTC, {}).max.source.part is LimitPart.HOURS
     assert in_force(both, 0, UTC, {}).guaranteed.value == 500
 
 
-@given(st.dates(date(1975, 1, 1), date(2100, 1, 1)), st.sampled_from(Window))
-def test_windows_follow_each_other(day: date, window: Window) -> None:
+@given(st.dates(date(1975, 1, 1), date(2100, 1, 1)), st.sampled_from(BudgetWindow))
+def test_windows_follow_each_other(day: date, window: BudgetWindow) -> None:
     """Each day is in one window, which ends where the next begins, within the days that are looked ahead."""
     first, after = window_of(window, day)
     assert first <= day < after
     assert window_of(window, first) == window_of(window, after - timedelta(days=1)) == (first, after)
     assert window_of(window, after)[0] == after
     assert (after - first).days < HORIZON - 7
-    assert {Window.DAY: True, Window.WEEK: first.weekday() == 0, Window.MONTH: first.day == 1}[window]
+    assert {BudgetWindow.DAY: True, BudgetWindow.WEEK: first.weekday() == 0, BudgetWindow.MONTH: first.day == 1}[window]
 
 
 @pytest.mark.parametrize(
     ("limits", "milli", "end"),
     [
-        (with_budgets(Budget(HOUR, Window.DAY)), 1000, "13:00"),
-        (with_budgets(Budget(HOUR, Window.DAY)), 4000, "12:15"),
-        (with_budgets(Budget(HOUR, Window.DAY)), 0, None),
-        (with_budgets(Budget(HOUR, Window.DAY)), 83, None),  # after midnight
-        (with_budgets(Budget(0, Window.DAY)), 1000, None),  # already
-        (with_budgets(Budget(UNLIMITED, Window.DAY)), 1000, None),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY)), 1000, "13:00"),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY)), 4000, "12:15"),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY)), 0, None),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY)), 83, None),  # after midnight
+        (with_budgets(Budget(0, BudgetWindow.DAY)), 1000, None),  # already
+        (with_budgets(Budget(UNLIMITED, BudgetWindow.DAY)), 1000, None),
         (with_budgets(), 1000, None),
-        (with_budgets(Budget(HOUR, Window.DAY), Budget(2 * HOUR, Window.MONTH)), 1000, "14:00"),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY), Budget(2 * HOUR, BudgetWindow.MONTH)), 1000, "14:00"),
         (
-            with_budgets(Budget(HOUR, Window.DAY), Budget(24 * HOUR, Window.MONTH)),
+            with_budgets(Budget(HOUR, BudgetWindow.DAY), Budget(24 * HOUR, BudgetWindow.MONTH)),
             1000,
             None,
         ),  # a new day begins before
-        (with_budgets(Budget(HOUR, Window.DAY), Budget(UNLIMITED, Window.DAY)), 1000, None),
-        (with_budgets(Budget(2 * HOUR, Window.DAY), cap=(Budget(HOUR, Window.DAY),)), 1000, "13:00"),
-        (with_budgets(cap=(Budget(HOUR, Window.WEEK),)), 1000, "13:00"),
+        (with_budgets(Budget(HOUR, BudgetWindow.DAY), Budget(UNLIMITED, BudgetWindow.DAY)), 1000, None),
+        (with_budgets(Budget(2 * HOUR, BudgetWindow.DAY), cap=(Budget(HOUR, BudgetWindow.DAY),)), 1000, "13:00"),
+        (with_budgets(cap=(Budget(HOUR, BudgetWindow.WEEK),)), 1000, "13:00"),
     ],
 )
-def test_budget_runs_out_as_it_is_used(limits: Effective, milli: int, end: str | None) -> None:
+def test_budget_runs_out_as_it_is_used(limits: EffectiveLimits, milli: int, end: str | None) -> None:
     """Holding GPUs on and on uses a budget up at a moment that is known, if it is in this window."""
     found = runs_out(limits, at("2026-05-04T12:00"), BERLIN, {}, milli)
     assert found == (at(f"2026-05-04T{end}") if end else None)
     if found:
         used = {MAY4: round((found - at("2026-05-04T12:00")) * milli)}
-        assert in_force(limits, found, BERLIN, used).max.source.part is Part.BUDGET
+        assert in_force(limits, found, BERLIN, used).max.source.part is LimitPart.BUDGET

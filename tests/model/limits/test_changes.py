@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.changes import (
     MAX_BYTES,
-    Change,
+    LimitChange,
     decode_changes,
     encode_changes,
     format_time,
@@ -23,18 +23,18 @@ from jupyter_gpu.model.strict import FieldError
 from .strategies import odd_names
 
 specs = st.none() | st.dictionaries(odd_names, st.integers(0, 9), max_size=2)
-changes = st.lists(st.builds(Change, odd_names, st.integers(0, MAX_TIME), specs, specs), max_size=24)
+changes = st.lists(st.builds(LimitChange, odd_names, st.integers(0, MAX_TIME), specs, specs), max_size=24)
 
 
 @given(changes)
-def test_newest_changes_survive_a_round_trip(kept: list[Change]) -> None:
+def test_newest_changes_survive_a_round_trip(kept: list[LimitChange]) -> None:
     """The newest twenty are read as they were written."""
     assert decode_changes(encode_changes(kept)) == tuple(kept[-20:])
 
 
 def test_long_changes_are_fewer() -> None:
     """The annotation stays below its limit, and always keeps the newest change."""
-    long = [Change("root", number, after={"text": "ü" * (MAX_BYTES // 6)}) for number in range(5)]
+    long = [LimitChange("root", number, after={"text": "ü" * (MAX_BYTES // 6)}) for number in range(5)]
     assert [change.at for change in decode_changes(encode_changes(long))] == [3, 4]
     assert len(encode_changes(long).encode()) <= MAX_BYTES
 

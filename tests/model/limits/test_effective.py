@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import UNLIMITED, amount_key, model_key
-from jupyter_gpu.model.limits.effective import Combined, Effective, applies, effective
+from jupyter_gpu.model.limits.effective import EffectiveLimits, TimeLimits, applies, effective
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
-from jupyter_gpu.model.limits.times import Budget, Hours, Window
+from jupyter_gpu.model.limits.times import Budget, BudgetWindow, Hours
 
 from .strategies import amounts, limit_sets, owners
 
@@ -87,7 +87,7 @@ def reference(owner: Owner, limits: Sequence[Limit], get: Callable[[Limit], Any]
 @given(owners, limit_sets)
 def test_effective_is_what_the_rules_say(owner: Owner, limits: list[Limit]) -> None:
     """Each field is the user's, else the largest of the groups, else the default, and at most the cap."""
-    found, unset = effective(owner, limits), Effective()
+    found, unset = effective(owner, limits), EffectiveLimits()
     wanted = {
         name: reference(owner, limits, lambda limit, name=name: getattr(limit, name), key, getattr(unset, name).value)  # type: ignore[misc]
         for name, key in SIMPLE.items()
@@ -247,12 +247,12 @@ def test_written_limit_of_a_group_comes_before_its_properties() -> None:
 
 def test_limit_without_a_subject_is_left_out() -> None:
     """A limit that is about no one changes nothing."""
-    assert effective(ANN, [Limit(None, max=0)]) == Effective()
+    assert effective(ANN, [Limit(None, max=0)]) == EffectiveLimits()
 
 
 def test_budgets_and_hours_of_groups_are_alternatives() -> None:
     """Each group's budgets and hours are an alternative; those of twins hold together; the cap's hold besides."""
-    day, month = Budget(1, Window.DAY), Budget(2, Window.MONTH)
+    day, month = Budget(1, BudgetWindow.DAY), Budget(2, BudgetWindow.MONTH)
     night = (Hours(0, start=22 * 60, end=6 * 60),)
     limits = [
         group("ml", "ann", budget=day, hours=night),
@@ -263,17 +263,17 @@ def test_budgets_and_hours_of_groups_are_alternatives() -> None:
     ]
     ml, twin, vision, cap = (replace(limit.source) for limit in (*limits[:3], limits[4]))
     found = effective(ANN, limits)
-    assert found.budget == Combined(
+    assert found.budget == TimeLimits(
         ((Sourced(day, ml), Sourced(month, twin)), (Sourced(day, vision),)), (Sourced(month, cap),)
     )
-    assert found.hours == Combined(((Sourced(night[0], ml),), ()), (Sourced(night[0], cap),))
+    assert found.hours == TimeLimits(((Sourced(night[0], ml),), ()), (Sourced(night[0], cap),))
     assert effective(ANN, [everyone("Cap", hours=night)]).hours.alternatives == ()
 
 
 def test_defaults_are_those_of_no_limits() -> None:
     """Without limits everything is allowed, and every value says that no limit sets it."""
     found = effective(ANN, [])
-    assert found == Effective()
+    assert found == EffectiveLimits()
     values = [getattr(found, field.name) for field in fields(found)]
     assert {value.source.kind for value in values if isinstance(value, Sourced)} == {SourceKind.UNSET}
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import UNLIMITED
-from jupyter_gpu.model.limits.changes import CHANGES, Change
+from jupyter_gpu.model.limits.changes import CHANGES, LimitChange
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, MANAGED_BY, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.read_limit import NOTHING, changes_of, read_limit
 from jupyter_gpu.model.limits.source import Source, SourceKind
-from jupyter_gpu.model.limits.times import Budget, Hours, Window
+from jupyter_gpu.model.limits.times import Budget, BudgetWindow, Hours
 
 from .. import strategies as any_
 from .strategies import limits_of, odd_names, subjects
@@ -55,11 +55,11 @@ def test_limit_reads_every_field() -> None:
         models={"A100": 1000, "H100": UNLIMITED},
         memory=40 * 2**30,
         idle_timeout=4 * 3600,
-        budget=Budget(100 * 3_600_000, Window.MONTH),
+        budget=Budget(100 * 3_600_000, BudgetWindow.MONTH),
         hours=(Hours(1000, frozenset({0, 1}), 8 * 60, 18 * 60),),
         remote=True,
         grace=600,
-        changed=Change("root", 1777802400, {}, {"max": 2}),
+        changed=LimitChange("root", 1777802400, {}, {"max": 2}),
         object_name="user-ann-0123",
     )
     assert limit.source == Source(SourceKind.USER, "ann", "root", 1777802400, "user-ann-0123")
@@ -73,7 +73,7 @@ def test_absent_zero_and_unlimited_are_three() -> None:
     assert [limit.memory for limit in words.values()] == [None, 0, UNLIMITED]
     assert not any(limit.problem for limit in words.values())
     free = read_limit(obj({"subject": ANN, "idleTimeout": "unlimited", "budget": "unlimited", "hours": []}))
-    assert (free.idle_timeout, free.budget, free.hours) == (UNLIMITED, Budget(UNLIMITED, Window.MONTH), ())
+    assert (free.idle_timeout, free.budget, free.hours) == (UNLIMITED, Budget(UNLIMITED, BudgetWindow.MONTH), ())
 
 
 @given(limits_of(subjects(odd_names, st.just("") | odd_names)))
@@ -113,13 +113,19 @@ def test_any_object_is_read(value: Any) -> None:
         ("priority", {"max": 1, "min": 0}, "priority_max", 0, "The field 'min' is unknown"),
         ("memory", "much", "memory", 0, "is not an amount of memory"),
         ("idleTimeout", "1s", "idle_timeout", 60, "must be from 1m"),
-        ("budget", {"gpuHours": 1}, "budget", Budget(0, Window.MONTH), "'window' is missing"),
-        ("budget", {"gpuHours": -1, "window": "Day"}, "budget", Budget(0, Window.MONTH), "not a number of GPU-hours"),
+        ("budget", {"gpuHours": 1}, "budget", Budget(0, BudgetWindow.MONTH), "'window' is missing"),
+        (
+            "budget",
+            {"gpuHours": -1, "window": "Day"},
+            "budget",
+            Budget(0, BudgetWindow.MONTH),
+            "not a number of GPU-hours",
+        ),
         (
             "budget",
             {"gpuHours": 1, "window": "Year"},
             "budget",
-            Budget(0, Window.MONTH),
+            Budget(0, BudgetWindow.MONTH),
             "must be one of Day, Week, Month",
         ),
         ("hours", {}, "hours", NOTHING, "must be a list"),

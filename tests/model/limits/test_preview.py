@@ -17,8 +17,8 @@ from jupyter_gpu.model.limits.amount import UNLIMITED
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import Preview, preview
-from jupyter_gpu.model.limits.source import Part
-from jupyter_gpu.model.limits.times import HOUR, Budget, Hours, Window
+from jupyter_gpu.model.limits.source import LimitPart
+from jupyter_gpu.model.limits.times import HOUR, Budget, BudgetWindow, Hours
 
 from .strategies import limit_sets, owners
 
@@ -116,8 +116,8 @@ def test_preview_is_of_this_moment() -> None:
     """Hours and budgets count as they are now."""
     night, day = Hours(0, start=22 * 60, end=6 * 60), Hours(1000, start=6 * 60, end=22 * 60)
     assert seen([], [everyone(4000, hours=(night,))], ann(2000)).losers == ()
-    assert seen([], [everyone(4000, hours=(day,))], ann(2000)).losers[0].after.source.part is Part.HOURS
-    budget = everyone(4000, budget=Budget(HOUR, Window.DAY), guaranteed=500)
+    assert seen([], [everyone(4000, hours=(day,))], ann(2000)).losers[0].after.source.part is LimitPart.HOURS
+    budget = everyone(4000, budget=Budget(HOUR, BudgetWindow.DAY), guaranteed=500)
     spent = ann(2000, hours={date(2026, 5, 4): HOUR})
     assert seen([], [budget], spent).losers[0].lost == 1500
     assert seen([], [budget], ann(2000)).losers == ()

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 
-from jupyter_gpu.model.limits.source import UNSET, Part, Source, Sourced, SourceKind
+from jupyter_gpu.model.limits.source import UNSET, LimitPart, Source, Sourced, SourceKind
 from jupyter_gpu.model.strict import FieldError, dumps, loads
 
 from .strategies import sources
@@ -32,10 +32,13 @@ ROOT: dict[str, Any] = {"by": "root", "at": MAY}
         (Source(SourceKind.CAP, **ROOT), "the cap for everyone, set by root on 3 May"),
         (Source(SourceKind.CAP), "the cap for everyone"),
         (UNSET, "as no limit is set"),
-        (Source(SourceKind.USER, "ann", part=Part.HOURS, **ROOT), "the hours for you, set by root on 3 May"),
-        (Source(SourceKind.GROUP, "ml", part=Part.BUDGET), "the used-up budget for group ml"),
-        (Source(SourceKind.DEFAULT, part=Part.BUDGET, **ROOT), "the used-up budget for everyone, set by root on 3 May"),
-        (Source(SourceKind.CAP, part=Part.HOURS), "the hours of the cap for everyone"),
+        (Source(SourceKind.USER, "ann", part=LimitPart.HOURS, **ROOT), "the hours for you, set by root on 3 May"),
+        (Source(SourceKind.GROUP, "ml", part=LimitPart.BUDGET), "the used-up budget for group ml"),
+        (
+            Source(SourceKind.DEFAULT, part=LimitPart.BUDGET, **ROOT),
+            "the used-up budget for everyone, set by root on 3 May",
+        ),
+        (Source(SourceKind.CAP, part=LimitPart.HOURS), "the hours of the cap for everyone"),
         (
             Source(SourceKind.GROUP, "ml", unreadable=True, by="root"),
             "set for group ml by root; it cannot be read, so the least that it could mean holds",
@@ -51,7 +54,7 @@ def test_source_has_a_sentence(source: Source, sentence: str) -> None:
 def test_source_names_the_user_to_administrators() -> None:
     """An administrator reads a name in place of you."""
     assert Source(SourceKind.USER, "ann", **ROOT).sentence(you=False) == "set for user ann by root on 3 May"
-    assert Source(SourceKind.USER, "ann", part=Part.HOURS).sentence(you=False) == "the hours for user ann"
+    assert Source(SourceKind.USER, "ann", part=LimitPart.HOURS).sentence(you=False) == "the hours for user ann"
 
 
 def test_source_tells_the_date_where_the_reader_is() -> None:

@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.account import KEPT_DAYS, Account, read_account
-from jupyter_gpu.model.limits.calendar import InForce
-from jupyter_gpu.model.limits.effective import Effective
+from jupyter_gpu.model.limits.calendar import LimitsInForce
+from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
-from jupyter_gpu_scheduler.rules.accounts.meter import Meter
+from jupyter_gpu_scheduler.rules.accounts.meter import GpuTimeMeter
 from jupyter_gpu_scheduler.rules.accounts.statement import MOST_GAP, account_of, days_until, is_stale, only_time
 from jupyter_gpu_scheduler.rules.limits.grace import Grace
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -37,10 +37,10 @@ def statement(*pods: PodState, grace: Grace = Grace(), until: float | None = Non
     return account_of(
         ANN,
         snapshot,
-        limits=Effective(max=TWO),  # type: ignore[arg-type]
-        in_force=InForce(TWO, Sourced(0), until),  # type: ignore[arg-type]
+        limits=EffectiveLimits(max=TWO),  # type: ignore[arg-type]
+        in_force=LimitsInForce(TWO, Sourced(0), until),  # type: ignore[arg-type]
         grace=grace,
-        meter=Meter(0.0, 3000, {DAY: 7_200_000_000}),
+        meter=GpuTimeMeter(0.0, 3000, {DAY: 7_200_000_000}),
         now=NOON,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jupyter_gpu.model.limits.amount import UNLIMITED
-from jupyter_gpu.model.limits.calendar import InForce
-from jupyter_gpu.model.limits.effective import Effective
+from jupyter_gpu.model.limits.calendar import LimitsInForce
+from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
 from jupyter_gpu_scheduler.rules.limits.amounts import lowered, owner_limits
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
@@ -16,7 +16,7 @@ GROUP, CAP = Source(SourceKind.GROUP, "ml"), Source(SourceKind.CAP)
 
 def test_maxima_come_with_their_sources() -> None:
     """The maximum is the one that is in force; models that are unlimited have none."""
-    limits = Effective(
+    limits = EffectiveLimits(
         max=Sourced(4000, GROUP),
         models={"A100": Sourced(1000, CAP), "H100": Sourced(UNLIMITED, GROUP)},
         memory=Sourced(10**9, CAP),
@@ -24,11 +24,11 @@ def test_maxima_come_with_their_sources() -> None:
         weight=Sourced(7, GROUP),
         grace=Sourced(60, GROUP),
     )
-    found = owner_limits(limits, InForce(Sourced(2000, CAP), Sourced(1500)))
+    found = owner_limits(limits, LimitsInForce(Sourced(2000, CAP), Sourced(1500)))
     assert (found.guaranteed, found.weight) == (1500, 7)
     rest = OwnerLimits(Maximum(2000, CAP), {"A100": Maximum(1000, CAP)}, Maximum(10**9, CAP), 60.0, CAP)
     assert replace(found, guaranteed=0, weight=1) == rest
-    free = owner_limits(Effective(), InForce(Sourced(UNLIMITED, GROUP), Sourced(0)))
+    free = owner_limits(EffectiveLimits(), LimitsInForce(Sourced(UNLIMITED, GROUP), Sourced(0)))
     assert (free.gpus, free.models, free.memory, free.source) == (None, {}, None, GROUP)
 
 

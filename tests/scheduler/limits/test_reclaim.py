@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.rules.limits.reclaim import reclaimed
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
-from jupyter_gpu_scheduler.rules.state.standing import Standing
+from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 from tests.builders import NODE, apply, inventory, new, pod, uuid, world
 
 ONE, TWO = OwnerLimits(guaranteed=1000), OwnerLimits(guaranteed=2000)
@@ -230,10 +230,10 @@ def test_reclaimed_pod_is_told() -> None:
 
 def test_preemptible_wishes_come_last() -> None:
     """Above what is guaranteed they are served after all others, whatever their priority."""
-    assert Standing(0, 1000).order(0, 1000, last=True) < Standing(0).order(9, 1000)
-    assert Standing(1000, 1000).order(9, 1000, last=True) > Standing(9000).order(0, 1000)
-    waiting = replace(JOB, standing=Standing(2000))
-    assert waiting.rank > replace(ANN, standing=Standing(9000)).rank
+    assert OwnerStanding(0, 1000).order(0, 1000, last=True) < OwnerStanding(0).order(9, 1000)
+    assert OwnerStanding(1000, 1000).order(9, 1000, last=True) > OwnerStanding(9000).order(0, 1000)
+    waiting = replace(JOB, standing=OwnerStanding(2000))
+    assert waiting.rank > replace(ANN, standing=OwnerStanding(9000)).rank
     assert not pod("a").preemptible
 
 

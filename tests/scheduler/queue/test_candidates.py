@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpu.model.errors import Infeasible
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
-from jupyter_gpu_scheduler.rules.queue.candidates import Filtered, acceptable, filter_nodes, has_resources
+from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, acceptable, filter_nodes, has_resources
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, attached, cluster, facts, inventory, new, pod
 
@@ -133,7 +133,7 @@ NEVER: dict[str, Case] = {
 }
 
 
-def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: dict[str, Any]) -> Filtered:
+def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: dict[str, Any]) -> FilterResult:
     """Filter all nodes for a new pod."""
     return filter_nodes(cluster(nodes, pods), new("me", **wish), list(nodes))
 
@@ -142,14 +142,14 @@ def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: di
 def test_reason_names_the_missing_resource(case: Case) -> None:
     """The reason has words for people, numbers, and no name of a node."""
     gpus, pods, wish, why = case
-    assert ask({"n": gpus}, pods, wish) == Filtered((), {"n": why}, {})
+    assert ask({"n": gpus}, pods, wish) == FilterResult((), {"n": why}, {})
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in NEVER.items()])
 def test_node_that_can_never_serve_is_reported_apart(case: Case) -> None:
     """Nodes that can never serve the wish are listed apart, so that no pod is ended in vain to make room."""
     gpus, pods, wish, why = case
-    assert ask({"n": gpus}, pods, wish) == Filtered((), {}, {"n": why})
+    assert ask({"n": gpus}, pods, wish) == FilterResult((), {}, {"n": why})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_node_that_takes_no_more_pods_is_refused(fields: dict[str, Any], why: st
     """The node is refused whatever is free of its GPUs, also for a pod that wants none."""
     snapshot = cluster({"n": 4}, [pod("a", wants=1, has=[0], node="n")], {"n": facts(**fields)})
     for wants in (None, 0, 1):
-        assert filter_nodes(snapshot, new("me", wants=wants), ["n"]) == Filtered((), {"n": why}, {})
+        assert filter_nodes(snapshot, new("me", wants=wants), ["n"]) == FilterResult((), {"n": why}, {})
 
 
 def test_ended_pods_need_no_slot() -> None:
@@ -177,7 +177,7 @@ def test_ended_pods_need_no_slot() -> None:
 def test_unknown_node_may_serve_later() -> None:
     """A node without an inventory serves nothing now, and is not ruled out."""
     found = ask({}, [], {"wants": 1})
-    assert found == Filtered(())
+    assert found == FilterResult(())
     found = filter_nodes(cluster({}), new("me"), ["n"])
     assert found.failed == {"n": "the GPUs of the node are not known: no node plugin has reported them"}
 
@@ -185,7 +185,7 @@ def test_unknown_node_may_serve_later() -> None:
 def test_nodes_are_sorted_into_three_groups_in_the_order_asked() -> None:
     """Nodes are sorted into those that fit, those that may later and those that never can."""
     found = ask({"c": 2, "a": 4, "b": 2, "d": 1}, [pod("x", wants=1, has=[20], node="b")], {"wants": 2})
-    assert found == Filtered(("c", "a"), {"b": "only 1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
+    assert found == FilterResult(("c", "a"), {"b": "only 1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
 
 
 def test_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
@@ -198,7 +198,7 @@ def test_bad_wish_is_refused_everywhere_with_its_reason() -> None:
     """A wish that can't be read, and one beyond the user's limit, fit on no node."""
     snapshot = cluster({"a": 4, "b": 4})
     found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
-    assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))
+    assert found == FilterResult((), {}, dict.fromkeys("ab", "requested can't be read."))
     found = filter_nodes(snapshot, new("me", wants=2, limit=1), ["a"])
     assert found.never["a"].startswith("Your server's limit is 1 GPU,")
     assert filter_nodes(snapshot, new("me", wants=1, limit=1), ["a"]).fitting == ("a",)
@@ -305,7 +305,7 @@ def test_node_without_gpus_takes_no_pod_with_a_slot() -> None:
     names = ["none", "some", "silent"]
     silent = "the GPUs of the node are not known: no node plugin has reported them"
     for me in (new("me"), new("me", wants=0), new("me", wants=1)):
-        assert filter_nodes(snapshot, me, names) == Filtered(
+        assert filter_nodes(snapshot, me, names) == FilterResult(
             ("some",), {"silent": silent}, {"none": "the node has no GPU"}
         )
     assert filter_nodes(snapshot, new("me", slots=0), names).fitting == ("none", "some")

@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide, deciding
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
-from jupyter_gpu_scheduler.rules.state.standing import Standing, next_amount
+from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding, next_amount
 from tests.builders import NODE, apply, by_index, cluster, gpu, inventory, new, pod, wish, world
 
 POLICY = Policy()
@@ -112,13 +112,13 @@ def test_equal_users_are_served_by_ticket() -> None:
 
 def test_order_of_one_wish() -> None:
     """The key is exact: precedence, priority, and the owner's share after the next step."""
-    assert Standing(2000, 1000, 3).order(4, 1000) == (0, -4, Fraction(1000))
-    assert Standing(500, 1000, 7).order(0, 500) == (-1, 0, Fraction(1000, 7))
-    waiting = replace(pod("a", wants=2, has=[0], ticket=5), standing=Standing(1000, 0, 2))
+    assert OwnerStanding(2000, 1000, 3).order(4, 1000) == (0, -4, Fraction(1000))
+    assert OwnerStanding(500, 1000, 7).order(0, 500) == (-1, 0, Fraction(1000, 7))
+    waiting = replace(pod("a", wants=2, has=[0], ticket=5), standing=OwnerStanding(1000, 0, 2))
     assert waiting.rank == (0, 0, Fraction(1000), False, 5, 0.0, "a")
     assert replace(waiting, overdue=True).rank == (-2, 0, 0, False, 5, 0.0, "a")
-    assert replace(pod("a"), standing=Standing()).rank == replace(pod("a")).rank
-    fresh = replace(new("a", wants=2, ticket=5), standing=Standing(1000))
+    assert replace(pod("a"), standing=OwnerStanding()).rank == replace(pod("a")).rank
+    fresh = replace(new("a", wants=2, ticket=5), standing=OwnerStanding(1000))
     assert fresh.rank[:3] == (0, 0, Fraction(3000)), "a new pod is served as a whole"
 
 
@@ -146,7 +146,7 @@ def test_only_waiting_pods_have_a_standing() -> None:
     """A pod that has its wish, or all that its limit permits, changes with no other pod of its owner."""
     pods = _of("ann", pod("a", wants=1, has=[0]), pod("b", wants=3, has=[1]), pod("c", wants=1, gone=True))
     found = terms(world(4, pods), pods, OwnerLimits(), stored=None, now=0, fair=True).pods
-    assert [found[uid].standing for uid in "abc"] == [None, Standing(2000), None]
+    assert [found[uid].standing for uid in "abc"] == [None, OwnerStanding(2000), None]
     limited = terms(world(4, pods), pods, OwnerLimits(Maximum(2000)), stored=None, now=0, fair=True).pods
     assert limited["b"].standing is None
     assert terms(world(4, pods), pods, OwnerLimits(), stored=None, now=0).pods["b"].standing is None

@@ -12,12 +12,12 @@ from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.shape import Cell, Shape, pattern
+from jupyter_gpu_scheduler.rules.state.shape import Shape, ShapeGpu, pattern
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, facts, gpu, pod
 
 cells = st.builds(
-    Cell,
+    ShapeGpu,
     model=st.sampled_from(["A100", "H100"]),
     memory=st.sampled_from([40 * GIB, 80 * GIB]),
     healthy=st.sampled_from([True, True, False]),
@@ -93,7 +93,7 @@ def _sizes(shape: Shape, level: str) -> list[int]:
 
 def test_equal_gpus_and_islands_may_change_places() -> None:
     """One busy island gives the same pattern on whichever side it is; two joined GPUs are not two alone."""
-    busy, free = Cell("m", 1, True, 0, None, 0), Cell("m", 1, True, 0, None, 1000)
+    busy, free = ShapeGpu("m", 1, True, 0, None, 0), ShapeGpu("m", 1, True, 0, None, 1000)
     left = (busy, busy, free._replace(island=1), free._replace(island=1))
     right = (free, free, busy._replace(island=1), busy._replace(island=1))
     mixed = (busy, free, busy._replace(island=1), free._replace(island=1))

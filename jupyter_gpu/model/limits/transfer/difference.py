@@ -12,10 +12,10 @@ from typing import Any
 from ..conflicts import subject_name
 from ..limit import HUB_PROPERTIES, Limit, Subject
 from ..owner import object_name
-from .row import Row
+from .row import ImportedRow
 
 
-class Outcome(StrEnum):
+class LineOutcome(StrEnum):
     """The outcome of an import for one limit."""
 
     ADDED = "added"
@@ -38,7 +38,7 @@ class FieldChange:
 class DifferenceLine:
     """One limit in the outcome of an import."""
 
-    outcome: Outcome
+    outcome: LineOutcome
     subject: Subject | None
     line: int | None
     """Line of the import; ``None``: the limit is not in it."""
@@ -70,12 +70,12 @@ class Difference:
     @property
     def refused(self) -> bool:
         """Whether any limit cannot be written; then none should be."""
-        return any(line.outcome is Outcome.REFUSED for line in self.lines)
+        return any(line.outcome is LineOutcome.REFUSED for line in self.lines)
 
     def sentence(self) -> str:
         """Return ``2 added, 1 changed, 0 removed, 5 unchanged.``, and how many cannot be written."""
         counts = Counter(line.outcome for line in self.lines)
-        shown = [item for item in Outcome if item is not Outcome.REFUSED or counts[item]]
+        shown = [item for item in LineOutcome if item is not LineOutcome.REFUSED or counts[item]]
         return ", ".join(f"{counts[item]} {item.value}" for item in shown) + "."
 
     def to_json(self) -> dict[str, Any]:
@@ -84,12 +84,14 @@ class Difference:
 
     def result(self, current: Sequence[Limit]) -> list[Limit]:
         """Return the limits as they would be after the import: for a preview of its effects."""
-        gone = {id(line.before) for line in self.lines if line.outcome in (Outcome.CHANGED, Outcome.REMOVED)}
-        new = [line.after for line in self.lines if line.outcome in (Outcome.ADDED, Outcome.CHANGED) and line.after]
+        gone = {id(line.before) for line in self.lines if line.outcome in (LineOutcome.CHANGED, LineOutcome.REMOVED)}
+        new = [
+            line.after for line in self.lines if line.outcome in (LineOutcome.ADDED, LineOutcome.CHANGED) and line.after
+        ]
         return [*(limit for limit in current if id(limit) not in gone), *new]
 
 
-def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool = False) -> Difference:
+def difference(current: Sequence[Limit], rows: Sequence[ImportedRow], *, replace: bool = False) -> Difference:
     """Return what writing ``rows`` does to the ``current`` limits.
 
     ``replace``: limits that are not in the import are removed, but for those that a tool keeps and those that are
@@ -104,7 +106,7 @@ def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool =
     if replace:
         named = {row.subject for row in rows}
         lines += [
-            DifferenceLine(Outcome.REMOVED, subject, None, before=limit)
+            DifferenceLine(LineOutcome.REMOVED, subject, None, before=limit)
             for subject in sorted(known)
             for limit in sorted(known[subject], key=lambda limit: limit.object_name)
             if subject not in named and not limit.locked
@@ -112,25 +114,25 @@ def difference(current: Sequence[Limit], rows: Sequence[Row], *, replace: bool =
     return Difference(tuple(lines))
 
 
-def _line(row: Row, same: Sequence[Limit]) -> DifferenceLine:
+def _line(row: ImportedRow, same: Sequence[Limit]) -> DifferenceLine:
     before = same[0] if same else None
     if row.limit is None:
-        return DifferenceLine(Outcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
+        return DifferenceLine(LineOutcome.REFUSED, row.subject, row.line, errors=row.errors, before=before)
     if before is None:
         changes = _changes({}, _fields(row.limit))
         after = dataclasses.replace(row.limit, object_name=_name(row.limit))
-        return DifferenceLine(Outcome.ADDED, row.subject, row.line, changes, after=after)
+        return DifferenceLine(LineOutcome.ADDED, row.subject, row.line, changes, after=after)
     changes = _changes(_fields(before), _fields(row.limit))
     if not changes and not before.problem and len(same) == 1:
-        return DifferenceLine(Outcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
+        return DifferenceLine(LineOutcome.UNCHANGED, row.subject, row.line, before=before, after=row.limit)
     if error := _refusal(row, same):
-        return DifferenceLine(Outcome.REFUSED, row.subject, row.line, changes, (error,), before)
+        return DifferenceLine(LineOutcome.REFUSED, row.subject, row.line, changes, (error,), before)
     return DifferenceLine(
-        Outcome.CHANGED, row.subject, row.line, changes, before=before, after=_merged(before, row.limit)
+        LineOutcome.CHANGED, row.subject, row.line, changes, before=before, after=_merged(before, row.limit)
     )
 
 
-def _refusal(row: Row, same: Sequence[Limit]) -> str:
+def _refusal(row: ImportedRow, same: Sequence[Limit]) -> str:
     if len(same) > 1 and row.subject:
         names = ", ".join(sorted(limit.object_name for limit in same))
         return f"{len(same)} limits are about {subject_name(row.subject)}: {names}. Remove all but one of them first."

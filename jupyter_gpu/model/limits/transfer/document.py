@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import strict
 from ..limit import HUB_PROPERTIES, MANAGED_BY, Limit
-from .row import MAX_BYTES, MAX_ROWS, Row, distinct, row_of
+from .row import MAX_BYTES, MAX_ROWS, ImportedRow, distinct, row_of
 from .table import BOM, exported
 
 _LISTS = ("limits", "items")
@@ -28,7 +28,7 @@ def write_document(limits: Iterable[Limit]) -> str:
     return json.dumps({"limits": specs}, indent=2, ensure_ascii=False) + "\n"
 
 
-def read_document(text: str) -> tuple[Row, ...]:
+def read_document(text: str) -> tuple[ImportedRow, ...]:
     """Read limits from JSON; never raises.
 
     What is wrong with a limit is told in its row; what is wrong with the whole is one row without a limit.
@@ -38,7 +38,7 @@ def read_document(text: str) -> tuple[Row, ...]:
         value = strict.loads(text, MAX_BYTES)
         items = strict.list_of(lambda item, _: item, MAX_ROWS)(_list(value), "limits")
     except strict.FieldError as error:
-        return (Row(1, None, (str(error),)),)
+        return (ImportedRow(1, None, (str(error),)),)
     return distinct(_row(line, item) for line, item in zip(_lines(text), items, strict=True) if not _is_mirrored(item))
 
 
@@ -71,10 +71,10 @@ def _is_mirrored(item: Any) -> bool:
     return isinstance(labels, Mapping) and labels.get(MANAGED_BY) == HUB_PROPERTIES
 
 
-def _row(line: int, item: Any) -> Row:
+def _row(line: int, item: Any) -> ImportedRow:
     spec = _spec(item)
     if not isinstance(spec, Mapping):
-        return Row(line, None, ('A limit must be an object such as {"subject": {…}, "max": 2}.',))
+        return ImportedRow(line, None, ('A limit must be an object such as {"subject": {…}, "max": 2}.',))
     return row_of(line, spec)
 
 

@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImportedRow:
     """A limit that is to be written, or the sentences that say why it can't be."""
 
     line: int
@@ -28,14 +28,14 @@ class Row:
     """As far as it can be read, for messages."""
 
 
-def row_of(line: int, spec: Mapping[str, Any], errors: Iterable[str] = ()) -> Row:
+def row_of(line: int, spec: Mapping[str, Any], errors: Iterable[str] = ()) -> ImportedRow:
     """Return the row of a spec; unlike what is stored, a value that can't be read is refused."""
     limit = read_limit({"spec": spec})
     found = tuple(filter(None, (*errors, limit.problem)))
-    return Row(line, None if found else limit, found, limit.subject)
+    return ImportedRow(line, None if found else limit, found, limit.subject)
 
 
-def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
+def distinct(rows: Iterable[ImportedRow]) -> tuple[ImportedRow, ...]:
     """Return the rows; one about a subject that an earlier row is about gets an error."""
     first: dict[Subject, int] = {}
     found = []

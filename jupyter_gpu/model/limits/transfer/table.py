@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ... import strict
 from ..limit import HUB_PROPERTIES, Limit
 from . import cells
-from .row import MAX_BYTES, MAX_ROWS, Row, distinct, row_of
+from .row import MAX_BYTES, MAX_ROWS, ImportedRow, distinct, row_of
 
 BOM = "\ufeff"
 """First letter of a file by which Excel knows UTF-8."""
@@ -55,7 +55,7 @@ def write_table(limits: Iterable[Limit], *, bom: bool = False) -> str:
     return (BOM if bom else "") + text.getvalue()
 
 
-def read_table(text: str) -> tuple[Row, ...]:
+def read_table(text: str) -> tuple[ImportedRow, ...]:
     """Read limits from CSV with commas, semicolons or tabs, its columns in any order; never raises.
 
     What is wrong with a row is told in the row; what is wrong with the whole is one row without a limit.
@@ -65,7 +65,7 @@ def read_table(text: str) -> tuple[Row, ...]:
             raise strict.OversizeError(f"The table has more than {MAX_BYTES:,} bytes.")
         return distinct(_rows(text.removeprefix(BOM)))
     except strict.FieldError as error:
-        return (Row(1, None, (str(error),)),)
+        return (ImportedRow(1, None, (str(error),)),)
 
 
 def exported(limits: Iterable[Limit]) -> list[Limit]:
@@ -74,9 +74,9 @@ def exported(limits: Iterable[Limit]) -> list[Limit]:
     return sorted(found, key=lambda limit: (limit.subject, limit.object_name))
 
 
-def _rows(text: str) -> list[Row]:
+def _rows(text: str) -> list[ImportedRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
-    found: list[Row] = []
+    found: list[ImportedRow] = []
     columns, line = None, 1
     try:
         for row in reader:
@@ -89,8 +89,8 @@ def _rows(text: str) -> list[Row]:
             line = reader.line_num + 1
     except csv.Error as error:  # where the next row begins is not known
         wrong = f"The table cannot be read from here on: {strict.printable(str(error), 200)}."
-        return [*found, Row(line, None, (wrong,))]
-    return found if columns else [Row(1, None, ("The table is empty; its first line must name the columns.",))]
+        return [*found, ImportedRow(line, None, (wrong,))]
+    return found if columns else [ImportedRow(1, None, ("The table is empty; its first line must name the columns.",))]
 
 
 def _separator(text: str) -> str:
@@ -111,9 +111,11 @@ def _columns(header: list[str]) -> list[str]:
     return columns
 
 
-def _row(line: int, columns: list[str], row: list[str]) -> Row:
+def _row(line: int, columns: list[str], row: list[str]) -> ImportedRow:
     if len(row) > len(columns):
-        return Row(line, None, (f"This row has {len(row)} cells, and the first line names {len(columns)} columns.",))
+        return ImportedRow(
+            line, None, (f"This row has {len(row)} cells, and the first line names {len(columns)} columns.",)
+        )
     values = {column: exposed for column, cell in zip(columns, row, strict=False) if (exposed := cells.expose(cell))}
     subject = {key: values[key] for key in SUBJECT if key in values}
     spec: dict[str, Any] = {"subject": {**subject, **({"kind": subject["kind"].strip()} if "kind" in subject else {})}}

@@ -15,7 +15,7 @@ from jupyter_gpu.model.limits.calendar import day_of, moment_of
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class GpuTimeMeter:
     """The GPU time of one owner."""
 
     at: float
@@ -25,7 +25,7 @@ class Meter:
     days: Mapping[date, int] = field(default_factory=dict, hash=False)
     """Milli-GPU-milliseconds by day: half a GPU for a second is 500,000."""
 
-    def counted(self, at: float, now: float, zone: tzinfo) -> Meter:
+    def counted(self, at: float, now: float, zone: tzinfo) -> GpuTimeMeter:
         """Return the meter with all counted until ``at``, which is ``now`` in seconds since 1970."""
         elapsed = max(0, round((at - self.at) * 1000))
         if not elapsed:
@@ -41,7 +41,7 @@ class Meter:
         """Milli-GPU-seconds by day, as budgets count them."""
         return {day: amount // 1000 for day, amount in self.days.items()}
 
-    def holding(self, milli: int) -> Meter:
+    def holding(self, milli: int) -> GpuTimeMeter:
         """Return the meter of an owner that holds ``milli`` from now on; all before must be counted."""
         return replace(self, milli=milli)
 

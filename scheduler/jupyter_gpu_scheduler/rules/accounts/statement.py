@@ -7,13 +7,13 @@ from datetime import date, timedelta, tzinfo
 from typing import Any
 
 from jupyter_gpu.model.limits.account import KEPT_DAYS, Account
-from jupyter_gpu.model.limits.calendar import InForce
-from jupyter_gpu.model.limits.effective import Effective
+from jupyter_gpu.model.limits.calendar import LimitsInForce
+from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.grace import Grace
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
-from .meter import Meter, by_day
+from .meter import GpuTimeMeter, by_day
 
 TIME = ("hours", "countedUntil")
 """Fields of the status that change with time alone while GPUs are held."""
@@ -25,10 +25,10 @@ def account_of(
     owner: Owner,
     snapshot: ClusterSnapshot,
     *,
-    limits: Effective,
-    in_force: InForce,
+    limits: EffectiveLimits,
+    in_force: LimitsInForce,
     grace: Grace,
-    meter: Meter,
+    meter: GpuTimeMeter,
     now: float,
 ) -> Account:
     """Return the account of ``owner`` at ``now``, in seconds since 1970; all of ``meter`` must be counted."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from jupyter_gpu.model.limits.amount import Amount
-from jupyter_gpu.model.limits.calendar import InForce
-from jupyter_gpu.model.limits.effective import Effective
+from jupyter_gpu.model.limits.calendar import LimitsInForce
+from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.source import Sourced
 
 from .owner_limits import Maximum, OwnerLimits
 
 
-def owner_limits(effective: Effective, in_force: InForce) -> OwnerLimits:
+def owner_limits(effective: EffectiveLimits, in_force: LimitsInForce) -> OwnerLimits:
     """Return the limits of an owner; `UNLIMITED` is no maximum."""
     models = {word: found for word, most in effective.models.items() if (found := _maximum(most))}
     return OwnerLimits(

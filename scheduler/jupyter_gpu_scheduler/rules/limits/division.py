@@ -24,7 +24,7 @@ from .owner_limits import Maximum, OwnerLimits
 
 
 @dataclass(slots=True)
-class Bound:
+class PodBound:
     """The least of the parts that one pod has in the maxima."""
 
     allowance: int | None = None
@@ -68,13 +68,13 @@ class Division:
         parts += [(self._gpus, maximum) for maximum in (self._limits.gpus,) if maximum]
         return any(excess(found, maximum.amount) for found, maximum in parts)
 
-    def bounds(self, *, tolerated: bool, due: Mapping[str, int] = MappingProxyType({})) -> dict[str, Bound]:
+    def bounds(self, *, tolerated: bool, due: Mapping[str, int] = MappingProxyType({})) -> dict[str, PodBound]:
         """Return what the maxima leave for each pod, by uid.
 
         ``due``: milli that pods must have given back for others by now, by uid; what drains counts for that. A pod from
         which something is reclaimed, due or not, gets nothing more.
         """
-        found = {uid: Bound() for uid in self._pods}
+        found = {uid: PodBound() for uid in self._pods}
         for word, maximum in self._limits.models.items():
             self._divide_model(found, word, maximum, tolerated)
         if self._limits.memory:
@@ -89,7 +89,7 @@ class Division:
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
-    def _divide_gpus(self, found: dict[str, Bound], maximum: Maximum, tolerated: bool) -> None:
+    def _divide_gpus(self, found: dict[str, PodBound], maximum: Maximum, tolerated: bool) -> None:
         def usable(uid: str, amount: int) -> int:
             pod, bound = self._pods[uid], found[uid].allowance
             amount = amount if bound is None else min(amount, bound)
@@ -102,7 +102,7 @@ class Division:
 
     # --- GPUs of a model ----------------------------------------------------------------------------------------------
 
-    def _divide_model(self, found: dict[str, Bound], word: str, maximum: Maximum, tolerated: bool) -> None:
+    def _divide_model(self, found: dict[str, PodBound], word: str, maximum: Maximum, tolerated: bool) -> None:
         parts = allowances(self._models[word], maximum.amount, tolerated=tolerated)
         sliders = ends_of_sliders(self._models[word], maximum.amount)
         for uid, bound in found.items():
@@ -128,7 +128,7 @@ class Division:
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
-    def _divide_memory(self, found: dict[str, Bound], maximum: Maximum, tolerated: bool) -> None:
+    def _divide_memory(self, found: dict[str, PodBound], maximum: Maximum, tolerated: bool) -> None:
         parts = allowances(self._memory, maximum.amount, tolerated=tolerated)
         sliders = ends_of_sliders(self._memory, maximum.amount)
         for claim in self._memory:

@@ -35,7 +35,7 @@ def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarant
     waiting = [pod for pod in snapshot.line(node) if not (pod.blocked or pod.preemptible or pod.fault)]
     if not waiting:
         return {}
-    reclaim = _Reclaim(snapshot, node, limits, guarantees)
+    reclaim = _NodeReclaim(snapshot, node, limits, guarantees)
     for pod in waiting:
         reclaim.serve(pod)
     return reclaim.taken
@@ -64,7 +64,7 @@ class _Step:
     """Whether the pod that makes the room must give it back."""
 
 
-class _Reclaim:
+class _NodeReclaim:
     """The rooms of one node, and what is reclaimed so far."""
 
     def __init__(self, snapshot: ClusterSnapshot, node: str, limits: LimitsOf, guarantees: bool) -> None:

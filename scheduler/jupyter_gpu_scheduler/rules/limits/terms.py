@@ -11,9 +11,9 @@ from jupyter_gpu.model.limits.source import Source
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
-from jupyter_gpu_scheduler.rules.state.standing import Standing
+from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
-from .division import Bound, Division
+from .division import Division, PodBound
 from .grace import Grace, grace
 from .owner_limits import OwnerLimits
 from .reclaim_notices import due, next_at, noticed
@@ -25,7 +25,7 @@ class PodTerms(NamedTuple):
     allowance: int | None
     model_allowances: tuple[tuple[str, int], ...]
     pod_limit: PodLimit
-    standing: Standing | None = None
+    standing: OwnerStanding | None = None
 
     def applied(self, pod: PodState) -> PodState:
         """Return the pod under these terms; the same object where it is under them already."""
@@ -67,7 +67,7 @@ def terms(
     ends.
     """
     held = sum(pod.holds for pod in pods)
-    standing = Standing(held, limits.guaranteed, limits.weight) if fair else None
+    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     if _permits_all(pods, limits):
         found = grace(stored, above=False, seconds=limits.grace, now=now)
         return OwnerTerms({pod.uid: _all(snapshot, pod, limits, held, standing) for pod in pods}, found)
@@ -98,7 +98,7 @@ def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
 
 
 def _all(
-    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, standing: Standing | None
+    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, standing: OwnerStanding | None
 ) -> PodTerms:
     """Return the terms of a pod that may have all that it wishes; `Division` would come to the same."""
     waits = standing if pod.wished > pod.has else None
@@ -112,10 +112,10 @@ def _all(
 def _terms(
     snapshot: ClusterSnapshot,
     pod: PodState,
-    bound: Bound,
+    bound: PodBound,
     limits: OwnerLimits,
     found: Grace,
-    standing: Standing | None,
+    standing: OwnerStanding | None,
     reclaims: tuple[Reclaim, ...],
 ) -> PodTerms:
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)

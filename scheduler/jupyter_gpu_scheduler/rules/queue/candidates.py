@@ -16,7 +16,7 @@ from .fit_cache import fits_on, wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterResult:
     """The nodes that can take a pod, in the order asked. Reasons name no node, so that equal ones can be counted."""
 
     fitting: tuple[str, ...]
@@ -26,14 +26,14 @@ class Filtered:
     """Reason why never, by node, whatever comes free."""
 
 
-def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> Filtered:
+def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> FilterResult:
     """Sort the nodes ``names`` into those that can take ``pod`` now, those that may later, and those that never can.
 
     ``pod`` need not be in the snapshot; if it is, ``pod`` is what counts. Repeated wishes cost little.
     """
     error = unacceptable(pod)
     if error is not None:
-        return Filtered((), never=dict.fromkeys(names, error.message))
+        return FilterResult((), never=dict.fromkeys(names, error.message))
     fitting: list[str] = []
     failed: dict[str, str] = {}
     never: dict[str, str] = {}
@@ -44,7 +44,7 @@ def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str])
             never[name] = found.why
         else:
             failed[name] = found.why
-    return Filtered(tuple(fitting), failed, never)
+    return FilterResult(tuple(fitting), failed, never)
 
 
 def unacceptable(pod: PodState) -> GpuError | None:

@@ -71,18 +71,18 @@ class QueuedFits:
         return bisect_left(self.ranks, pod.rank)
 
 
-Known = dict[str, Fit | QueuedFits]
+KnownFits = dict[str, Fit | QueuedFits]
 """Fits by node; one for all pods where no pod waits."""
 
 
-def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> Known:
+def known_fits(snapshot: ClusterSnapshot, pod: PodState) -> KnownFits:
     """Return the fits that are known for a wish like that of ``pod``, for `fit_on`."""
     wish = wanted(pod)
-    found: Known = snapshot.memo(("fit", wish, pod.slots, _needs_gpus(pod, wish), pod.model_allowances))
+    found: KnownFits = snapshot.memo(("fit", wish, pod.slots, _needs_gpus(pod, wish), pod.model_allowances))
     return found
 
 
-def fit_on(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Fit, int]:
+def fit_on(snapshot: ClusterSnapshot, pod: PodState, node: str, known: KnownFits) -> tuple[Fit, int]:
     """Return how ``pod`` fits on ``node``, and how many pods are ahead of it; ``known`` is `known_fits` of the pod.
 
     The pod's limit and selector are ignored: they are the same for all nodes.
@@ -96,7 +96,7 @@ def fits_on(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> I
 
 
 def _fits_on(
-    snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str], known: Known
+    snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str], known: KnownFits
 ) -> Iterator[tuple[str, Fit, int]]:
     wish, standing = wanted(pod), (pod.owner, pod.rank[:3]) if pod.standing else None
     seen: dict[Pattern, Fit] = {}

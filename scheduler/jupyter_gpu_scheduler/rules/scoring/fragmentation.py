@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import fits
-from jupyter_gpu_scheduler.rules.state.shape import Cell, Pattern, Shape, pattern
+from jupyter_gpu_scheduler.rules.state.shape import Pattern, Shape, ShapeGpu, pattern
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
 from .policy import MAX_KINDS, Policy, WorkloadKind
@@ -77,7 +77,7 @@ def _free(shape: Shape) -> int:
     return sum(cell.free for cell in shape if cell.healthy)
 
 
-def _group(cell: Cell, index: int, topology: str | None) -> object:
+def _group(cell: ShapeGpu, index: int, topology: str | None) -> object:
     """Return a key that is equal for GPUs of one group, as a wish with this topology needs; ``None``: any GPUs do."""
     if topology not in ("island", "switch"):
         return None

@@ -16,7 +16,7 @@ from jupyter_gpu.model.gpu import Gpu
 from .snapshot import ClusterSnapshot
 
 
-class Cell(NamedTuple):
+class ShapeGpu(NamedTuple):
     """One GPU of a shape."""
 
     model: str
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
     """Milli that no pod holds."""
 
 
-Shape = tuple[Cell, ...]
+Shape = tuple[ShapeGpu, ...]
 """The GPUs of a node, by index."""
 
 Grant = tuple[int, int]
@@ -73,7 +73,7 @@ def pattern(shape: Shape) -> Pattern:
 _Looks = tuple[str, int, bool, int, bool, bool]
 
 
-def _looks(cell: Cell) -> _Looks:
+def _looks(cell: ShapeGpu) -> _Looks:
     return (cell.model, cell.memory, cell.healthy, cell.free, cell.island is None, cell.switch is None)
 
 
@@ -101,7 +101,7 @@ def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
     islands: dict[str, int] = {}
     switches: dict[str, int] = {}
     return tuple(
-        Cell(
+        ShapeGpu(
             gpu.model,
             gpu.memory,
             gpu.healthy,

@@ -24,7 +24,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from .line import Line, Rank
 from .offers import OfferedNodes
 from .permitted import permitted
-from .standing import Standing, next_amount
+from .standing import OwnerStanding, next_amount
 from .tickets import Tickets
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class PodState:
     """The same for GPUs of some models, by words of their names, where its node or the cluster has others, too."""
     pod_limit: PodLimit | None = None
     """The limit in force, which its panel shows: each decision writes it; ``None``: limits are not in use."""
-    standing: Standing | None = None
+    standing: OwnerStanding | None = None
     """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
@@ -141,7 +141,7 @@ class PodState:
         """Compute the rank once: a pod is compared with many others."""
         object.__setattr__(self, "rank", self.ranked(self.standing, self.has if self.standing else 0))
 
-    def ranked(self, standing: Standing | None, has: int) -> Rank:
+    def ranked(self, standing: OwnerStanding | None, has: int) -> Rank:
         """Return its rank if its owner had this standing, and it had ``has`` milli."""
         ticket, wish = self.ticket, self.wish if standing else None
         order: tuple[int, int, Fraction | int] = (0, -self.priority, 0)

@@ -19,7 +19,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OwnerStanding:
     """The GPUs that an owner holds in the whole cluster, and the owner's claims; amounts in milli."""
 
     holds: int = 0

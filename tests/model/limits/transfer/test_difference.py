@@ -14,8 +14,8 @@ from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, Subje
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from jupyter_gpu.model.limits.preview import preview
 from jupyter_gpu.model.limits.read_limit import read_limit
-from jupyter_gpu.model.limits.transfer.difference import Difference, FieldChange, Outcome, difference
-from jupyter_gpu.model.limits.transfer.row import Row
+from jupyter_gpu.model.limits.transfer.difference import Difference, FieldChange, LineOutcome, difference
+from jupyter_gpu.model.limits.transfer.row import ImportedRow
 from jupyter_gpu.model.limits.transfer.table import read_table, write_table
 
 from ..strategies import limits_of, subjects
@@ -71,10 +71,10 @@ def test_limit_of_a_tool_is_only_repeated() -> None:
     kept = replace(ANN, managed_by="Helm")
     (line,) = imported("kind name max\nUser ann 2\n", kept).lines
     assert (line.outcome, line.errors) == (
-        Outcome.REFUSED,
+        LineOutcome.REFUSED,
         ("Helm keeps this limit, and would undo the change; change it there.",),
     )
-    assert imported("kind name max weight\nUser ann 1 2\n", kept).lines[0].outcome is Outcome.UNCHANGED
+    assert imported("kind name max weight\nUser ann 1 2\n", kept).lines[0].outcome is LineOutcome.UNCHANGED
     assert imported("kind\n", kept, remove=True).lines == ()
 
 
@@ -129,10 +129,10 @@ def test_import_of_an_export_makes_both_the_same(current: list[Limit], other: li
     result = difference(current, rows, replace=True).result(current)
     assert sorted((limit.spec() for limit in result), key=str) == sorted((limit.spec() for limit in other), key=str)
     again = difference(result, rows, replace=True)
-    assert {line.outcome for line in again.lines} <= {Outcome.UNCHANGED}
+    assert {line.outcome for line in again.lines} <= {LineOutcome.UNCHANGED}
 
 
 def test_row_without_a_subject_is_refused() -> None:
     """A row that does not say whom it is about is told, and nothing else."""
-    (line,) = difference([ANN], [Row(7, None, ("x",))]).lines
-    assert (line.outcome, line.line, line.before) == (Outcome.REFUSED, 7, None)
+    (line,) = difference([ANN], [ImportedRow(7, None, ("x",))]).lines
+    assert (line.outcome, line.line, line.before) == (LineOutcome.REFUSED, 7, None)

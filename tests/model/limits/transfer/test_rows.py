@@ -15,7 +15,7 @@ from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, MANAGED_BY, Limit, Su
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.limits.transfer import cells
 from jupyter_gpu.model.limits.transfer.document import read_document, write_document
-from jupyter_gpu.model.limits.transfer.row import MAX_BYTES, MAX_ROWS, Row
+from jupyter_gpu.model.limits.transfer.row import MAX_BYTES, MAX_ROWS, ImportedRow
 from jupyter_gpu.model.limits.transfer.table import BOM, COLUMNS, read_table, write_table
 
 from ... import strategies as any_
@@ -25,7 +25,7 @@ named = limits_of(
     subjects(st.sampled_from(ODD_NAMES) | any_.names(20) | st.text("=+-@\t\r\n\"';, a", min_size=1, max_size=9))
 )
 some = st.lists(named, max_size=5, unique_by=lambda limit: limit.subject)
-FORMATS: list[tuple[Callable[..., str], Callable[[str], tuple[Row, ...]]]] = [
+FORMATS: list[tuple[Callable[..., str], Callable[[str], tuple[ImportedRow, ...]]]] = [
     (write_table, read_table),
     (lambda limits: write_table(limits, bom=True), read_table),
     (write_document, read_document),
@@ -36,7 +36,7 @@ ANN = Limit(Subject(SubjectKind.USER, "ann", "jhub"), max=2000)
 @pytest.mark.parametrize(("write", "read"), FORMATS)
 @given(limits=some)
 def test_export_comes_back(
-    write: Callable[..., str], read: Callable[[str], tuple[Row, ...]], limits: list[Limit]
+    write: Callable[..., str], read: Callable[[str], tuple[ImportedRow, ...]], limits: list[Limit]
 ) -> None:
     """Limits of any names are read as they were written, on the lines on which they stand."""
     text = write(limits)
@@ -79,7 +79,7 @@ def test_export_leaves_out_what_no_one_wrote() -> None:
     assert len(read_table(write_table([mirrored, Limit(None, max=0), newer]))) == 1
 
 
-def errors(rows: Sequence[Row]) -> list[tuple[int, str]]:
+def errors(rows: Sequence[ImportedRow]) -> list[tuple[int, str]]:
     """The lines with errors."""
     return [(row.line, " ".join(row.errors)) for row in rows if row.errors]
 
