@@ -234,7 +234,7 @@ class Allocated:
 
     @classmethod
     def from_json(cls, value: Any) -> Allocated:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, "allocated")
         shares = strict.required(body, "shares", _read_shares)
         _distinct("shares", [share.uuid for share in shares])
@@ -287,7 +287,7 @@ class Attached:
 
     @classmethod
     def from_json(cls, value: Any) -> Attached:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, "attached")
         shares = strict.required(body, "shares", _read_shares)
         read_draining = strict.list_of(DrainingShare.from_json, MAX_GPUS)

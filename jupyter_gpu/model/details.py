@@ -26,12 +26,12 @@ class LinkRates:
     sent: int
 
     def to_json(self) -> dict[str, Any]:
-        """``{"received", "sent"}``."""
+        """Return ``{"received", "sent"}``."""
         return {"received": self.received, "sent": self.sent}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "rates") -> LinkRates:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(strict.required(body, "received", _read_bytes), strict.required(body, "sent", _read_bytes))
 
@@ -46,12 +46,12 @@ class ProcessUse:
     """Bytes of GPU memory."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"pid", "memory"?}``."""
+        """Return ``{"pid", "memory"?}``."""
         return _told({"pid": self.pid, "memory": self.memory})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> ProcessUse:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         pid = strict.required(body, "pid", strict.integer(0, 2**31 - 1))
         return cls(pid, strict.optional(body, "memory", _read_bytes))
@@ -70,13 +70,13 @@ class Reading:
     processes: tuple[ProcessUse, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; unknown fields are left out."""
+        """Return the JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
         return {**_figures(self), **_told({"processes": processes})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "reading") -> Reading:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         read = strict.list_of(ProcessUse.from_json, MAX_PROCESSES)
         return cls(**_read_figures(body), processes=strict.optional(body, "processes", read))
@@ -93,12 +93,12 @@ class NamedProcessUse:
     """Bytes of GPU memory."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"pid", "command", "memory"?}``."""
+        """Return ``{"pid", "command", "memory"?}``."""
         return _told({"pid": self.pid, "command": strict.printable(self.command, 256), "memory": self.memory})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> NamedProcessUse:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -116,12 +116,12 @@ class OtherProcesses:
     """Bytes; ``None`` where one of them is not known."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"processes", "memory"?}``."""
+        """Return ``{"processes", "memory"?}``."""
         return _told({"processes": self.processes, "memory": self.memory})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "others") -> OtherProcesses:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         number = strict.required(body, "processes", strict.integer(1, MAX_PROCESSES))
         return cls(number, strict.optional(body, "memory", _read_bytes))
@@ -143,14 +143,14 @@ class GpuDetails:
     """All others on the GPU: those of the pods that share it, or of the machine."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; unknown fields are left out."""
+        """Return the JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
         others = self.others.to_json() if self.others else None
         return {**_figures(self), **_told({"processes": processes, "others": others})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "details") -> GpuDetails:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         read = strict.list_of(NamedProcessUse.from_json, MAX_PROCESSES)
         return cls(
@@ -170,7 +170,7 @@ class Details:
     """By uuid; a GPU of which nothing is known is left out."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"time", "gpus": {uuid: {…}}}``."""
+        """Return ``{"time", "gpus": {uuid: {…}}}``."""
         return {"time": self.time, "gpus": {uuid: found.to_json() for uuid, found in self.gpus.items()}}
 
 

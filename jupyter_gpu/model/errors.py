@@ -39,7 +39,7 @@ class GpuError(Exception):
         self.details: dict[str, Any] = details
 
     def to_json(self) -> dict[str, Any]:
-        """``{"reason", "message", "details"}``, the body of every error answer."""
+        """Return ``{"reason", "message", "details"}``, the body of every error answer."""
         return {"reason": self.reason, "message": self.message, "details": self.details}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -94,7 +94,7 @@ class Gpu:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> Gpu:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             uuid=strict.required(body, "uuid", read_uuid),
@@ -125,12 +125,12 @@ class GpuShare(NamedTuple):
         return self.milli == MILLI_PER_GPU
 
     def to_json(self) -> dict[str, Any]:
-        """``{"uuid", "milli"}``."""
+        """Return ``{"uuid", "milli"}``."""
         return {"uuid": self.uuid, "milli": self.milli}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> GpuShare:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         milli = strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU))
         return cls(strict.required(body, "uuid", read_uuid), milli)
@@ -146,13 +146,13 @@ class Holder(NamedTuple):
     """Whether it runs outside the pod: a descriptor can be passed over a socket."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"pid", "command", "foreign"?}``."""
+        """Return ``{"pid", "command", "foreign"?}``."""
         command = strict.printable(self.command, 256)
         return {"pid": self.pid, "command": command, **({"foreign": True} if self.foreign else {})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "holder") -> Holder:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -174,13 +174,13 @@ class DrainingShare(NamedTuple):
         return GpuShare(self.uuid, self.milli)
 
     def to_json(self) -> dict[str, Any]:
-        """``{"uuid", "milli", "holders"?}``."""
+        """Return ``{"uuid", "milli", "holders"?}``."""
         holders = [holder.to_json() for holder in self.holders]
         return {"uuid": self.uuid, "milli": self.milli, **({"holders": holders} if holders else {})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "draining") -> DrainingShare:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         share = GpuShare.from_json(value, key)
         holders = strict.optional(value, "holders", strict.list_of(Holder.from_json, 64)) or ()
         return cls(share.uuid, share.milli, holders)

@@ -54,13 +54,13 @@ class LeaseOwner(NamedTuple):
     """Id of the kernel that it is, if it is one."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         body = {"pid": self.pid, "started": self.started, "namespace": self.namespace}
         return {**body, "kernel": self.kernel} if self.kernel else body
 
     @classmethod
     def from_json(cls, value: Any, key: str = "owner") -> LeaseOwner:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, cls._fields)
         return cls(

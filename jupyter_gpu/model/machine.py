@@ -48,7 +48,7 @@ class Server:
     position: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; what says nothing is left out."""
+        """Return the JSON object; what says nothing is left out."""
         body = {
             "user": strict.printable(self.user, 64),
             "here": self.here or None,
@@ -63,7 +63,7 @@ class Server:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "server") -> Server:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             user=strict.required(body, "user", strict.label(64)),
@@ -87,12 +87,12 @@ class GpuPart:
     draining: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """``{"milli", "server"?, "draining"?}``."""
+        """Return ``{"milli", "server"?, "draining"?}``."""
         return _told({"milli": self.milli, "server": self.server, "draining": self.draining or None})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "part") -> GpuPart:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
@@ -120,7 +120,7 @@ class MachineGpu:
         return MILLI_PER_GPU - sum(part.milli for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {
             "uuid": self.uuid,
             "index": self.index,
@@ -134,7 +134,7 @@ class MachineGpu:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> MachineGpu:
-        """Checked; raises `FieldError`. ``free`` is computed again."""
+        """Read and check the JSON; raises `FieldError`. ``free`` is computed again."""
         body = strict.an_object(value, key)
         parts = strict.required(body, "parts", strict.list_of(GpuPart.from_json, MAX_SERVERS))
         if sum(part.milli for part in parts) > MILLI_PER_GPU:
@@ -163,12 +163,12 @@ class Totals:
     """Number of servers that wait for GPUs."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"gpus", "free", "used", "waiting"}``."""
+        """Return ``{"gpus", "free", "used", "waiting"}``."""
         return {"gpus": self.gpus, "free": self.free, "used": self.used, "waiting": self.waiting}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "totals") -> Totals:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             gpus=strict.required(body, "gpus", strict.integer(0, MAX_GPUS)),
@@ -190,7 +190,7 @@ class Machine:
     """The telling one first, then those of its user, then the others; those of one kind in the order of the line."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {
             "shown": self.shown.value,
             "totals": self.totals.to_json(),
@@ -200,7 +200,7 @@ class Machine:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "machine") -> Machine:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         gpus = strict.required(body, "gpus", strict.list_of(MachineGpu.from_json, MAX_GPUS))
         servers = strict.required(body, "servers", strict.list_of(Server.from_json, MAX_SERVERS))

@@ -82,13 +82,13 @@ class ShareUse:
         return replace(self, expires=max(0, self.expires - max(0, passed)))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object, with all fields."""
+        """Return the JSON object, with all fields."""
         body = {item.name: getattr(self, item.name) for item in fields(self)}
         return {**body, "reason": strict.printable(self.reason, MAX_REASON) if self.reason else ""}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> ShareUse:
-        """Checked; raises `FieldError`. Fields of a newer version are ignored."""
+        """Read and check the JSON; raises `FieldError`. Fields of a newer version are ignored."""
         body = strict.an_object(value, key)
         return cls(
             uuid=strict.required(body, "uuid", read_uuid),

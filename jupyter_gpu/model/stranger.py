@@ -29,13 +29,13 @@ class Stranger(NamedTuple):
         return f"{self.command} ({', '.join(about)})" if about else self.command
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         user = strict.printable(self.user, _MAX_USER) if self.user else None
         return {"pid": self.pid, "command": strict.printable(self.command, 256), "user": user}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "stranger") -> Stranger:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),

@@ -45,7 +45,7 @@ class GpuUse:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> GpuUse:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         times = ("whole", "watched", "busy", "shared", "worth", "ran", "waited")
         return cls(
@@ -68,12 +68,12 @@ class Usage:
     """GPUs that were ever held, by index."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {"since": self.since, "seconds": self.seconds, "gpus": [asdict(gpu) for gpu in self.gpus]}
 
     @classmethod
     def from_json(cls, value: Any) -> Usage:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, "usage")
         return cls(
             strict.required(body, "since", seconds),

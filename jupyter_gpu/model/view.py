@@ -61,7 +61,7 @@ class User(NamedTuple):
         return f"{self.command} (process {self.pid})" if self.pid else self.command
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {
             "pid": self.pid,
             "command": strict.printable(self.command, 256),
@@ -73,7 +73,7 @@ class User(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "user") -> User:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -108,7 +108,7 @@ class PodGpu(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
         own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers")}
         return cls(
@@ -131,12 +131,12 @@ class Condition(NamedTuple):
     message: str
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
+        """Return the JSON object."""
         return {"type": self.type, "message": strict.printable(self.message, 1024)}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "condition") -> Condition:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(strict.required(body, "type", strict.text(64)), strict.required(body, "message", strict.label(1024)))
 
@@ -181,7 +181,7 @@ class View:
         return self.requested.generation if self.requested else 0
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; ``phase``, ``reason``, ``amounts`` and the like are computed, for readers that have no model."""
+        """Return the JSON object; ``phase``, ``reason``, ``amounts`` and the like are computed, for readers that have no model."""
         now, of_user = self.status, self.user_limit
         return {
             "instance": self.instance,
@@ -212,7 +212,7 @@ class View:
 
     @classmethod
     def from_json(cls, value: Any) -> View:
-        """Checked; raises `FieldError`. Computed fields are computed again, not read."""
+        """Read and check the JSON; raises `FieldError`. Computed fields are computed again, not read."""
         body = strict.an_object(value, "view")
         milli = strict.integer(0, MAX_MILLI)
         return cls(
@@ -246,14 +246,14 @@ class GpuLoad(NamedTuple):
     """Watts."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; temperature and power are left out where they are not known."""
+        """Return the JSON object; temperature and power are left out where they are not known."""
         body: dict[str, Any] = {"utilisation": self.utilisation, "memory": self.memory}
         more = {"temperature": self.temperature, "power": self.power}
         return {**body, **{key: value for key, value in more.items() if value is not None}}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             utilisation=strict.optional(body, "utilisation", read_number(100.0)),
@@ -274,13 +274,13 @@ class Sample(NamedTuple):
     """Use of its time shares, by uuid of the GPU: those of which the pod has less than the whole."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares": {uuid: {…}}}``; no shares are left out."""
+        """Return ``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares": {uuid: {…}}}``; no shares are left out."""
         body = {"time": self.time, "gpus": {uuid: load.to_json() for uuid, load in self.loads.items()}}
         return {**body, "shares": {u: s.to_json() for u, s in self.shares.items()}} if self.shares else body
 
     @classmethod
     def from_json(cls, value: Any) -> Sample:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         from .share import read_shares
 
         body = strict.an_object(value, "sample")

@@ -20,7 +20,7 @@ from .settings import SchedulerSettings
 _log = logging.getLogger("jupyter_gpu_scheduler")
 
 
-async def _until_told(settings: SchedulerSettings) -> None:
+async def _run_until_signal(settings: SchedulerSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -28,7 +28,7 @@ async def _until_told(settings: SchedulerSettings) -> None:
 
 
 def main() -> int:
-    """Exit status 0 after SIGTERM, 1 when something broke, 2 for settings that can't be used."""
+    """Run the scheduler; return 0 after SIGTERM, 1 when something broke, 2 for settings that can't be used."""
     parser = argparse.ArgumentParser(prog="python -m jupyter_gpu_scheduler", description=__doc__)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="JSON; without it, the defaults")
     arguments = parser.parse_args()
@@ -37,8 +37,8 @@ def main() -> int:
     )
     try:
         settings = read(arguments.settings, SchedulerSettings) if arguments.settings else SchedulerSettings()
-        gc.freeze()  # to search for garbage what was imported and stays would stop us for 30 ms, in a resize
-        asyncio.run(_until_told(settings))
+        gc.freeze()  # garbage collection over the imported modules would stop a resize for 30 ms
+        asyncio.run(_run_until_signal(settings))
     except (SettingsError, NoCredentials) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
-"""Binds new pods: place and GPUs in one transaction.
+"""Binds new pods: node and GPUs in one transaction.
 
-The GPUs are reserved before the Binding is sent and stay so until it is known what became of it: the watch shows the
-pod on its node, or the API server says that it is not. The same question asked again, even while the first is under
-way, has the same answer and does nothing twice.
+The GPUs are reserved before the Binding is sent, and stay reserved until its result is known: the watch shows the pod
+on its node, or the API server says that the pod is not there. A repeated request, even while the first is under way,
+gets the same answer and does nothing twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .writer import PASSING, AllocationWriter
 TRIES = 3
 """Attempts at one Binding, when the pod changes just before each."""
 SHOWN_SECONDS = 30.0
-"""Seconds the watch may take to show a pod that was read directly, until it is read again."""
+"""Seconds within which the watch should show a pod that was read directly; then the pod is read again."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Binder:
         self._awaited: set[asyncio.Task[None]] = set()
 
     async def bind(self, question: BindingArgs) -> str:
-        """Bind a pod; return empty when it is bound, else why not. Cancelling this does not cancel what was begun."""
+        """Bind a pod; return why it could not be bound, empty if it is. Cancelling this does not cancel the Binding."""
         node, task = self._running.get(question.uid, ("", None))
         if task is None:
             node, task = question.node, asyncio.create_task(self._bind(question))
@@ -66,11 +66,13 @@ class Binder:
         return "The pod changes all the time; it is tried again."
 
     async def _try(self, question: BindingArgs) -> str | None:
-        """Try one Binding; ``None``: the pod has changed meanwhile, to be tried again with what it is now."""
+        """Try one Binding; return the answer, or ``None`` if the pod has changed meanwhile: then try again."""
         uid, node = question.uid, question.node
         if self._cache.record(uid) is None:  # kube-scheduler was faster than our watch
-            await self._learn(question)
-        if not self._writer.may:  # the reads before this one may have taken minutes; from here on nothing is waited for
+            await self._read_unseen(question)
+        if (
+            not self._writer.may_write
+        ):  # the reads before this one may have taken minutes; from here on nothing is waited for
             return "This replica of the jupyter-gpu scheduler does not lead any more; the pod is tried again."
         record, state = self._cache.record(uid), self._cache.snapshot.pod(uid)
         if record is None or state is None or record.state.gone:
@@ -102,7 +104,7 @@ class Binder:
         return ""
 
     async def _find_out(self, question: BindingArgs, pending_write: PendingWrite, error: KubeError) -> str | None:
-        """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
+        """Find out the result of a Binding that failed or got no answer; until then its GPUs stay reserved."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = found.state.node if found else ""
@@ -113,7 +115,7 @@ class Binder:
             return None if isinstance(error, Conflict) else error.message
         return "" if bound == question.node else f"The pod is bound to {bound} already."
 
-    async def _learn(self, question: BindingArgs) -> None:
+    async def _read_unseen(self, question: BindingArgs) -> None:
         found = await self._writer.read(question.namespace, question.name, question.uid)
         if found is None:
             return
@@ -124,7 +126,7 @@ class Binder:
             task.add_done_callback(self._awaited.discard)
 
     async def _until_shown(self, question: BindingArgs) -> None:
-        """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
+        """Read a pod until the watch shows it, as one that came and went while the watch was cut would keep GPUs."""
         while self._cache.is_unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)
             if not self._cache.is_unseen(question.uid):

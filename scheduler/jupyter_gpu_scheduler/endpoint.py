@@ -1,8 +1,8 @@
-"""Leads kube-scheduler to the leader, which writes its address into an EndpointSlice of the extender's Service.
+"""Directs kube-scheduler to the leader: the leader writes its address into an EndpointSlice of the extender's Service.
 
-The leader also keeps it up to date: a write of an earlier leader may come late, and a tool that installs the chart may
-remove objects that the chart does not have. Only the leader writes the object; the Service owns it, so it is removed
-with the Service. Each write has the version that was read as a precondition, so a late write changes nothing.
+The leader also keeps the slice up to date: a write of an earlier leader may arrive late, and a tool that installs the
+chart may remove objects that the chart does not have. Only the leader writes the slice; the Service owns it, so it is
+removed with the Service. Each write has the version that was read as a precondition, so a late write changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Endpoint:
         self._trouble = ""
 
     async def publish(self) -> None:
-        """Retry until it is written, or refused: then the Service leads elsewhere, and the log says so."""
+        """Write the slice; retry until it is written or refused. If it is refused, the log says so."""
         pauses = self._pauses()
         while True:
             try:
@@ -59,7 +59,7 @@ class Endpoint:
                 return
 
     async def keep(self) -> None:
-        """Write it again whenever it is out of date, until cancelled."""
+        """Write the slice again whenever it is out of date, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self.publish()
@@ -86,7 +86,7 @@ class Endpoint:
         await self._kube.patch(self._path, {"metadata": precondition, "endpoints": self._wanted})
 
     async def _create(self) -> None:
-        """Create it, with no other labels: tools that install charts remove objects with theirs that no chart has."""
+        """Create the slice without the chart's labels: tools remove objects with these that the chart does not have."""
         service = await self._kube.get(self._service)
         owner = {"apiVersion": "v1", "kind": "Service", "name": self._name, "uid": objects.uid(service)}
         labels = {

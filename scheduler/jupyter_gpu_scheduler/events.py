@@ -1,4 +1,4 @@
-"""Events that tell users of decisions. A plain grant is no news."""
+"""Events about decisions, for users. A grant of all that was wanted has none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
 
 
 def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
-    """Publish an Event of ``allocated`` if it says something new to ``pod``; faults are published elsewhere."""
+    """Publish an Event about ``allocated`` if its reason or message is new; wishes with a fault have their own Event."""
     before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
     if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
         kind, reason = EVENTS[allocated.reason]

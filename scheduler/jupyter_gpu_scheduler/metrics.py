@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,7 +12,8 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .limit_watch import LimitWatch
 
-_GPUS: Final = "jupyter_gpu_scheduler_gpus"
+_PREFIX: Final = "jupyter_gpu_scheduler_"
+_GPUS: Final = _PREFIX + "gpus"
 _ABOUT_GPUS: Final = f"# HELP {_GPUS} GPUs of a node, in GPUs, by state.\n# TYPE {_GPUS} gauge\n"
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -23,71 +24,43 @@ class SchedulerMetrics:
     """The metrics of one process; with a registry of its own, so that several can live in one test."""
 
     def __init__(self, snapshot: ClusterSnapshot, usage: Callable[[], str] = lambda: "") -> None:
-        registry = self.registry = CollectorRegistry()
-        self.leading = Gauge("jupyter_gpu_scheduler_leading", "1 while this replica leads.", registry=registry)
-        self.decisions = Counter(
-            "jupyter_gpu_scheduler_decisions",
-            "Changes of what a pod is allocated, by kind.",
-            ["kind"],
-            registry=registry,
-        )
-        self.decide_seconds = Histogram(
-            "jupyter_gpu_scheduler_decide_seconds", "To decide for one node.", buckets=_FAST, registry=registry
-        )
-        self.answers = Counter(
-            "jupyter_gpu_scheduler_extender_answers",
-            "Answers to kube-scheduler, by verb and outcome.",
-            ["verb", "outcome"],
-            registry=registry,
-        )
-        self.answer_seconds = Histogram(
-            "jupyter_gpu_scheduler_extender_seconds",
-            "To answer kube-scheduler, by verb.",
-            ["verb"],
-            buckets=_SLOW,
-            registry=registry,
-        )
-        self.writes = Counter(
-            "jupyter_gpu_scheduler_writes",
-            "Writes to the API server, by kind and outcome.",
-            ["kind", "outcome"],
-            registry=registry,
-        )
-        self.write_seconds = Histogram(
-            "jupyter_gpu_scheduler_write_seconds",
-            "From the decision to its confirmation by the API server.",
-            buckets=_SLOW,
-            registry=registry,
-        )
-        self.in_flight = Gauge(
-            "jupyter_gpu_scheduler_writes_in_flight", "Decisions that are not confirmed yet.", registry=registry
-        )
-        self.waiting = Gauge(
-            "jupyter_gpu_scheduler_waiting_pods", "Pods without a node that stand in line.", registry=registry
-        )
-        self.claimed_twice = Gauge(
-            "jupyter_gpu_scheduler_gpus_claimed_twice", "GPUs that several nodes say they have.", registry=registry
-        )
-        self.watch_troubles = Counter(
-            "jupyter_gpu_scheduler_watch_troubles",
-            "How often the API server could not be followed, by what was watched.",
-            ["watch"],
-            registry=registry,
-        )
-        self.limits = Gauge("jupyter_gpu_scheduler_limits", "Limits that are known.", registry=registry)
-        self.limits_absent = Gauge(
-            "jupyter_gpu_scheduler_limits_absent", "1 while the cluster does not have GpuLimits.", registry=registry
-        )
-        self.limits_held = Gauge(
-            "jupyter_gpu_scheduler_limits_held",
-            "Limits that hold though they were deleted, as their CustomResourceDefinition was: install it again.",
-            registry=registry,
-        )
         self._snapshot = snapshot
         self._usage = usage
+        self.registry = CollectorRegistry()
+        self.leading = self._gauge("leading", "1 while this replica leads.")
+        self.decisions = self._counter("decisions", "Changes of what a pod is allocated, by kind.", "kind")
+        self.decide_seconds = self._histogram("decide_seconds", "To decide for one node.", _FAST)
+        answers = "Answers to kube-scheduler, by verb and outcome."
+        self.answers = self._counter("extender_answers", answers, "verb", "outcome")
+        self.answer_seconds = self._histogram("extender_seconds", "To answer kube-scheduler, by verb.", _SLOW, "verb")
+        self.writes = self._counter("writes", "Writes to the API server, by kind and outcome.", "kind", "outcome")
+        self.write_seconds = self._histogram(
+            "write_seconds", "From the decision to its confirmation by the API server.", _SLOW
+        )
+        self.in_flight = self._gauge("writes_in_flight", "Decisions that are not confirmed yet.")
+        self.waiting = self._gauge("waiting_pods", "Pods without a node that stand in line.")
+        self.claimed_twice = self._gauge("gpus_claimed_twice", "GPUs that several nodes say they have.")
+        self.watch_troubles = self._counter(
+            "watch_troubles", "How often the API server could not be followed, by what was watched.", "watch"
+        )
+        self.limits = self._gauge("limits", "Limits that are known.")
+        self.limits_absent = self._gauge("limits_absent", "1 while the cluster does not have GpuLimits.")
+        self.limits_held = self._gauge(
+            "limits_held",
+            "Limits that hold though they were deleted, as their CustomResourceDefinition was: install it again.",
+        )
+
+    def _gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(_PREFIX + name, about, registry=self.registry)
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(_PREFIX + name, about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(_PREFIX + name, about, labels, buckets=buckets, registry=self.registry)
 
     def follow_limits(self, count: Callable[[], int], watch: LimitWatch) -> None:
-        """Tell of the limits as they are when the metrics are asked for."""
+        """Report the limits as they are when the metrics are read."""
         self.limits.set_function(count)
         self.limits_absent.set_function(lambda: int(watch.absent))
         self.limits_held.set_function(lambda: watch.held)

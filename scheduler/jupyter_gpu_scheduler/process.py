@@ -1,6 +1,6 @@
-"""One scheduler process: all parts, joined.
+"""The scheduler process: makes all parts and runs them.
 
-If a part that should run for ever ends, the process ends: half a scheduler is worse than none, which is restarted.
+If a part that should run for ever ends, the process ends and is restarted: half a scheduler is worse than none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class SchedulerProcess:
-    """The scheduler's process. Made and run once, on one event loop."""
+    """All parts of one scheduler. Made and run once, on one event loop."""
 
     def __init__(self, kube: Kube, settings: SchedulerSettings, environ: Mapping[str, str] = os.environ) -> None:
         self._kube = kube
@@ -55,7 +55,7 @@ class SchedulerProcess:
         )
         self.metrics = SchedulerMetrics(self.cache.snapshot, self.cache.counters.text)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
-        self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may)
+        self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may_write)
         self.controller = Controller(
             self.cache,
             self._writer,
@@ -70,20 +70,14 @@ class SchedulerProcess:
             self.cache, self.controller.waiting, binder, settings.policy, self._why_unready, settings.extender
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
-        self.status = StatusServer(
-            settings.status.address,
-            settings.status.port,
-            alive=self._silent,
-            ready=self._unsynced,
-            metrics=self.metrics.text if settings.status.metrics else None,
-        )
-        # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
+        self.status = self._status_server()
+        # Finished pods are watched, too: they may hold GPUs that are not closed yet.
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
         self._limits = LimitWatch(
-            kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._trouble, "limits")
+            kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._count_trouble, "limits")
         )
-        self._accounts = AccountWriter(kube, self.cache, self.metrics, partial(self._trouble, "accounts"))
+        self._accounts = AccountWriter(kube, self.cache, self.metrics, partial(self._count_trouble, "accounts"))
         self._reports = (
             self._accounts,
             LimitStatusWriter(kube, self.cache, self._limits, self.metrics),
@@ -91,10 +85,23 @@ class SchedulerProcess:
             self.cache.counters,
         )
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
-        lease = settings.lease
-        times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
-        self._lease = LeaderLease(kube, self._namespace, lease.name, identity(environ), times)
+        self._lease = self._leader_lease()
         self._began = time.monotonic()
+
+    def _status_server(self) -> StatusServer:
+        settings = self._settings.status
+        return StatusServer(
+            settings.address,
+            settings.port,
+            alive=self._why_silent,
+            ready=self._why_unsynced,
+            metrics=self.metrics.text if settings.metrics else None,
+        )
+
+    def _leader_lease(self) -> LeaderLease:
+        settings = self._settings.lease
+        times = LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds)
+        return LeaderLease(self._kube, self._namespace, settings.name, identity(self._environ), times)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop``; raises what ended it otherwise. The lease is given back in any case."""
@@ -108,7 +115,7 @@ class SchedulerProcess:
             "the watch of accounts": self._accounts.run(),
             "the election": self._lease.run(self._lead),
             "the certificates": self.extender.run(),
-            "what is asked first": self._prepare(),
+            "the preparation of answers": self._prepare(),
             "stop": stop.wait(),
         }
         tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
@@ -128,14 +135,14 @@ class SchedulerProcess:
 
     async def _prepare(self) -> None:
         """Prepare answers once the cluster is known, then wait: a replica that does not lead yet is ready, too."""
-        await self._know()
+        await self._wait_until_known()
         gc.freeze()  # most of what is known now stays: the garbage collector need not scan it
         await self._answers.warm()
         await asyncio.Event().wait()
 
     async def _lead(self) -> None:
-        """Lead, when elected, once everything is known."""
-        await self._know()
+        """Lead after an election, once everything is known."""
+        await self._wait_until_known()
         for report in self._reports:
             report.begin()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
@@ -155,7 +162,7 @@ class SchedulerProcess:
                 for task in beside:
                     task.cancel()
 
-    async def _know(self) -> None:
+    async def _wait_until_known(self) -> None:
         """Wait until pods, nodes, limits and accounts are known."""
         for watch in (self._pods, self._nodes, self._limits, self._accounts):
             await watch.synced.wait()
@@ -168,44 +175,44 @@ class SchedulerProcess:
         trim: Callable[[dict[str, object]], dict[str, object]],
         on_change: Callable[[ObjectChange], None],
     ) -> Reflector:
-        """Return a reflector. Its first list is the newest: an API server's cache may lack an earlier leader's writes.
+        """Return a reflector that begins with the newest state: a cache of the API server may lack the last writes.
 
-        It comes page by page, so that memory never holds more whole objects than one page has.
+        The first list comes page by page, so that memory never holds more untrimmed objects than one page has.
         """
         return Reflector(
             self._kube,
             Selection(path, trim=trim),
             on_change=on_change,
-            on_trouble=partial(self._trouble, what),
+            on_trouble=partial(self._count_trouble, what),
             newest=True,
         )
 
-    def _may(self) -> bool:
+    def _may_write(self) -> bool:
         return self._lease.leading and self.controller.leading
 
     def _changed(self) -> None:
         self.controller.changed()
 
-    def _trouble(self, what: str, message: str) -> None:
+    def _count_trouble(self, what: str, message: str) -> None:
         if message:
             self.metrics.watch_troubles.labels(what).inc()
 
-    # --- checks for the probes and the extender -----------------------------------------------------------------------
+    # --- checks for the probes and the extender; each returns why it fails, else an empty text ------------------------
 
-    def _unsynced(self) -> str:
+    def _why_unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):
             return "The cluster is not known yet."
         for what, watch in (("limits (GpuLimits)", self._limits), ("accounts (GpuAccounts)", self._accounts)):
             if not watch.synced.is_set():
                 return f"The {what} are not known yet. {watch.trouble}".strip()
-        return self._silent()
+        return self._why_silent()
 
     def _why_unready(self) -> str:
-        if not self._may():
+        if not self._may_write():
             return "This replica of the jupyter-gpu scheduler does not lead; the pod is tried again."
-        return self._unsynced()
+        return self._why_unsynced()
 
-    def _silent(self) -> str:
+    def _why_silent(self) -> str:
         since = time.monotonic() - self._began
         silence = max(min(watch.fresh_seconds, since) for watch in (self._pods, self._nodes))
         if silence > self._settings.silence_seconds:

@@ -1,7 +1,7 @@
-"""Writes ``allocated`` of pods: bounded, with preconditions, retried while the API server is away.
+"""Writes ``allocated`` of pods: a bounded number at once, with preconditions, retried while the API server is away.
 
-A write is done only to the very object that was decided about (uid and resource version). If that has changed, nothing
-is written: the pod is read again, for another decision.
+A write changes only the very version of the pod that was decided about (uid and resource version). If the pod has
+changed, nothing is written: the pod is read again, for another decision.
 """
 
 from __future__ import annotations
@@ -41,29 +41,31 @@ class WriteResult:
 
 
 class AllocationWriter:
-    """The writer of decisions. ``may`` is asked before each try: only the leader writes."""
+    """The writer of decisions. It calls ``may_write`` before each try: only the leader writes."""
 
-    def __init__(self, kube: Kube, settings: WriteSettings, metrics: SchedulerMetrics, may: Callable[[], bool]) -> None:
+    def __init__(
+        self, kube: Kube, settings: WriteSettings, metrics: SchedulerMetrics, may_write: Callable[[], bool]
+    ) -> None:
         self._kube = kube
         self._settings = settings
         self._metrics = metrics
-        self._may = may
+        self._may_write = may_write
         self._slots = asyncio.Semaphore(settings.concurrent)
 
     @property
-    def may(self) -> bool:
+    def may_write(self) -> bool:
         """Whether this process leads, and may write."""
-        return self._may()
+        return self._may_write()
 
     async def write(self, record: PodRecord, allocated: Allocated) -> WriteResult:
-        """Write until it is done, or can't be."""
+        """Write ``allocated``; retry until the API server accepts or refuses it."""
         faults.point("scheduler:decided")
         result = await self._until_answered(record, allocated)
         self._metrics.writes.labels("allocated", result.kind).inc()
         return result
 
     async def read(self, namespace: str, name: str, uid: str) -> PodRecord | None:
-        """Return a pod as it is now, ``None`` if it is gone; tried until the API server answers."""
+        """Return a pod as it is now, ``None`` if it is gone; retry until the API server answers."""
         pauses = self.pauses()
         while True:
             try:
@@ -77,7 +79,7 @@ class AllocationWriter:
                 return found if found.state.uid == uid else None
 
     def pauses(self) -> Callable[[], float]:
-        """Return a function that gives the seconds before each next try: doubling, with jitter to spread the tries."""
+        """Return a function that returns the seconds before the next try: doubling, with jitter to spread the tries."""
         tries = 0
 
         def pause() -> float:
@@ -93,9 +95,9 @@ class AllocationWriter:
         path = paths.pod(pod.namespace, pod.name, "status")
         body = allocated_patch(pod.uid, record.resource_version, allocated)
         pauses = self.pauses()
-        while self._may():
+        while self._may_write():
             try:
-                async with self._slots:  # given up while it waits for the next try
+                async with self._slots:  # free again during the pause before the next try
                     found = read_pod(await self._kube.patch(path, body))
             except NotFound:
                 return WriteResult("gone")

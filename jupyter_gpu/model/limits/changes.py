@@ -38,7 +38,7 @@ class LimitChange:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "change") -> LimitChange:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             by=strict.required(body, "by", strict.label(MAX_NAME)),

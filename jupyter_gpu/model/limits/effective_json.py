@@ -59,7 +59,7 @@ def effective_json(effective: EffectiveLimits) -> dict[str, Any]:
 
 
 def read_effective(value: Any, key: str = "limits") -> EffectiveLimits:
-    """Checked; raises `FieldError`. Fields that are not known are left out."""
+    """Read and check the JSON; raises `FieldError`. Fields that are not known are left out."""
     body = strict.an_object(value, key)
     simple = {
         attribute: strict.optional(body, name, _sourced_reader(read)) or getattr(NO_LIMITS, attribute)

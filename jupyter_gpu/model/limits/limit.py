@@ -76,7 +76,7 @@ class Subject:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "subject") -> Subject:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, ("kind", "name", "hub"))
         kind = SubjectKind(strict.required(body, "kind", strict.one_of(*SubjectKind)))

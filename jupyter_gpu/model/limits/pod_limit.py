@@ -54,7 +54,7 @@ class PodLimit:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "limit") -> PodLimit:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         milli, most = (strict.optional(body, name, _read_milli) for name in ("milli", "max"))
         if (milli is None) != (most is None):

@@ -114,7 +114,7 @@ class Source:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "source") -> Source:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         part = strict.optional(body, "part", strict.one_of(*LimitPart))
         return cls(

@@ -43,7 +43,7 @@ class Budget:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "budget") -> Budget:
-        """Checked; raises `FieldError`."""
+        """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, ("gpuHours", "window"))
         window = strict.required(body, "window", strict.one_of(*BudgetWindow))
@@ -74,7 +74,7 @@ class Hours:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "hours") -> Hours:
-        """Checked; raises `FieldError`. Without ``days`` every day is meant; ``to`` before ``from`` is the next day."""
+        """Read and check the JSON; raises `FieldError`. Without ``days`` every day is meant; ``to`` before ``from`` is the next day."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, ("days", "from", "to", "max"))
         days = strict.optional(body, "days", strict.list_of(strict.one_of(*DAYS), 7))
