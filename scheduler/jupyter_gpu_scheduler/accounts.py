@@ -1,10 +1,10 @@
-"""Writes what owners may have, have and used into their accounts (``GpuAccount``).
+"""Writes the accounts of owners (``GpuAccount``): what each may have, has and has used.
 
-Pages, panels and administrators read them; nothing is decided by them but one thing: what was used before this process
-led, and since when an owner has had too much, are read from there when it begins to lead.
+Pages, panels and administrators read them. The scheduler itself reads them once, when it begins to lead: what was used
+before, and since when an owner has had more than the maximum.
 
-A change is written at once but for `FLUSH_SECONDS`, in which others may join it. GPU time alone is written every
-`HOURS_SECONDS`. Without the kinds of these objects nothing is written, and everything else goes on.
+A change is written after `FLUSH_SECONDS`, together with those that follow in that time. GPU time alone is written every
+`HOURS_SECONDS`. While the cluster does not have this kind of object, nothing is written, and all else goes on.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AccountWriter:
         await self._reflector.run()
 
     def begin(self) -> None:
-        """Take over what the leader before wrote: before anything is decided, as budgets count it."""
+        """Take over what the last leader wrote, before anything is decided: budgets count it."""
         for item in self._reflector.objects.values():
             account = read_account(item)
             if account:
@@ -98,7 +98,7 @@ class AccountWriter:
         self._due.update(dict.fromkeys(self._cache.owners.known()))
 
     async def keep(self) -> None:
-        """Write what changes, until cancelled."""
+        """Write the accounts that change, until cancelled."""
         stale_at = 0.0
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
@@ -110,7 +110,7 @@ class AccountWriter:
                 await self._remove_stale()
 
     def _changed(self, change: ObjectChange) -> None:
-        """Note an account as it is; what somebody changed or removed is written again."""
+        """Note an account as it is; one that another writer changed or removed is written again."""
         name, status = objects.name(change.object), change.object.get("status")
         before = self._statuses.pop(name, None)
         if change.kind != "removed":
@@ -120,7 +120,7 @@ class AccountWriter:
             self._due[account.owner] = None
 
     def _collect(self) -> None:
-        """Note what is to be written: what changed, and GPU time that was written long ago."""
+        """Note the accounts to write: those that changed, and those whose GPU time was written long ago."""
         now = self._now()
         self._due.update(dict.fromkeys(self._changed_owners.take()))
         for owner in self._cache.owners.holding():
@@ -175,7 +175,7 @@ class AccountWriter:
             self._times[owner] = self._now()
 
     async def _put(self, name: str, account: Account, status: Mapping[str, Any]) -> None:
-        """Write a status; make the object where it is not there yet."""
+        """Write a status; create the object if it is not there."""
         replaced = [{"op": "add", "path": "/status", "value": status}]
         try:
             await self._kube.patch(paths.account(name, "status"), replaced, content_type=JSON_PATCH)

@@ -1,7 +1,7 @@
-"""The state of the API server as one `ClusterSnapshot`, brought up to date by each change.
+"""The state of the API server as one `ClusterSnapshot`, updated with each change.
 
-Unconfirmed decisions lie over what the watches reported: a write in flight counts as done where it takes a GPU, and as
-not done where it frees one. So nothing is given away twice, whatever the result of the write.
+Unconfirmed decisions are added to what the watches reported: a write in flight counts as done where it takes a GPU, and
+as not done where it frees one. So no GPU is given away twice, whatever the result of the write.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class PendingWrite:
     allocated: Allocated
     node: str
     written: bool = False
-    """Whether it is a Binding that was done, whose pod the watch has not shown yet."""
+    """Whether it is a Binding that was done, and the watch has not shown the pod on its node yet."""
 
 
 class ClusterCache:
-    """Pods and nodes as decisions need them: their JSON is read here, once for each version.
+    """The known pods, nodes and limits, with the writes in flight. The JSON of each version is read once, here.
 
     ``on_change`` is called after each change, on the event loop.
 
@@ -76,10 +76,10 @@ class ClusterCache:
         self._elapsed = clocks.elapsed
         self._now = clocks.now
         self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
-        self._ages: list[tuple[float, str]] = []  # a heap of the same
+        self._overdue_heap: list[tuple[float, str]] = []  # the same, soonest first
         self._paced: dict[str, PacedWish] = {}
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
-        self._alarms: list[tuple[float, str]] = []  # a heap: when to answer which of them
+        self._answer_heap: list[tuple[float, str]] = []  # when to answer which of them, soonest first
         self._pods: dict[str, PodRecord] = {}
         self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
@@ -107,7 +107,7 @@ class ClusterCache:
         self._on_change()
 
     def add_unseen(self, record: PodRecord) -> None:
-        """Add a pod that was read directly, because a question about it came before the watch has shown it."""
+        """Add a pod that was read directly, because kube-scheduler asked about it before the watch has shown it."""
         uid = record.state.uid
         if uid not in self._pods and record.matters:
             self._unseen.add(uid)
@@ -115,7 +115,7 @@ class ClusterCache:
             self._on_change()
 
     def is_unseen(self, uid: str) -> bool:
-        """Tell whether a pod was added but the watch has not shown it: the watch may never report that it is gone."""
+        """Tell whether a pod was added that the watch has not shown: the watch may never report that it is gone."""
         return uid in self._unseen
 
     def forget(self, uid: str) -> None:
@@ -151,7 +151,7 @@ class ClusterCache:
         self._update_terms((account.owner,))
 
     def reclaim(self, node: str) -> None:
-        """Have pods of a node give back what others are guaranteed, or what preemptible pods hold while others wait."""
+        """Make a node's pods give back what is guaranteed to others, or what preemptible pods hold while others wait."""
         if owners := self.owners.reclaim(node):
             self._update_terms(owners)
 
@@ -217,7 +217,7 @@ class ClusterCache:
         return tuple(node for node in found if node)
 
     def mark_changed(self, node: str) -> None:
-        """Have a node decided again."""
+        """Mark a node to be decided again."""
         self._changed_nodes[node] = None
         self._on_change()
 
@@ -226,7 +226,7 @@ class ClusterCache:
         self._changed_nodes.pop(node, None)
 
     def mark_all_changed(self) -> None:
-        """Have every node and every pod examined again."""
+        """Mark every node and every pod to be examined again."""
         self._changed_nodes.update(dict.fromkeys(self._nodes))
         self._changed_pods.update(dict.fromkeys(self._pods))
         self._on_change()
@@ -234,32 +234,32 @@ class ClusterCache:
     # --- changes that time brings -------------------------------------------------------------------------------------
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until time changes something, for `catch_up`; ``None``: it will not."""
-        seconds = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
+        """Return the seconds until the next change that time brings, for `catch_up`; ``None``: there is none."""
+        seconds = [self._answer_heap[0][0] - self._elapsed()] if self._answer_heap else []
         if (until := self.owners.seconds_until_due()) is not None:
             seconds.append(until)
-        if self._ages:
-            seconds.append(self._ages[0][0] - self._now())
+        if self._overdue_heap:
+            seconds.append(self._overdue_heap[0][0] - self._now())
         return max(0.0, min(seconds)) if seconds else None
 
     def catch_up(self) -> None:
         """Apply the changes that are due by now."""
         now = self._elapsed()
-        while self._alarms and self._alarms[0][0] <= now:
-            _, uid = heapq.heappop(self._alarms)
+        while self._answer_heap and self._answer_heap[0][0] <= now:
+            _, uid = heapq.heappop(self._answer_heap)
             self._held_back.discard(uid)
             if uid in self._pods:
                 self._pace(uid)
                 self._put_pod(uid)
-        while self._ages and self._ages[0][0] <= self._now():
-            when, uid = heapq.heappop(self._ages)
+        while self._overdue_heap and self._overdue_heap[0][0] <= self._now():
+            when, uid = heapq.heappop(self._overdue_heap)
             if self._overdue.get(uid) == when:
                 self._put_pod(uid)
         if owners := self.owners.due():
             self._update_terms(owners)
 
     def under_terms(self, state: PodState) -> PodState:
-        """Return a pod, known here or not, with the highest priority and the GPUs that it may have."""
+        """Return a pod, known here or not, with its terms: the highest priority and the GPUs that it may have."""
         return next(self.owners.update_terms(state.owner, state))
 
     # --- writes in flight ---------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class ClusterCache:
         return uid in self._pending_writes
 
     def uncertain(self) -> tuple[tuple[str, PendingWrite], ...]:
-        """Return the pods with an unconfirmed decision that no watch will report on."""
+        """Return the pods with an unconfirmed decision whose result no watch will report."""
         return tuple(item for item in self._pending_writes.items() if not item[1].written)
 
     @property
@@ -278,7 +278,7 @@ class ClusterCache:
         return len(self._pending_writes)
 
     def assume(self, uid: str, allocated: Allocated, node: str = "") -> PendingWrite:
-        """Begin a write about a known pod, replacing an earlier one; ``node``: it binds the pod there."""
+        """Begin a write about a known pod, in place of an earlier one; ``node``: where it binds the pod."""
         pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
         self._put_pod(uid)
         return pending_write
@@ -295,21 +295,21 @@ class ClusterCache:
         self._on_change()
 
     def bound(self, uid: str, pending_write: PendingWrite) -> None:
-        """Note a done Binding: it stays assumed until the watch shows the pod on its node, or gone."""
+        """Note a done Binding: it counts as in flight until the watch shows the pod on its node, or gone."""
         record = self._pods.get(uid)
         pending_write.written = True
         if record and record.state.node:
             self.finish_write(uid, pending_write)
 
     def block(self, uid: str, blocked: bool) -> None:
-        """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
+        """Record whether a pod waits for something other than GPUs: then no GPUs are kept back for it."""
         if (uid in self._blocked) != blocked and uid in self._pods:
             (self._blocked.add if blocked else self._blocked.discard)(uid)
             self._put_pod(uid)
             self._on_change()
 
     def set_offer(self, uid: str, offered: OfferedNodes | None) -> None:
-        """Record what kube-scheduler's last question said of a waiting pod; ``None``: nothing that still holds."""
+        """Record the nodes in kube-scheduler's last request for a waiting pod; ``None``: none that still hold."""
         if uid not in self._pods or self._offers.get(uid) == offered:
             return
         if offered is None:
@@ -329,7 +329,7 @@ class ClusterCache:
         uid = record.state.uid
         self._count(uid, record.usage)
         if not record.matters or (self._namespaces and record.state.namespace not in self._namespaces):
-            if uid in self._pods:  # its annotations were removed, or it finished and holds nothing any more
+            if uid in self._pods:  # its annotations were removed, or it finished and no longer holds anything
                 self._forget_record(uid)
             return
         self._pods[uid] = record
@@ -347,7 +347,7 @@ class ClusterCache:
             self._forget_record(uid)
 
     def _pace(self, uid: str) -> None:
-        """Choose which wish of a pod is answered now: its newest, unless that changes all the time."""
+        """Choose the wish of a pod that is answered now: the newest, unless it changes too often."""
         state, known = self._pods[uid].state, self._paced.get(uid)
         asked, now = AskedWish(state.requested, state.fault), self._elapsed()
         if known is None:
@@ -357,7 +357,7 @@ class ClusterCache:
         self._paced[uid], wait = paced(known, asked, now, burst=burst, seconds=seconds)
         if wait and uid not in self._held_back:
             self._held_back.add(uid)
-            heapq.heappush(self._alarms, (now + wait, uid))
+            heapq.heappush(self._answer_heap, (now + wait, uid))
             self._on_change()
 
     def _is_overdue(self, uid: str, allocated: Allocated | None) -> bool:
@@ -368,7 +368,7 @@ class ClusterCache:
         if self._overdue.get(uid) != when:
             self._overdue[uid] = when
             if when > self._now():
-                heapq.heappush(self._ages, (when, uid))
+                heapq.heappush(self._overdue_heap, (when, uid))
                 self._on_change()
         return when <= self._now()
 
@@ -429,7 +429,7 @@ class ClusterCache:
                 used = self._used.pop(one.node, {})
                 for name, amount in one.requests.items():
                     used[name] = used.get(name, 0) + sign * amount
-                if left := {name: amount for name, amount in used.items() if amount}:  # names of nodes come and go
+                if left := {name: amount for name, amount in used.items() if amount}:  # else the node may be gone
                     self._used[one.node] = left
                 self._put_node(one.node)
 
@@ -467,7 +467,7 @@ def _withheld(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
-    """Return a pod with what its write in flight gives it, and with what it had before until that is confirmed."""
+    """Return a pod with what its write in flight gives it, and with what it takes away until it is confirmed."""
     after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}

@@ -1,8 +1,8 @@
-"""Keeps the pods' ``allocated`` up to date: examines what changed, decides, and has the decisions written.
+"""Keeps the pods' ``allocated`` up to date: examines what changed, decides, and starts the writes.
 
 The controller sleeps until a watch, an answer of the API server or kube-scheduler brings something new. One
-reconciliation covers all changes up to then. Each pod has at most one write in flight; a decision made about it in the
-meantime is made again once the result of that write is known. All that is remembered can be found again in the
+reconciliation covers all changes up to then. Each pod has at most one write in flight; a decision about the pod in the
+meantime is postponed, and made again once the result of that write is known. All state can be read again from the
 annotations.
 """
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The controller of one process; `lead` runs while the process leads."""
+    """The control loop of one process; `lead` runs while the process leads."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Controller:
         self._reported_claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that got an Event about it
 
     def changed(self) -> None:
-        """Note that something changed; returns at once. A non-leader forgets it: leading begins with a full review."""
+        """Note that something changed, and return at once. Without the lead it is forgotten: `lead` reviews all."""
         if self._writes is None:
             self._cache.catch_up()
             self._cache.take_changed_pods()
@@ -129,7 +129,7 @@ class Controller:
     # --- one reconciliation -------------------------------------------------------------------------------------------
 
     async def reconcile(self) -> None:
-        """Serve all that changed since the last time."""
+        """Decide for all that changed since the last time."""
         pods, nodes = self._cache.take_changed_pods(), self._cache.take_changed_nodes()
         for uid in pods:
             self._pod_changed(uid)
@@ -153,7 +153,7 @@ class Controller:
         self._report_claimed_twice()
 
     async def _decide(self, node: str, yield_point: _YieldPoint) -> tuple[Decision, ...]:
-        """Decide for a node; in a long line other tasks get turns, unless the node changes all the time."""
+        """Decide for a node; yield to other tasks in a long line, unless the node changes too often."""
         for _ in range(TRIES):
             version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
             try:
@@ -192,7 +192,7 @@ class Controller:
     def _delayed_position(self, uid: str, allocated: Allocated) -> bool:
         """Delay a write that only updates a pod's position in line, and tell whether it was delayed.
 
-        Not every change to another pod may cost a write.
+        Otherwise each change of one pod would cost a write for every pod behind it.
         """
         pod = self._snapshot.pod(uid)
         wait = self._last_write.get(uid, -math.inf) + self._position_seconds - time.monotonic()
@@ -208,7 +208,7 @@ class Controller:
         self._cache.mark_changed(node)
 
     def _takes_only_free_gpus(self, decision: Decision) -> bool:
-        """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
+        """Tell whether every GPU that the decision takes is free already, and not only after a write in flight."""
         pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
             holders = self._snapshot.holders(share.uuid, pod.node if pod else None)
@@ -231,22 +231,22 @@ class Controller:
         elif result.kind != "conflict" or self._stuck(record):
             self._back_off(record.state, result)
         else:
-            self._waiting.enqueue(uid)  # kube-scheduler writes its own condition of a pod just when we do
+            self._waiting.enqueue(uid)  # kube-scheduler often writes its condition of the pod at the same moment
         for node in (*nodes, *self._cache.nodes_of(uid)):
             if node in self._postponed:
                 self._postponed.discard(node)
                 self._cache.mark_changed(node)
 
     def _stuck(self, record: PodRecord) -> bool:
-        """Tell whether a conflict brought no newer version, so that the same would be decided again at once."""
+        """Tell whether no newer version is known after a conflict: the same decision would be made again at once."""
         now = self._cache.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 
     def _back_off(self, pod: PodState, result: WriteResult) -> None:
-        """Leave a pod alone for a while, longer each time, so that a refused decision is not repeated at once."""
+        """Pause decisions about a pod, longer each time, so that a refused decision is not repeated at once."""
         seconds = min(self._backoffs.get(pod.uid, BACKOFF_SECONDS[0] / 2) * 2, BACKOFF_SECONDS[1])
         if result.kind == "refused":
-            text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
+            text = "The decision for pod %s/%s was refused; it is tried again in %.1f s: %s"
             _log.error(text, pod.namespace, pod.name, seconds, result.message)
         self._backoffs[pod.uid] = seconds
         self._backing_off.add(pod.uid)
@@ -277,7 +277,7 @@ class Controller:
         if record is None:
             self._last_write.pop(uid, None)
         state = self._snapshot.pod(uid)
-        if state and state.allocated and stamped(state.allocated, 0) != state.allocated:  # written by an old version
+        if state and state.allocated and stamped(state.allocated, 0) != state.allocated:  # by an old version of ours
             self._apply((Decision(uid, state.allocated),), "reason")
 
     def _report_broken(self, node: str) -> None:

@@ -18,7 +18,7 @@ EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
 
 
 def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
-    """Publish an Event about ``allocated`` if its reason or message is new; wishes with a fault have their own Event."""
+    """Publish an Event about ``allocated`` if its reason or message is new; a wish with a fault has its own Event."""
     before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
     if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
         kind, reason = EVENTS[allocated.reason]

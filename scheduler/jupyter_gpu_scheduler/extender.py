@@ -1,9 +1,9 @@
 """Answers kube-scheduler's filter, prioritize and preempt requests, and binds pods.
 
-A client that may ask may place pods, so only clients with a certificate of the configured authority are accepted. A
-process that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is
-guessed. It also closes the connection, so that the next one reaches the new leader: kube-scheduler keeps its
-connections for ever.
+A client of this server can bind pods, so only clients with a certificate of the configured authority are accepted. A
+process that does not lead, or does not know the cluster yet, answers with an error, and kube-scheduler tries the pod
+again. The process then also closes the connection, so that the next one reaches the leader: kube-scheduler never closes
+its connections by itself.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CERTIFICATE_SECONDS = 5.0
 """Seconds between two checks whether the certificate files changed."""
 
 WARM_KINDS, WARM_NODES = 16, 50
-"""Wishes that are computed ahead, and nodes that are computed before other tasks get a turn."""
+"""Wishes that are computed in advance, and nodes that are computed before other tasks get a turn."""
 
 _log = logging.getLogger(__name__)
 
 
 class Extender:
-    """The answers, without HTTP. ``why_unready`` returns why nothing can be answered now; empty: it can."""
+    """The answers to kube-scheduler, without HTTP. ``why_unready`` returns why there can be none now, else empty."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Extender:
         self._settings = settings
 
     async def warm(self) -> None:
-        """Compute ahead what the first questions need: kube-scheduler waits for each answer, and does nothing else.
+        """Compute in advance what the first requests need, as kube-scheduler does nothing while it waits for an answer.
 
-        This covers the commonest wishes of the policy's mix, some nodes at a time; other tasks get turns in between.
+        This covers the most common wishes of the policy's mix, some nodes at a time; other tasks run in between.
         """
         snapshot = self._cache.snapshot
         kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
@@ -84,7 +84,7 @@ class Extender:
                 await asyncio.sleep(0)
 
     async def filter(self, body: bytes) -> tuple[str, Any]:
-        """Answer with the outcome for the metrics, and an ``ExtenderFilterResult``."""
+        """Return the outcome for the metrics, and an ``ExtenderFilterResult``."""
         try:
             question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -104,7 +104,7 @@ class Extender:
         return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)
 
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
-        """Answer with the outcome, and a ``HostPriorityList`` or ``None``: kube-scheduler then goes on without."""
+        """Return the outcome, and a ``HostPriorityList`` or ``None``: kube-scheduler then continues without scores."""
         try:
             question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError:
@@ -122,7 +122,7 @@ class Extender:
         return "done", wire.host_priorities(scores)
 
     async def bind(self, body: bytes) -> tuple[str, Any]:
-        """Answer with the outcome, and an ``ExtenderBindingResult``."""
+        """Return the outcome, and an ``ExtenderBindingResult``."""
         try:
             question = wire.read_binding_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -138,7 +138,7 @@ class Extender:
         return "refused" if why else "done", wire.bind_result(why)
 
     async def preempt(self, body: bytes) -> tuple[str, Any]:
-        """Answer with the outcome, and an ``ExtenderPreemptionResult`` or ``None``: then no pod is ended."""
+        """Return the outcome, and an ``ExtenderPreemptionResult`` or ``None``: then no pod is ended."""
         try:
             question = wire.read_preemption_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -156,7 +156,7 @@ class Extender:
         return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
 
     def _state(self, record: PodRecord) -> PodState:
-        """Return the pod as decisions see it, with its write in flight; known here or not."""
+        """Return the pod as decisions see it, with its write in flight if it is known here."""
         return self._cache.snapshot.pod(record.state.uid) or self._cache.under_terms(record.state)
 
 
@@ -187,7 +187,7 @@ class _VerbHandler(web.RequestHandler):
             raise web.HTTPError(403)
 
     async def post(self) -> None:
-        """Answer; an exception fails only this one request."""
+        """Answer one request."""
         began = time.perf_counter()
         outcome, answer = await self.answer(self.request.body)
         self.metrics.answers.labels(self.verb, outcome).inc()
@@ -209,7 +209,7 @@ class _VerbHandler(web.RequestHandler):
 
 
 class _Server(HTTPServer):
-    """An HTTP server that knows its connections."""
+    """An HTTP server that can close all its connections."""
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Prepare the server. ``HTTPServer`` calls this on construction, in place of ``__init__``."""
@@ -276,7 +276,7 @@ class ExtenderServer:
         self._server.drop()
 
     async def close(self) -> None:
-        """Stop taking questions; those under way are answered."""
+        """Stop accepting requests; those under way are answered."""
         self._server.stop()
         await self._server.close_all_connections()
 
@@ -286,10 +286,10 @@ class ExtenderServer:
 
 
 class _AliveHandler(web.RequestHandler):
-    """The check that the extender listens here."""
+    """The handler of the check that the extender listens here."""
 
     def get(self) -> None:
-        """Answer that it does."""
+        """Answer that it listens."""
         self.finish("ok\n")
 
 

@@ -1,8 +1,8 @@
-"""Follows the ``GpuLimit`` objects: what holds while their kind is absent, or was deleted.
+"""Follows the ``GpuLimit`` objects, also while their kind is absent or being deleted.
 
 Deleting a CustomResourceDefinition deletes all objects of its kind, one by one. To a watch this looks as if an
-administrator had removed each limit. So a removal counts only once the definition is known to be there and to stay: the
-deletion of a definition is recorded in it before its objects go. Until then the last known limits hold.
+administrator had removed each limit. So a removal counts only once the definition is known to be there and to stay:
+Kubernetes marks a definition as being deleted before it deletes the objects. Until then the last known limits hold.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jupyter_gpu.model.limits.limit import LIMITS, Limit
 from jupyter_gpu.model.limits.read_limit import read_limit
 
 RECHECK_SECONDS = 5.0
-"""Seconds between two looks at the definition while removed limits hold."""
+"""Seconds between two reads of the definition while removed limits hold."""
 
 _log = logging.getLogger(__name__)
 
 
 class LimitWatch:
-    """The limits as the API server has them. ``put`` is called with each new or changed one, ``remove`` with the name
-    of one that an administrator removed; ``trouble`` as by `Reflector`.
+    """The limits as the API server has them. ``put`` is called with each new or changed limit, ``remove`` with the name
+    of one that an administrator removed, and ``trouble`` as `Reflector` calls ``on_trouble``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LimitWatch:
 
     @property
     def held(self) -> int:
-        """Number of limits that hold though their objects are gone with their kind: an administrator should know."""
+        """Number of limits that hold although their objects were deleted with their kind, for an alert."""
         return len(self._removed)
 
     def known(self, name: str) -> Mapping[str, Any] | None:
@@ -114,7 +114,7 @@ class LimitWatch:
                     await asyncio.sleep(self._recheck_seconds)
 
     async def _is_defined(self) -> bool:
-        """Tell whether the definition is there and stays."""
+        """Tell whether the definition is there, and is not being deleted."""
         try:
             definition = await self._kube.get(paths.definition(LIMITS))
         except NotFound:

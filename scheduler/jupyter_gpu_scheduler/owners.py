@@ -1,7 +1,7 @@
-"""The owners of pods: the limits in force for each, the terms that follow for their pods, and the GPU time they used.
+"""The owners of pods: the limits in force for each, the terms of their pods that follow, and the GPU time they used.
 
-A pod is decided about on its own node, but a limit holds for all of an owner's pods together. So each change of a pod,
-of a limit, or of the hour gives new terms to all pods of the owners concerned (`limits.terms`). No I/O.
+Decisions are made for one node, but a limit holds for all of an owner's pods together. So each change of a pod, of a
+limit, or of the hour gives new terms to all pods of the owners concerned (`limits.terms`). No I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .settings import LimitSettings, PrioritySettings
 
 @dataclass(slots=True)
 class OwnerRecord:
-    """One owner: the limits, and what has to be remembered from one moment to the next."""
+    """The limits of one owner, and the state that must be kept between two updates."""
 
     meter: GpuTimeMeter
     effective: EffectiveLimits | None = None
@@ -43,7 +43,7 @@ class OwnerRecord:
     reclaims_at: float | None = None
     """Seconds since 1970 at which a pod must give back what is reclaimed from it; ``None``: nothing is."""
     due: float | None = None
-    """Seconds since 1970 at which time alone changes something; ``None``: not foreseen."""
+    """Seconds since 1970 of the next change that time alone brings; ``None``: not foreseen."""
 
 
 class ChangedOwners:
@@ -88,7 +88,7 @@ class Owners:
         return self._limits
 
     def known(self) -> tuple[Owner, ...]:
-        """Return all owners of which a pod was seen or an account is known."""
+        """Return all owners that had a pod or an account."""
         return tuple(self._owners)
 
     def holding(self) -> tuple[Owner, ...]:
@@ -112,14 +112,14 @@ class Owners:
         )
 
     def restore(self, account: Account) -> None:
-        """Take over what the leader before wrote of an owner, in place of what this process counted beside it."""
+        """Take over what the last leader wrote about an owner, in place of what this process counted meanwhile."""
         found, now = self._record(account.owner), self._now()
         found.meter = replace(
             found.meter.counted(self._elapsed(), now, self._zone), days=days_until(account, now, self._zone)
         )
         if account.over_since is not None and found.grace.since is not None:
             found.grace = replace(found.grace, since=min(found.grace.since, float(account.over_since)))
-        found.in_force = None  # what was used counts for budgets
+        found.in_force = None  # to be computed again: budgets count what was used
 
     def forget_stale(self) -> tuple[Owner, ...]:
         """Forget the owners without pods whose accounts are stale; return them."""
@@ -274,7 +274,7 @@ class Owners:
                 heapq.heappush(self._alarms, (due, owner))
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until time changes something, for `due`; ``None``: it will not."""
+        """Return the seconds until the next change that time brings, for `due`; ``None``: there is none."""
         return max(0.0, self._alarms[0][0] - self._now()) if self._alarms else None
 
     def due(self) -> Iterable[Owner]:

@@ -197,7 +197,7 @@ class SchedulerProcess:
         if message:
             self.metrics.watch_troubles.labels(what).inc()
 
-    # --- checks for the probes and the extender; each returns why it fails, else an empty text ------------------------
+    # --- checks for the probes and the extender; each returns why it fails, else an empty text --------------------
 
     def _why_unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):

@@ -1,4 +1,4 @@
-"""Pods without a node: in line from the first time that kube-scheduler finds no room, and woken when room comes."""
+"""Pods without a node: put in line when kube-scheduler finds no room, and tried again when there is room."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 from .cluster_cache import ClusterCache
 
 WAKES = "wakes"
-"""Key in a waiting pod's ``allocated``: how often it was written only to have kube-scheduler ask again."""
+"""Key in a waiting pod's ``allocated``: how often it was written only so that kube-scheduler asks again."""
 BLOCKED_AFTER = 10
-"""Times ``wake_seconds`` after which a pod that has room and is not asked for must wait for something else."""
+"""Multiple of ``wake_seconds`` after which a pod that has room, and is not asked for, counts as blocked."""
 
 UNSEEN_SECONDS = 60.0
-"""Seconds the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
+"""Seconds within which the watch must show a pod that kube-scheduler asked for; then the pod is forgotten."""
 
 Apply = Callable[[Iterable[Decision], str], None]
 
@@ -31,11 +31,11 @@ class _WaitingPod:
     """The state of one waiting pod."""
 
     offered: OfferedNodes | None = None
-    """Nodes kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
+    """The nodes in kube-scheduler's last request; ``None``: there was room, or it did not ask."""
     preempts: bool = False
     """Whether kube-scheduler may end other pods for it on one of these nodes."""
     ahead: tuple[str, ...] = ()
-    """Nodes to which kube-scheduler may be binding it now; it has nothing there yet."""
+    """Nodes to which kube-scheduler may be binding it now, before it holds anything there."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     unseen_timer: asyncio.TimerHandle | None = None
@@ -51,7 +51,7 @@ class _WaitingPod:
 
 
 class WaitingPods:
-    """The waiting pods of one process. ``apply`` has decisions written, where this process leads."""
+    """The waiting pods of one process. ``apply`` starts to write decisions, if this process leads."""
 
     def __init__(self, cache: ClusterCache, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
         self._cache = cache
@@ -67,27 +67,27 @@ class WaitingPods:
         return len(self._pods)
 
     def asked(self, uid: str, nodes: tuple[str, ...], fits: bool) -> None:
-        """Record kube-scheduler's question for a pod, and put the pod in line where it found no room."""
+        """Record kube-scheduler's request for a pod, and put the pod in line if it found no room."""
         waiting = self._pods.setdefault(uid, _WaitingPod())
         waiting.cancel_timers()
         waiting.offered = None if fits else offered_nodes(nodes)
         waiting.preempts = False
         waiting.ahead = ()
-        if self._cache.record(uid) is None:  # no watch may ever tell of it, if it is gone already
+        if self._cache.record(uid) is None:  # if it is gone already, no watch will report it
             waiting.unseen_timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self.pod_changed, uid)
         self._cache.block(uid, False)
         self._cache.set_offer(uid, waiting.offered)
         self.enqueue(uid)
 
     def scored(self, uid: str, best: tuple[str, ...]) -> None:
-        """Record the nodes to one of which a pod without a GPU wish goes, if kube-scheduler follows us."""
+        """Record the best nodes for a pod that wants no GPU: kube-scheduler probably binds it to one of them."""
         if uid in self._pods:
             self._pods[uid].ahead = best
 
     def coming(self, uid: str) -> dict[str, float]:
-        """Return how many other pods are on their way to each node, so that a sudden crowd is not sent to one.
+        """Return how many other pods are being bound to each node, so that many new pods do not all go to one.
 
-        The Binding of a pod may take long, as its volume is made before. Where it may go to one of several nodes, it
+        The Binding of a pod may take long, as its volume is made first. A pod that may go to one of several nodes
         counts in equal parts.
         """
         found: dict[str, float] = {}
@@ -97,17 +97,17 @@ class WaitingPods:
         return found
 
     def bound(self, uid: str) -> None:
-        """Note that a pod has its node: from now on it is counted there."""
+        """Note that a pod is bound: from now on it counts on its node."""
         if uid in self._pods:
             self._pods[uid].ahead = ()
 
     def preempts(self, uid: str, nodes: tuple[str, ...]) -> None:
-        """Put a pod in line for what others free on one of these nodes, where kube-scheduler may end them for it."""
+        """Put a pod in line on one of these nodes, where kube-scheduler may end other pods for it."""
         self.asked(uid, nodes, fits=False)
         self._pods[uid].preempts = True
 
     def enqueue(self, uid: str) -> None:
-        """Put a pod into the line of one of the nodes that were asked for; it stays where it stands already."""
+        """Put a pod into the line of one of the offered nodes; one that stands in line stays there."""
         waiting, state = self._pods.get(uid), self._snapshot.pod(uid)
         if waiting and waiting.offered and state and state.pending and not state.gone:
             decision = nominate(self._snapshot, state, waiting.offered.names, self._policy)
@@ -130,9 +130,9 @@ class WaitingPods:
             self.asked(uid, (record.chosen,), fits=False)
 
     def wake_fitting(self, node: str) -> None:
-        """See to it that kube-scheduler asks again for a pod in this node's line that fits now.
+        """Make sure that kube-scheduler asks again for the pods in this node's line that fit now.
 
-        The change that made room woke it, as a rule. But it may have asked before we heard of that change.
+        As a rule the change that made room has woken it. But it may have asked before this process knew of the change.
         """
         full = set()
         for pod in self._snapshot.nominated(node):  # of one kind, later pods have no more room
@@ -146,7 +146,7 @@ class WaitingPods:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:
-        """Begin to lead: pods that went meanwhile are forgotten."""
+        """Begin to lead: forget the pods that are gone by now."""
         for uid in tuple(self._pods):
             self.pod_changed(uid)
 
@@ -159,7 +159,7 @@ class WaitingPods:
         return asyncio.get_running_loop().call_later(seconds, self._alarm_fired, uid)
 
     def _alarm_fired(self, uid: str) -> None:
-        """Wake a pod that was not asked for, though it has room."""
+        """Write to a pod that has room and was not asked for; if that did not help, count it as blocked."""
         waiting, pod = self._pods.get(uid), self._snapshot.pod(uid)
         if waiting is None:
             return
@@ -172,7 +172,7 @@ class WaitingPods:
             wakes = pod.allocated.extra.get(WAKES)
             extra = {**pod.allocated.extra, WAKES: wakes + 1 if isinstance(wakes, int) else 1}
             self._apply((Decision(uid, replace(pod.allocated, extra=extra)),), "wake")
-        else:  # it waits for a CPU, a volume, …: it keeps its place and keeps nothing from others
+        else:  # it waits for a CPU or a volume: it keeps its ticket, and no GPUs are kept back for it
             self._cache.block(uid, True)
 
     def _fits(self, pod: PodState) -> bool:
