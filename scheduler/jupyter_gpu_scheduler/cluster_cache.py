@@ -151,7 +151,7 @@ class ClusterCache:
         self._update_terms((account.owner,))
 
     def reclaim(self, node: str) -> None:
-        """Make a node's pods give back what is guaranteed to others, or what preemptible pods hold while others wait."""
+        """Make pods of a node give back what others are guaranteed, or what preemptible pods hold while others wait."""
         if owners := self.owners.reclaim(node):
             self._update_terms(owners)
 
