@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.new_pods.review import reviewing
+from jupyter_gpu_scheduler.rules.new_pods.review import review_in_steps
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
-from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, deciding, only_position
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, decide_in_steps, only_position
 from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
@@ -138,7 +138,7 @@ class Controller:
             self._apply(repair(self._snapshot, node), "repair", node)
             self._report_broken(node)
             await yield_point.yield_if_due()
-        for found in reviewing(self._snapshot, self._policy, nodes):
+        for found in review_in_steps(self._snapshot, self._policy, nodes):
             if found:
                 self._apply((found,), "nominate")
             await yield_point.yield_if_due()
@@ -155,7 +155,7 @@ class Controller:
     async def _decide(self, node: str, yield_point: _YieldPoint) -> tuple[Decision, ...]:
         """Decide for a node; yield to other tasks in a long line, unless the node changes too often."""
         for _ in range(TRIES):
-            version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
+            version, steps = self._snapshot.version(node), decide_in_steps(self._snapshot, node)
             try:
                 while self._snapshot.version(node) == version:
                     next(steps)

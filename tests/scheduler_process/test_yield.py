@@ -14,7 +14,7 @@ from jupyter_gpu_scheduler import controller as module
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.controller import Controller
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
-from jupyter_gpu_scheduler.rules.queue.decide import Decision, deciding
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide_in_steps
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
@@ -71,8 +71,8 @@ def test_line_that_keeps_changing_is_decided_in_the_end(monkeypatch: pytest.Monk
 
     def counted(snapshot: ClusterSnapshot, name: str) -> Generator[None, None, tuple[Decision, ...]]:
         begun.append(name)
-        return deciding(snapshot, name)
+        return decide_in_steps(snapshot, name)
 
-    monkeypatch.setattr(module, "deciding", counted)
+    monkeypatch.setattr(module, "decide_in_steps", counted)
     _turns(cache, lambda turn: cache.snapshot.remove_pod(f"p{turn:04}"))
     assert len(begun) == module.TRIES

@@ -52,7 +52,7 @@ class PreemptionArgs:
     victims: Mapping[str, tuple[str, ...]]
     """UIDs of the pods that kube-scheduler would end, by node."""
     violations: Mapping[str, int]
-    """Number of disruption budgets that this would break, by node; repeated in the answer."""
+    """Number of disruption budgets that this would violate, by node; repeated in the answer."""
 
 
 def read_extender_args(body: bytes, most: int) -> ExtenderArgs:
@@ -161,7 +161,7 @@ def bind_result(error: str) -> dict[str, Any]:
 
 
 def binding(pod: PodState, node: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
-    """Return a Binding with place and GPUs in one transaction, done only if the pod is unchanged since the decision."""
+    """Return a Binding with node and GPUs in one transaction, done only if the pod is unchanged since the decision."""
     return {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -201,7 +201,7 @@ def node_reference(name: str, uid: str) -> dict[str, Any]:
 
 
 def _fields(body: bytes, most: int) -> dict[str, Any]:
-    """Parse an object, by lower-case name. A pod's JSON may be nested deeply, hence no `loads`."""
+    """Parse an object, by lower-case name. Not by `strict.loads`, as a pod's JSON may be nested deeply."""
     return {key.lower(): value for key, value in strict.an_object(_loads(body, most), "The question").items()}
 
 

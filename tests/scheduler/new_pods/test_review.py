@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.new_pods.nominate import fits_at, is_void, leave, may_go, must_leave, nominate
-from jupyter_gpu_scheduler.rules.new_pods.review import review, reviewing
+from jupyter_gpu_scheduler.rules.new_pods.review import review, review_in_steps
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
@@ -97,9 +97,9 @@ def test_unchanged_nodes_cost_nothing() -> None:
     line = [new(f"p{number:04}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(1000)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
     snapshot = cluster({"n": 1, "m": 1}, (*owners, *line))
-    assert list(reviewing(snapshot, POLICY, ())) == []
-    assert len(list(reviewing(snapshot, POLICY, ("m",)))) <= 3
-    assert len(list(reviewing(snapshot, POLICY, ("n", "m")))) <= 5
+    assert list(review_in_steps(snapshot, POLICY, ())) == []
+    assert len(list(review_in_steps(snapshot, POLICY, ("m",)))) <= 3
+    assert len(list(review_in_steps(snapshot, POLICY, ("n", "m")))) <= 5
 
 
 def test_changes_between_two_steps_do_no_harm() -> None:
@@ -107,7 +107,7 @@ def test_changes_between_two_steps_do_no_harm() -> None:
     line = [new(f"p{number}", wants=number % 2 + 1, ticket=number + 1, on="gone", offered=NODES) for number in range(8)]
     snapshot = cluster({"n": 2, "m": 2}, line)
     told = []
-    for number, found in enumerate(reviewing(snapshot, POLICY)):
+    for number, found in enumerate(review_in_steps(snapshot, POLICY)):
         if found:
             state = snapshot.pod(found.uid)
             assert state
@@ -123,7 +123,7 @@ def test_last_pod_of_a_kind_may_go_during_the_review() -> None:
     """A kind whose last pod was deleted just before it would have been examined is no error."""
     line = [new(f"p{wants}", wants=wants, ticket=wants, on="n", offered=NODES) for wants in (1, 2)]
     snapshot = cluster({"n": 2}, line)
-    steps = reviewing(snapshot, POLICY, ("n",))
+    steps = review_in_steps(snapshot, POLICY, ("n",))
     assert [next(steps) for _ in range(3)] == [None] * 3, "two kinds where they wait, and the first where room is"
     snapshot.remove_pod("p2")
     assert list(steps) == [None] * 2

@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
-from jupyter_gpu_scheduler.rules.queue.decide import decide, deciding
+from jupyter_gpu_scheduler.rules.queue.decide import decide, decide_in_steps
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding, next_amount
@@ -209,7 +209,7 @@ def test_long_fair_line_is_decided_in_steps() -> None:
     pods = [one for number in range(600) for one in _of(str(number), pod(str(number), wants=1))]
     snapshot = world(2, pods)
     _divide(snapshot)
-    assert sum(1 for _ in deciding(snapshot, NODE)) > 3
+    assert sum(1 for _ in decide_in_steps(snapshot, NODE)) > 3
 
 
 @pytest.mark.uncounted

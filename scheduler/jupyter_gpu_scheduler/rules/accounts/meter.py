@@ -1,7 +1,7 @@
 """GPU time by day of the calendar, counted at each change of what is held and not sampled. Pure.
 
-How long something was held is told by a clock that never goes back; the clock of the day only says which day that was.
-So a clock that is set never makes or loses GPU time; it may put some of it into another day.
+A clock that never goes back measures how long GPUs were held; the time of day only tells on which day that was. So
+setting the clock never adds or loses GPU time; it may move some of it to another day.
 """
 
 from __future__ import annotations

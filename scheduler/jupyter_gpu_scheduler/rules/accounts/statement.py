@@ -74,7 +74,7 @@ def only_time(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 def days_until(account: Account, now: float, zone: tzinfo) -> dict[date, int]:
     """Return the milli-GPU-milliseconds by day of an account, as they are at ``now``.
 
-    What was held when the account was written last was held until now: nothing is given back while nothing decides.
+    What was held when the account was written last was held until now: no GPU is given back without a leader.
     """
     days = {day: amount * 1000 for day, amount in account.hours.items()}
     if account.used and account.counted_until is not None:

@@ -4,8 +4,8 @@ Each pod keeps what it has. Then each may have more, in the order of the line, a
 stays within the maximum: a GPU that drains counts for the pod that holds it, so nothing moves before it is closed. What
 a pod is still closing it may have back at any time.
 
-A pod whose wish no node can serve, or that waits for something other than GPUs, comes last (`feasibility`): it would
-only keep from the others what it can't use.
+A pod whose wish no node can serve, or that waits for something other than GPUs, comes last (`feasibility`): otherwise
+it would keep from the others what it can't use.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def allowances(
         lost = {} if tolerated else losses(claims, above)
         return {claim.uid: claim.has - lost.get(claim.uid, 0) for claim in claims}
     found: dict[str, int] = {}
-    room = maximum - sum(claim.has for claim in claims if not claim.ends)
+    room = maximum - sum(claim.has for claim in claims if not claim.leaving)
     free = max(0, maximum - sum(claim.holds for claim in claims))
-    for claim in sorted(claims, key=lambda claim: claim.turn):
+    for claim in sorted(claims, key=lambda claim: claim.order):
         closing = claim.holds - claim.has
         most = min(claim.wished, claim.has + min(room, closing + free))
         found[claim.uid] = max(claim.has, usable(claim.uid, most))

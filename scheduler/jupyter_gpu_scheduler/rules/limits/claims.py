@@ -23,12 +23,12 @@ class Claim:
     """Amount allocated, attached or draining."""
     wished: int
     """Amount that its user wishes in all."""
-    turn: tuple[bool, Rank]
+    order: tuple[bool, Rank]
     """Sorts the pods of the owner, the first to have more first: by priority, ticket and age. Not by the rank in a fair
     line, which follows from the answer: then two pods could give way to each other for ever."""
     created: float = 0.0
     busy: frozenset[str] = frozenset()
-    ends: bool = False
+    leaving: bool = False
     """Whether the pod is being deleted: it gets nothing more, and its end frees what it has."""
 
     @property
@@ -53,10 +53,10 @@ def claims(
             shares=tuple(_allocated(pod, measure)),
             holds=sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items()),
             wished=0 if pod.fault or pod.gone else wished(pod),
-            turn=(pod.uid in last, pod.ranked(None, 0)),
+            order=(pod.uid in last, pod.ranked(None, 0)),
             created=pod.created,
             busy=pod.busy,
-            ends=pod.gone,
+            leaving=pod.gone,
         )
         for pod in pods
     )

@@ -61,7 +61,7 @@ class Division:
         self._memory = claims(pods, last, self._bytes, self._wished_bytes) if limits.memory else ()
         self._gpus = claims(pods, last) if limits.gpus else ()
 
-    def above(self) -> bool:
+    def is_above(self) -> bool:
         """Tell whether the owner has more than any maximum."""
         parts = [(self._models[word], maximum) for word, maximum in self._limits.models.items()]
         parts += [(self._memory, maximum) for maximum in (self._limits.memory,) if maximum]

@@ -12,7 +12,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 
 def can_use_more(snapshot: ClusterSnapshot, pod: PodState) -> bool:
-    """Tell whether a node could serve the whole wish of a pod, were all of it free, and the pod waits for GPUs only."""
+    """Tell whether a node, were all of it free, could serve a pod's whole wish, and the pod waits for GPUs only."""
     if pod.requested is None or pod.blocked:
         return False
     wish = pod.requested.wish

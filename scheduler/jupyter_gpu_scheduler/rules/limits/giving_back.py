@@ -1,7 +1,7 @@
-"""Which pods of an owner give back when they have more than the owner's maximum: idle shares first, then the newest.
+"""The order in which an owner's pods give back what is above the owner's maximum: idle shares first, then the newest.
 
-A share that shrinks is a share that is given back and taken smaller, so it is chosen in the same order. What a pod that
-is being deleted has counts as given back already, and so does what drains.
+A share that shrinks is a share that is given back and taken smaller, so it is chosen in the same order. What drains
+counts as given back already, and so does all that a pod has which is being deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .claims import Claim
 
 def excess(claims: Collection[Claim], maximum: int) -> int:
     """Return how much more than ``maximum`` the pods of one owner have; 0: they are within it."""
-    return max(0, sum(claim.has for claim in claims if not claim.ends) - maximum)
+    return max(0, sum(claim.has for claim in claims if not claim.leaving) - maximum)
 
 
 def losses(claims: Collection[Claim], amount: int) -> dict[str, int]:
@@ -21,7 +21,7 @@ def losses(claims: Collection[Claim], amount: int) -> dict[str, int]:
     granted = [
         (uuid in claim.busy, -claim.created, -age, claim.uid, part)
         for claim in claims
-        if not claim.ends
+        if not claim.leaving
         for age, (uuid, part) in enumerate(claim.shares)
     ]
     found: dict[str, int] = {}

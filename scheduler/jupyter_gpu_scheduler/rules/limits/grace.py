@@ -1,8 +1,8 @@
 """The time for which an owner may keep more than the maximum. Pure; the time is an argument.
 
 It begins when the owner first has more, whether a limit was lowered, a budget ran out or a night began. The beginning
-outlives the process: it is stored before it counts, so no restart begins it anew, and nobody loses a GPU for a write
-that failed.
+outlives the process: it is stored before it counts, so no restart begins it anew, and no GPU is lost because a write
+failed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """GPUs that pods of one node give back for others: guaranteed GPUs, and those of preemptible pods.
 
-A preemptible pod runs on what others do not use, so it gives back whatever another owner's pod waits for. A pod whose
-owner is below what is guaranteed is served from any pod of an owner above: each time of the one with the most for the
-weight. Nobody is brought below what is guaranteed to them. Within an owner, idle shares go first, then the newest.
+A preemptible pod runs on what others do not use, so it gives back what another owner's pod waits for. A pod whose owner
+is below the guaranteed amount takes from pods of owners above theirs, each time from the owner with the most for the
+weight. No owner is brought below the guaranteed amount. Within an owner, idle shares go first, then the newest.
 
 What is free or drains already is counted first. What drains stays reclaimed until it is closed, else its pod would take
 it back. Only a share that makes room for a whole step of the wish is reclaimed: half of a GPU helps no wish for one.
@@ -29,8 +29,8 @@ LimitsOf = Callable[[Owner], OwnerLimits]
 def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarantees: bool = True) -> dict[str, int]:
     """Return the milli that pods of ``node`` give back, by uid, for `OwnerLimits.reclaimed`; the others are left out.
 
-    ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. To be asked again
-    when the node changes; the answer stays the same while pods have their grace and close what they give back.
+    ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. Call this again when
+    the node changes; the result stays the same while pods have their grace and close what they give back.
     """
     waiting = [pod for pod in snapshot.line(node) if not (pod.blocked or pod.preemptible or pod.fault)]
     if not waiting:
@@ -136,9 +136,9 @@ class _NodeReclaim:
         return min(filter(self._is_allowed, able), key=self._order, default=None)
 
     def _reclaims(self, pod: PodState, room: _Room, below: bool) -> bool:
-        """Tell whether a pod may have the room from the one that makes it; ``below``: it lacks what is guaranteed.
+        """Tell whether a pod may reclaim the room; ``below``: its owner has less than is guaranteed.
 
-        What a pod closes because it was reclaimed stays so for any pod that waits, also if another one is first by now.
+        What drains because it was reclaimed stays reclaimed for any pod that waits, even if another is first by now.
         """
         giver = room.pod
         if giver is None:

@@ -63,21 +63,21 @@ def terms(
     """Return the terms of all ``pods`` of one owner at ``now``, in seconds since 1970.
 
     ``stored`` is the beginning of the owner's grace that is stored; ``fair``: whether the line is fair. The snapshot is
-    asked for GPUs only. To be asked again when a pod of the owner, a limit or a node's GPUs change, and when the grace
+    asked for GPUs only. Call this again when a pod of the owner, a limit or a node's GPUs change, and when the grace
     ends.
     """
     held = sum(pod.holds for pod in pods)
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     if _permits_all(pods, limits):
         found = grace(stored, above=False, seconds=limits.grace, now=now)
-        return OwnerTerms({pod.uid: _all(snapshot, pod, limits, held, standing) for pod in pods}, found)
+        return OwnerTerms({pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in pods}, found)
     division = Division(snapshot, pods, limits)
-    found = grace(stored, above=division.above(), seconds=limits.grace, now=now)
+    found = grace(stored, above=division.is_above(), seconds=limits.grace, now=now)
     notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods}
     bounds = division.bounds(
         tolerated=found.tolerated, due={uid: due(reclaims, now) for uid, reclaims in notices.items()}
     )
-    made = {pod.uid: _terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid]) for pod in pods}
+    made = {pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid]) for pod in pods}
     times = (next_at(reclaims, now) for reclaims in notices.values())
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
 
@@ -97,7 +97,7 @@ def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
     return limits.gpus is None or sum(max(pod.holds, pod.wished) for pod in pods) <= limits.gpus.amount
 
 
-def _all(
+def _unlimited_terms(
     snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, standing: OwnerStanding | None
 ) -> PodTerms:
     """Return the terms of a pod that may have all that it wishes; `Division` would come to the same."""
@@ -109,7 +109,7 @@ def _all(
     return PodTerms(max(pod.has, pod.wished), (), shown, waits)
 
 
-def _terms(
+def _limited_terms(
     snapshot: ClusterSnapshot,
     pod: PodState,
     bound: PodBound,

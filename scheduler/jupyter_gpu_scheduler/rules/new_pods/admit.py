@@ -1,4 +1,4 @@
-"""The GPUs of a new pod, assigned at the moment when it is bound to its node."""
+"""Admission: the GPUs of a new pod, chosen at the moment when it is bound to its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapsho
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
     """Return the ``allocated`` that the Binding of ``pod`` to ``node`` carries, or why the pod can't be bound there.
 
-    The snapshot is not changed. A pod that is already bound there gets what it has: asking again changes nothing.
+    The snapshot is unchanged. For a pod that is already bound there, return what it has, so a repeated call is safe.
     """
     bound = snapshot.pod(pod.uid)
     if bound and not bound.pending:

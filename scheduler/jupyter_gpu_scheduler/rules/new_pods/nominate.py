@@ -1,14 +1,14 @@
-"""The choice of the node in whose line a new pod without room waits.
+"""Nomination: the choice of the node in whose line a new pod without room waits.
 
-It takes a ticket and stands in the line of exactly one node: the one with the best outlook. There it keeps back what
-it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
-now and that one can't, or lacks less of what it wants without more pods before it: a pod that left while a node was
-gone returns. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
-own ``allocated``, without shares.
+The pod takes a ticket and stands in the line of exactly one node: the one with the best outlook. What it could use
+there is kept back from the pods behind it. It stays there while that node can serve it at all. It moves only to a node
+that can serve it now while its own can't, or that lacks less of what it wants with no more pods ahead: so a pod that
+left while a node was gone returns. Each such move leaves less to wait for, so moves come to an end. Ticket and
+nomination are in the pod's own ``allocated``, without shares.
 
-It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
-will not do any more and no other that was offered will, it keeps its ticket and stands in no line until kube-scheduler
-asks again; that write has it ask.
+A pod is nominated only to nodes that kube-scheduler offered for it last, as it is bound to no other. If its node can no
+longer serve it and no other offered node can, it keeps its ticket and stands in no line until kube-scheduler asks
+again; the write of that makes kube-scheduler ask.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapsho
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
-    """Put ``pod``, after no node fitted, in line on one of ``names``; return the change of its ``allocated``.
+    """Put ``pod``, which fits on no node now, in line on one of ``names``; return the change of its ``allocated``.
 
-    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them will do now,
-    it stands in no line and keeps its ticket; where none ever will, it loses that and its ``allocated`` says why. The
-    ticket is the next one of the cluster, or the one it has.
+    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. The ticket is the one that the
+    pod has, or the next one of the cluster. If none of the nodes can serve it now, it keeps its ticket and stands in no
+    line; if none ever can, it loses the ticket, and its ``allocated`` says why.
     """
     if wanted(pod) is None and not pod.fault:
-        return _step(pod, None)  # it waits for something else
+        return _decision(pod, None)  # it waits for something else
     error = unacceptable(pod)
     if error is not None:
-        return _step(pod, _refused(pod, error))
-    node = _best(snapshot, pod, names, policy)
-    if node is None and not _later(snapshot, pod, names):
-        return _step(pod, _refused(pod, Infeasible(_nowhere(snapshot, pod, names), have=0)))
-    return _step(pod, _in_line(snapshot, pod, node))
+        return _decision(pod, _refused(pod, error))
+    node = _best_node(snapshot, pod, names, policy)
+    if node is None and not _may_be_served_later(snapshot, pod, names):
+        return _decision(pod, _refused(pod, Infeasible(_explain_refusal(snapshot, pod, names), have=0)))
+    return _decision(pod, _in_line(snapshot, pod, node))
 
 
 def is_void(pod: PodState) -> bool:
@@ -53,11 +53,11 @@ def is_void(pod: PodState) -> bool:
 
 
 def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
-    """Tell whether ``pod`` can't stay in its line: the node is gone, takes no such pod or can never serve it."""
+    """Tell whether ``pod`` must leave its line: the node is gone, takes no such pod or can never serve it."""
     here = pod.nominated
     if is_void(pod) or not acceptable(pod, snapshot.facts(here)):
         return True
-    return _lost(snapshot, pod)
+    return _is_impossible_here(snapshot, pod)
 
 
 def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Iterable[str]) -> Decision | None:
@@ -71,10 +71,10 @@ def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Ite
     names = (pod.offered or ()) if pod.nominated else sorted(changed)
     able = [name for name in names if may_go(snapshot, pod, name)]
     able = [name for name in able if not fit_on(snapshot, pod, name, known)[0].never]
-    return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
+    return nominate(snapshot, pod, able, policy) if able else _decision(pod, _in_line(snapshot, pod, None))
 
 
-def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+def _is_impossible_here(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     here = pod.nominated
     return snapshot.gpus(here) is None or fit_on(snapshot, pod, here, known_fits(snapshot, pod))[0].never
 
@@ -90,11 +90,11 @@ def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
     return name in (pod.offered or ()) and acceptable(pod, facts) and has_resources(pod, facts)
 
 
-def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
-    """Return the best node to wait on: one where it fits, else where it lacks least, in the shortest line, by score.
+def _best_node(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
+    """Return the best node to wait on: where the pod fits, else where it lacks least, in the shortest line, by score.
 
-    From the node that it is nominated to it moves only where it fits, or lacks less behind no more pods: otherwise all
-    that wait would follow every GPU that comes free.
+    From its present node a pod moves only to one where it fits, or lacks less behind no more pods: otherwise all that
+    wait would follow every GPU that comes free.
     """
     known = known_fits(snapshot, pod)
     found = {
@@ -117,20 +117,20 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
 
 
 def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> bool:
-    """Tell whether a pod is better off there: by whether it does not fit, what it lacks and how many come before it."""
+    """Tell whether a node is better than the present one; each is: does not fit, milli lacking, pods ahead."""
     (late, owed, before), (late_here, owed_here, before_here) = there, here
     return late < late_here or (late == late_here and owed < owed_here and before <= before_here)
 
 
-def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
-    """Tell whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
+def _may_be_served_later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
+    """Tell whether any node may serve the pod one day: nodes that are not offered now may be cordoned or tainted."""
     known = known_fits(snapshot, pod)
     others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
     return any(not fit_on(snapshot, pod, name, known)[0].never for name in (*names, *others))
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
-    """Return it with its ticket, in the line of ``node``; in none until asked for again, or a node comes back."""
+    """Return ``allocated`` with the ticket, in the line of ``node``; ``None``: in no line."""
     assert pod.requested is not None
     before = pod.allocated or Allocated(0)
     after = replace(
@@ -175,16 +175,16 @@ def _without_node(before: Allocated) -> dict[str, object]:
     return {key: value for key, value in before.extra.items() if key != NOMINATED}
 
 
-def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
-    """Say why none of the nodes can ever serve the pod: what most of them lack first."""
+def _explain_refusal(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
+    """Explain why none of the nodes can ever serve the pod, the most frequent reason first."""
     filtered = filter_nodes(snapshot, pod, names)
     reasons = Counter((*filtered.never.values(), *filtered.failed.values()))
     text = "; ".join(f"{count}: {why}" for why, count in reasons.most_common(5))
     return f"None of {len(names)} nodes can serve this ({text})." if text else "No node can serve this."
 
 
-def _step(pod: PodState, after: Allocated | None) -> Decision | None:
-    """Return the decision; without ``after`` the pod leaves the line."""
+def _decision(pod: PodState, after: Allocated | None) -> Decision | None:
+    """Return the decision from the present ``allocated`` to ``after``; ``None``: the pod leaves the line."""
     if after is None:
         if pod.allocated is None or pod.ticket is None:
             return None

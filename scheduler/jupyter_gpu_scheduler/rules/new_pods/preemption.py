@@ -1,7 +1,7 @@
-"""Checks that ending pods would help a more important one to its GPUs; where it would not, none is ended.
+"""Preemption: whether ending pods would give a more important pod its GPUs. If it would not, no pod is ended.
 
-kube-scheduler chooses victims by what it knows: CPU, memory, slots. It needs each of them for that, so its choice on a
-node is taken as a whole or not at all.
+kube-scheduler chooses victims by what it knows: CPU, memory, slots. It needs all of them for these, so its choice on a
+node is accepted as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, Po
 def helpful(snapshot: ClusterSnapshot, pod: PodState, victims: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the nodes where ``pod`` could start once their ``victims``, by uid, have ended and closed what they hold.
 
-    Pods that wait there before it are served first, as ever. Nodes without victims are left out: no pod would end.
+    Pods ahead of it there are served first, as always. Nodes without victims are left out: no pod would end.
     """
     if unacceptable(pod) is not None:
         return ()

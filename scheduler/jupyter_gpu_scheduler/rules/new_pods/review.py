@@ -1,9 +1,8 @@
-"""Review of waiting pods that belong in another node's line: theirs can't serve them any more, or another one can now.
+"""Review of waiting pods that belong in another node's line: their node can no longer serve them, or another one can.
 
-It covers the pods of the nodes that changed, and those that could use room there, next in line first. Of pods of one
-kind (`PodState.kind`) it is enough to look until one does not fit: the pods behind it have no more room, whatever the
-pods do that are reviewed later. So the cost depends on what changed and on how many kinds wait, not on how many pods
-do.
+It covers the pods of the nodes that changed, and those that could use room there, next in line first. Among pods of one
+kind (`PodState.kind`) it stops at the first that does not fit: the pods behind it have no more room, whatever pods that
+are reviewed later do. So the cost depends on what changed and on how many kinds wait, not on how many pods do.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from .nominate import fits_at, is_void, leave, may_go, must_leave, nominate
 
 
 def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None) -> tuple[Decision, ...]:
-    """Return all decisions of `reviewing`, each made as if those before were carried out; the snapshot is unchanged.
+    """Return all decisions of `review_in_steps`, each made as if those before it were carried out.
 
-    Deciding again gives nothing.
+    The snapshot is unchanged. A review after these decisions makes no other.
     """
     decisions: list[Decision] = []
     before: list[PodState] = []
     try:
-        for found in reviewing(snapshot, policy, changed):
+        for found in review_in_steps(snapshot, policy, changed):
             pod = found and snapshot.pod(found.uid)
             if found and pod:
                 decisions.append(found)
@@ -42,14 +41,14 @@ def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | N
     return tuple(decisions)
 
 
-def reviewing(
+def review_in_steps(
     snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None
 ) -> Iterator[Decision | None]:
     """Yield nominations that must change, step by step, next in line first; ``None``: nothing in this step.
 
-    ``changed``: the nodes where anything changed, also in the pods nominated to them; ``None``: all. To be called after
-    changes and before `decide`, so that what comes free goes to the pod that waits longest, wherever it waits. A
-    decision carried out before the next step is taken into account; and between two steps anything may change.
+    ``changed``: the nodes where anything changed, also in the pods nominated to them; ``None``: all. Call this after
+    changes and before `decide`, so that what comes free goes to the pod that waits longest, wherever it waits. The
+    snapshot may change between two steps, by a decision that was carried out or otherwise.
     """
     return _Review(snapshot, policy, changed).steps()
 
@@ -76,7 +75,7 @@ class _Review:
         self._count = itertools.count()
 
     def _has_room(self, node: str) -> bool:
-        return any(cell.free for cell in shape_of(self._snapshot, node) or ())
+        return any(gpu.free for gpu in shape_of(self._snapshot, node) or ())
 
     def steps(self) -> Iterator[Decision | None]:
         """Yield decisions until all pods are reviewed."""
@@ -90,7 +89,7 @@ class _Review:
         while self._queue:
             rank, _, source = heapq.heappop(self._queue)
             pod = self._snapshot.pod(rank[-1])
-            found = self._step(pod, source) if pod and pod.rank == rank else None
+            found = self._decide(pod, source) if pod and pod.rank == rank else None
             yield found
             self._push(source, rank)
 
@@ -122,7 +121,7 @@ class _Review:
         if rank is not None:
             heapq.heappush(self._queue, (rank, next(self._count), source))
 
-    def _step(self, pod: PodState, source: _Candidates | Line) -> Decision | None:
+    def _decide(self, pod: PodState, source: _Candidates | Line) -> Decision | None:
         if isinstance(source, Line):
             return leave(self._snapshot, pod, self._policy, self._changed)
         if fits_at(self._snapshot, pod, pod.nominated):

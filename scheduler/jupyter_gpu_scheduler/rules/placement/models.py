@@ -1,8 +1,8 @@
-"""Allowances for GPUs of some models, on nodes that have others, too: the GPUs of them that a pod may see.
+"""Allowances for GPUs of some models, on nodes that have others, too: they bound which GPUs a pod sees.
 
-A pod sees so many GPUs of a model that its largest shares on them stay within the allowance. It sees those that it has
-first, then the ones with the most room. What it does not see is given back, or not given; and a wish that the others
-can't serve as a whole is served as far as they can.
+A pod sees so many GPUs of a model that its largest shares on them stay within the allowance: those that it has first,
+then the ones with the most room. A GPU that it does not see is given back, or not given. If the GPUs that it sees can't
+serve the whole wish, they serve as much of it as they can.
 """
 
 from __future__ import annotations

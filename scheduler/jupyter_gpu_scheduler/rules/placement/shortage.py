@@ -1,7 +1,7 @@
-"""Texts for a pod's event that say what a node lacks for a wish: "only 1 of 4 GPUs is free, 2 wanted".
+"""Texts for a pod's Event about what a node lacks for a wish: "only 1 of 4 GPUs is free, 2 wanted".
 
-No node is named, so that nodes which lack the same can be counted together. Kubernetes writes their number before the
-words, so these never start with one.
+They name no node, so that nodes which lack the same can be counted together. Kubernetes writes their number before the
+text, so no text starts with a number.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def now(wish: Wish, shape: Shape) -> str:
 
 
 def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None) -> bool:
-    """Tell whether what is free would do, were it for this wish alone."""
+    """Tell whether what is free would be enough if no other pod waited for it."""
     big, rest = wish.pieces[0], wish.pieces[-1]
     return any(
         sum(shape[gpu.index].free >= big for gpu in group) >= wish.pieces.count(big)

@@ -13,8 +13,8 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated
 
 SINCE = "since"
-"""Key in ``allocated`` beside a ticket: since when it waits, in seconds. Ours alone. In a cluster since 1970, which all
-replicas agree on; on one machine since it was booted, as clocks can be set back."""
+"""Key in ``allocated`` beside a ticket, which only the scheduler writes: when the wait began, in seconds. In a cluster
+since 1970, on which all replicas agree; on one machine since it was booted, as clocks can be set back."""
 
 _read = strict.integer(0, strict.MAX_GENERATION)
 
@@ -30,7 +30,7 @@ def waits_since(allocated: Allocated | None) -> int | None:
 
 
 def stamped(allocated: Allocated, now: float) -> Allocated:
-    """Return the record with the time beside a new ticket, and without it where there is no ticket."""
+    """Return the record with the time beside a new ticket; without a ticket, without a time."""
     if allocated.ticket is None:
         extra = {key: value for key, value in allocated.extra.items() if key != SINCE}
         return replace(allocated, extra=extra)

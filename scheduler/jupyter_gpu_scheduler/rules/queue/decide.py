@@ -4,7 +4,7 @@ One pass (`queue_pass`): what must be given back is given back; then every pod t
 order (priority, then ticket). New pods that wait for the node stand in the same line; they get nothing before they are
 bound, but what they could use is kept back from those behind them.
 
-Decisions are a function of the snapshot alone. Applied and decided again they change nothing.
+Decisions are a function of the snapshot alone. Once they are applied, deciding again changes nothing.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def only_position(before: Allocated | None, after: Allocated) -> bool:
 def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """Return the changes of ``allocated`` on ``node``: pods that lose first, then pods that gain, in line order.
 
-    Pending pods nominated to ``node`` get their position, and a message when there is room for them. Nothing is decided
-    for a node that is not known, nor for pods that are gone.
+    Pending pods nominated to ``node`` get their position, and a message when there is room for them. There are no
+    decisions for a node that is not known, nor for pods that are gone.
     """
-    steps = deciding(snapshot, node)
+    steps = decide_in_steps(snapshot, node)
     while True:
         try:
             next(steps)
@@ -63,13 +63,13 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
             return decisions
 
 
-def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
-    """Decide in steps, as a line may be long. A change on the node between two steps makes the result void."""
+def decide_in_steps(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
+    """Decide in steps, as a line may be long. If the node changes between two steps, discard the result."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
     queue_pass = QueuePass(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
-    yield from queue_pass.serving()
+    yield from queue_pass.serve_in_steps()
     return (yield from _decisions(snapshot, queue_pass))
 
 
@@ -128,7 +128,7 @@ def _is_up_to_date(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
 
 
 def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> tuple[Reason | None, str]:
-    """Return why the pod has less than it wants; only what concerns this pod, so that other pods never rewrite it."""
+    """Return why the pod has less than it wants; by its own state alone, so that changes of others never rewrite it."""
     if pod.pending:
         return Reason.DEFERRED, outlook(pod, room=not queue_pass.owed.get(pod.uid) and has_room(snapshot, pod))
     error = queue_pass.refused.get(pod.uid)

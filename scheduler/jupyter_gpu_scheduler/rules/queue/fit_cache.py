@@ -1,8 +1,8 @@
-"""Whether nodes can serve pending pods: computed once for equal wishes and equal nodes.
+"""Whether nodes can serve pending pods, computed once for equal wishes and equal nodes.
 
 If the node's GPUs rule the wish out, nothing more is computed. If they allow it and other pods wait, the answer also
-depends on how many of them come before the pod. Facts of the node alone are computed once for all questions; those of
-the wish and the GPUs alone, once for all nodes whose GPUs are of one pattern.
+depends on how many of them are ahead of the pod. What depends on the node alone is computed once for all wishes; what
+depends on the wish and the GPUs alone, once for all nodes whose GPUs have one pattern.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fit:
     owed: int = 0
     """Milli that the pod lacks."""
     why: str = ""
-    """Description of what is missing; empty: it fits."""
+    """Reason why the wish can't be served now; empty: it fits."""
     never: bool = False
     """Whether that stays so, whatever comes free."""
     fits: bool = True
@@ -53,7 +53,7 @@ class _NodeState:
     left: int
     """Slots that are left."""
     why: str
-    """Reason why no slot is left."""
+    """Reason why there are no more slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _fits_on(
     for node in nodes:
         found = known.get(node)
         if found is None:
-            there = _state(snapshot, node)
+            there = _node_state(snapshot, node)
             found = known[node] = QueuedFits(there.ranks, {}) if there.ranks else _without_queue(there, wish, pod, seen)
         if found.__class__ is Fit:  # faster than isinstance, and there are thousands
             yield node, found, 0
@@ -126,7 +126,7 @@ def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit,
     return found, ahead
 
 
-def _state(snapshot: ClusterSnapshot, node: str) -> _NodeState:
+def _node_state(snapshot: ClusterSnapshot, node: str) -> _NodeState:
     answers: dict[str, _NodeState] = snapshot.memo("node state")
     found = answers.get(node)
     if found is None:
@@ -167,9 +167,9 @@ def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
 
 
 def _needs_gpus(pod: PodState, wish: Wish | None) -> bool:
-    """Tell whether a node without any GPU would never do: a pod with a slot there could never have one.
+    """Tell whether a node without any GPU can never take the pod: a pod with a slot could never have a GPU there.
 
-    Where only its allowance permits none, any node will do: it may start, and those with GPUs are rated better.
+    A pod that gets none only because of its allowance may go to any node; those with GPUs get a better score.
     """
     return bool(pod.slots) and (wish is not None or not pod.cut)
 
@@ -186,7 +186,7 @@ def _without_queue(there: _NodeState, wish: Wish | None, pod: PodState, seen: di
 
 def _behind_queue(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Fit]) -> Fit:
     """Return the fit on a node where other pods wait: they leave less room, never more."""
-    wish, there = wanted(pod), _state(snapshot, node)
+    wish, there = wanted(pod), _node_state(snapshot, node)
     found = _without_queue(there, wish, pod, seen)
     if wish is None or not found.fits:
         return found

@@ -1,14 +1,14 @@
-"""A node's pods while they are served: one pass over its line, the same for running pods and for new ones.
+"""One pass over the line of a node, the same for running pods and for new ones.
 
-What must be given back is given back; then every pod that is owed something is served in line order. A wish that is
-not wholly served keeps its place: no pod behind it gets a GPU that could serve it, so none overtakes. GPUs that only
-others can use (another model, more memory, another island) are not held back.
+What must be given back is given back; then every pod that is owed something is served in line order. If a wish is not
+served wholly, the GPUs that could serve the rest are kept back from the pods behind it, so none overtakes. GPUs that it
+can't use (another model, less memory, another island) are not kept back.
 
-A pending pod is served like the others, with two differences. What it gets is only kept for it until it is bound. And
-it can be bound only with what is free in the records, not with what another pod is about to give back.
+A pending pod is served like the others, with two differences. Its GPUs are only kept back until it is bound. And it can
+be bound only with what is free in the records, not with what another pod is about to give back.
 
 Where limits are in force, only the part of a wish that the pod's allowance permits is served (`PodState.wish`). The
-rest stands in no line: room would not help it. A pod whose wish can't be read or served keeps at most its allowance.
+rest stands in no line, as room would not help it. A pod whose wish can't be read or served keeps at most its allowance.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CAME_LATER = (
     "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
     "Start the server anew, or ask for less."
 )
-OF_MODEL = "The limit of this GPU's model permits fewer here than you ask for."
+MODEL_LIMIT = "The limit of this GPU's model permits fewer here than you ask for."
 STEP = 256
 """Pods that are served in one step."""
 
@@ -58,9 +58,9 @@ class QueuePass:
 
     def serve(self) -> None:
         """Decide for all pods."""
-        deque(self.serving(), maxlen=0)
+        deque(self.serve_in_steps(), maxlen=0)
 
-    def serving(self) -> Iterator[None]:
+    def serve_in_steps(self) -> Iterator[None]:
         """Decide for all pods, ``STEP`` at a time: a line may be long."""
         waiting = []
         for number, pod in enumerate(self.pods, start=1):
@@ -115,12 +115,12 @@ class QueuePass:
             if error and pod.lacks and refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values())) is None:
                 error = Infeasible(CAME_LATER, have=error.details.get("have", 0))
             if error is None and key[-1] and within_models(wish, self._spots(pod, ()), key[-1])[0] != wish:
-                error = LimitExceeded(OF_MODEL, limit=0)
+                error = LimitExceeded(MODEL_LIMIT, limit=0)
             self._refusals[key] = error
         return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
-        """Tell whether other pods' room could make it no better.
+        """Tell whether the change could be no better if other pods had less.
 
         That is so if nothing moves, no share changes on a broken GPU, and no outside process uses a newly taken GPU.
         """
@@ -129,7 +129,7 @@ class QueuePass:
         return not broken and not (gets - had) & self._outside and (had <= gets or gets <= had)
 
     def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
-        """Serve the pods that need more, in order. Nothing that one of them gives back is free before it is closed."""
+        """Serve the pods that need more, in order. What one of them gives back is not free before it is closed."""
         kept_back: set[str] = set()
         in_vain: set[Wish] = set()  # new pods got nothing for them, and room only becomes less
         for number, pod in enumerate(waiting, start=1):
@@ -198,7 +198,7 @@ class QueuePass:
         return arrange(part, spots)
 
     def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
-        """Return the node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
+        """Return the GPUs as ``pod`` sees them; of those kept back for others it gets no more than it holds."""
         closed = frozenset(kept_back)
         has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
@@ -258,7 +258,7 @@ class Trial:
 
 
 def trial(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Trial:
-    """Return how a pending ``pod`` fares in the line of ``node``, whose inventory must be known; its limit aside."""
+    """Return what a pending ``pod`` would get in the line of ``node``, whose inventory must be known; ignore its limit."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
     ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # later pods take nothing

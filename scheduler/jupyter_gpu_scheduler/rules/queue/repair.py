@@ -1,8 +1,8 @@
-"""Repair of records that contradict each other: one GPU, more than all of it given away.
+"""Repair of contradicting records: more than all of one GPU is allocated.
 
-It happens where two schedulers wrote at once, or a user or program wrote an annotation that is not theirs. A pod that
-has the GPU attached keeps it; among several the one with the lower ticket, then the older pod. A pod that was only
-promised it keeps the promise if all that others have open there leaves room for it: what drains is not free.
+This happens if two schedulers wrote at once, or another program wrote an annotation that only the scheduler may write.
+A pod that has the GPU attached keeps it; among several the one with the lower ticket, then the older pod. A pod to
+which it was only allocated keeps it if all that others can open there leaves room: what drains is not free.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .decide import Decision
 def repair(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """Return the losses on ``node`` that let every ``allocated`` be true at once; empty where that holds already.
 
-    Apply them before `decide`, which then puts the losers in line. What a loser has attached drains as usual: it is not
-    granted again before it is closed.
+    Apply them before `decide`, which then puts the losing pods in line. What they have attached drains as usual: it is
+    not granted again before it is closed.
     """
     lost: dict[str, set[str]] = {}
     for uuid in snapshot.contested(node):
@@ -43,7 +43,7 @@ def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
     claims = {pod.uid: _allocated(pod)[uuid] for pod in pods if uuid in _allocated(pod)}
     losers: list[PodState] = []
     kept, held = 0, sum(open_to.values())
-    for pod in sorted((pod for pod in pods if pod.uid in claims), key=_claim):
+    for pod in sorted((pod for pod in pods if pod.uid in claims), key=_claim_order):
         claim, has = claims[pod.uid], open_to[pod.uid]
         if claim <= has and kept + claim <= MILLI_PER_GPU:
             kept += claim
@@ -54,8 +54,8 @@ def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
     return losers
 
 
-def _claim(pod: PodState) -> tuple[bool, int, float, str]:
-    """Return the key that sorts pods with the same right to a GPU, the one that keeps it first."""
+def _claim_order(pod: PodState) -> tuple[bool, int, float, str]:
+    """Return the key that sorts pods with the same right to a GPU; the first keeps it."""
     return (pod.ticket is None, pod.ticket or 0, pod.created, pod.uid)
 
 

@@ -1,7 +1,7 @@
-"""Expected GPUs of a notebook on a node later: it can only ever get those of its own node.
+"""The GPUs that a notebook can expect later: it can only get those of its own node.
 
-Its part is what is free there, or will be soon, divided among all pods there that may still grow. A pod that has
-nothing is expected to want what a typical wish wants; one that has something, so much less.
+Its part is what is free there, or will be soon, divided among all pods there that may still grow. A pod without GPUs is
+expected to want as many as a typical wish; a pod that has some, so many fewer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Expectation:
     """The policy's preference for the models of what is free, 0 to 1."""
 
     def with_more(self, pods: float) -> Expectation:
-        """Return the expectation once ``pods`` more have come that have nothing yet."""
+        """Return the expectation once ``pods`` more have come, without GPUs."""
         return replace(self, demand=self.demand + pods * self.typical)
 
     @property
@@ -51,7 +51,7 @@ class Expectation:
 
 
 def expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, wish: Wish | None = None) -> Expectation:
-    """Return what to expect of the GPUs of ``node`` with the model and memory that ``wish`` asks for; else of all."""
+    """Return the expectation for a node's GPUs of the model and memory that ``wish`` asks for; without one, for all."""
     sought = _ANY if wish is None else Wish(0, memory=wish.memory, model=wish.model)
     answers: dict[str, Expectation] = snapshot.memo(("expectation", policy, sought))
     found = answers.get(node)

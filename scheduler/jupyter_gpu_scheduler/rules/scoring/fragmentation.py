@@ -26,13 +26,13 @@ from .policy import MAX_KINDS, Policy, WorkloadKind
 def fragmentation(policy: Policy, shape: Shape, cpu: int | None = None) -> float:
     """Return the expected milli of the free GPUs that are useless for a wish of the policy's mix.
 
-    ``cpu``: milli of CPU free on the node; ``None``: not known, so not looked at.
+    ``cpu``: milli of CPU free on the node; ``None``: not known, and so ignored.
     """
     return _expected(policy, pattern(shape), cpu_level(policy, cpu))
 
 
 def cpu_level(policy: Policy, cpu: int | None) -> int | None:
-    """Return a number that is the same for amounts of CPU which are enough for the same kinds of the mix."""
+    """Return a number that is equal for amounts of CPU that are enough for the same kinds of the mix."""
     return None if cpu is None else bisect_right(_steps(policy), cpu)
 
 
@@ -48,10 +48,9 @@ def _expected(policy: Policy, known: Pattern, level: int | None) -> float:
     if not free or not shares:
         return 0.0
     steps = _steps(policy)
-    fed = steps[-1] if level is None else steps[level - 1] if level else -1
-    return (
-        sum(kind.share * (_useless(kind.wish, known) if kind.cpu <= fed else free) for kind in policy.workload) / shares
-    )
+    enough = steps[-1] if level is None else steps[level - 1] if level else -1
+    useless = (_useless(kind.wish, known) if kind.cpu <= enough else free for kind in policy.workload)
+    return sum(kind.share * milli for kind, milli in zip(policy.workload, useless, strict=True)) / shares
 
 
 @lru_cache(maxsize=262144)
@@ -63,9 +62,9 @@ def _useless(wish: Wish | None, known: Pattern) -> int:
     pieces = wish.pieces
     big, rest = pieces[0], pieces[-1]
     groups: dict[object, list[int]] = {}
-    for index, cell in enumerate(known.shape):
-        if cell.healthy and fits(cell, wish, big) and cell.free >= rest:
-            groups.setdefault(_group(cell, index, wish.topology), []).append(cell.free)
+    for index, gpu in enumerate(known.shape):
+        if gpu.healthy and fits(gpu, wish, big) and gpu.free >= rest:
+            groups.setdefault(_group(gpu, index, wish.topology), []).append(gpu.free)
     many, bigs = len(pieces), pieces.count(big)
     useful = (
         sum(group) for group in groups.values() if len(group) >= many and sum(one >= big for one in group) >= bigs
@@ -74,14 +73,14 @@ def _useless(wish: Wish | None, known: Pattern) -> int:
 
 
 def _free(shape: Shape) -> int:
-    return sum(cell.free for cell in shape if cell.healthy)
+    return sum(gpu.free for gpu in shape if gpu.healthy)
 
 
-def _group(cell: ShapeGpu, index: int, topology: str | None) -> object:
+def _group(gpu: ShapeGpu, index: int, topology: str | None) -> object:
     """Return a key that is equal for GPUs of one group, as a wish with this topology needs; ``None``: any GPUs do."""
     if topology not in ("island", "switch"):
         return None
-    number = cell.island if topology == "island" else cell.switch
+    number = gpu.island if topology == "island" else gpu.switch
     return ("alone", index) if number is None else number
 
 

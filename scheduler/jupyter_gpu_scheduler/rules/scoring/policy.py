@@ -1,6 +1,6 @@
-"""Policies that rate places for pods: weights by attribute, validated.
+"""Policies for scoring places for pods: validated weights by attribute.
 
-A score is the weighted mean of what is good about a place, each between 0 and 1:
+A score is the weighted mean of the ratings of a place, each between 0 and 1:
 
 | attribute         | 1 means                                                                                        |
 |-------------------|------------------------------------------------------------------------------------------------|
@@ -17,8 +17,8 @@ A score is the weighted mean of what is good about a place, each between 0 and 1
 | ``left_for_others`` | the pods that are there and may still grow lose nothing by it (see `expectation`)            |
 | ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
 
-A pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and network, and
-``fragmentation`` by the CPU that it takes: what else is said of GPUs means those that it gets, and it gets none.
+A place for a pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and
+network, and ``fragmentation`` by the CPU that the pod takes: the other attributes are about GPUs that a pod gets.
 
 What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
 """
@@ -59,7 +59,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
                    "disk_free": 1.0},
     }
 )  # fmt: skip
-"""The weights of each policy; those of the settings come over them."""
+"""The weights of each policy; those in the settings replace them one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ TYPICAL = (
     WorkloadKind(Wish(4000), 0.05),
     WorkloadKind(Wish(8000), 0.03),
 )
-"""A mix of notebook wishes, used where the settings tell no other."""
+"""A mix of notebook wishes, used if the settings have none."""
 UNKNOWN = 0.5
 """The rating of what is not known."""
 MAX_WEIGHT = 1000.0
@@ -91,7 +91,7 @@ MAX_KINDS = 256
 
 
 class PolicyError(ValueError):
-    """A policy in the settings makes no sense; the message says what to write instead."""
+    """A policy in the settings that can't be used; the message says what to write instead."""
 
 
 @dataclass(frozen=True, eq=False)

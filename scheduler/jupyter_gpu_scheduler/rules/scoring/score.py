@@ -169,13 +169,13 @@ def _term(weight: float, rating: float) -> float:
 
 def _rate_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
     """Rate what depends on the GPUs alone, once ``grants`` are given."""
-    cells = [cell for cell in after(shape, grants) if cell.healthy]
-    memory = sum(cell.memory for cell in cells)
-    free_memory = sum(cell.memory * cell.free for cell in cells)
+    gpus = [gpu for gpu in after(shape, grants) if gpu.healthy]
+    memory = sum(gpu.memory for gpu in gpus)
+    free_memory = sum(gpu.memory * gpu.free for gpu in gpus)
     return {
         "together": _together(shape, grants),
         "preference": _preference(policy, shape, grants),
-        "gpu_free": sum(cell.free for cell in cells) / (MILLI_PER_GPU * len(cells)) if cells else UNKNOWN,
+        "gpu_free": sum(gpu.free for gpu in gpus) / (MILLI_PER_GPU * len(gpus)) if gpus else UNKNOWN,
         "gpu_memory_free": free_memory / (MILLI_PER_GPU * memory) if memory else UNKNOWN,
     }
 

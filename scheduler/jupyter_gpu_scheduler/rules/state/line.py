@@ -1,4 +1,4 @@
-"""Pods in the order in which they are served, kept so: to add or remove one costs no sorting."""
+"""Pods in the order in which they are served. Adding or removing one keeps the order without sorting all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
         del self._ranks[index]
 
     def after(self, rank: Rank | None) -> Rank | None:
-        """Return the next one behind ``rank``, which need not be there; of ``None`` the first."""
+        """Return the next rank behind ``rank``, which need not be there; for ``None`` the first."""
         index = bisect_right(self._ranks, rank) if rank is not None else 0
         return self._ranks[index] if index < len(self._ranks) else None
 

@@ -1,7 +1,7 @@
-"""The nodes that kube-scheduler would have taken for a pod, at its last question.
+"""The nodes in kube-scheduler's last request for a pod.
 
-It asks only for those that passed its own plugins: taints, readiness, cordon, affinity, volumes and all the rest that
-is not known here. Of thousands of nodes and pods that wait, equal answers are kept once.
+kube-scheduler asks only about nodes that passed its own plugins: taints, readiness, cordon, affinity, volumes and all
+else that is not known here. With thousands of waiting pods and nodes, equal lists are stored once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class OfferedNodes:
 
 def offered_nodes(names: Iterable[str]) -> OfferedNodes:
     """Return the offer for the node names in a question; equal offers are one object."""
-    return _shared(tuple(sorted(map(sys.intern, names))))
+    return _interned(tuple(sorted(map(sys.intern, names))))
 
 
 @lru_cache(maxsize=64)
-def _shared(names: tuple[str, ...]) -> OfferedNodes:
+def _interned(names: tuple[str, ...]) -> OfferedNodes:
     return OfferedNodes(names)

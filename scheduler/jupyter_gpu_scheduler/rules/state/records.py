@@ -5,8 +5,9 @@ Anything unreadable fails closed, and never takes anything from a pod:
 * ``requested``: the pod keeps what it has and gets nothing, until its user writes a wish that can be read.
 * ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
 * ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
-  it again (`PodRecord.opaque`). Not of a pod that finished: its plugin might have nothing to write there ever.
-* ``inventory``: the node is not known, and nothing is decided for it. Its ``network`` alone: how busy is not known.
+  it again (`PodRecord.opaque`). A finished pod is an exception, as the plugin may never write to it again.
+* ``inventory``: the node is not known, and nothing is decided for it. If only ``network`` can't be read, the use of the
+  network is not known.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from jupyter_gpu.model.network import network_of
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts, PodState
 
-OURS = (REQUESTED, ALLOCATED, ATTACHED)
-_OWNERS = (USERNAME, HUB)
+OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
+OWNER_ANNOTATIONS = (USERNAME, HUB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class PodRecord:
     state: PodState
     resource_version: str
     matters: bool = True
-    """Whether the pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
+    """Whether the pod has or could ever have GPUs; once it has finished, whether some are still open."""
     usage: PodUsage | None = None
     """Resources that it takes of its node; ``None`` while it has no node, and once it has finished."""
     problem: str = ""
     """A sentence for the pod's user about a problem with the annotations; empty: none."""
     chosen: str = ""
-    """The node where kube-scheduler has ended others for it."""
+    """The node where kube-scheduler has ended other pods for it."""
     opaque: bool = False
     """Whether its holdings can't be read: then nothing may be granted on its node."""
 
@@ -77,7 +78,7 @@ class NodeRecord:
     allocatable: Mapping[str, int]
     schedulable: bool
     network: float | None = None
-    """Share of its uplink that is in use; ``None``: its plugin does not tell."""
+    """Part of its uplink that is in use, 0 to 1; ``None``: not reported."""
     problem: str = ""
     """Reason why its inventory can't be used; empty: it can."""
 
@@ -120,7 +121,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         asks={name: amount for name, amount in requests.items() if name != objects.SLOT},
         selector=_selector(pod),
         fault=fault,
-        owner=owner_of(_annotations(pod, _OWNERS), objects.namespace(pod)),
+        owner=owner_of(_annotations(pod, OWNER_ANNOTATIONS), objects.namespace(pod)),
     )
     return PodRecord(
         state,
@@ -138,7 +139,7 @@ def _holds(attached: Attached | None) -> bool:
 
 
 def _is_annotated(pod: Mapping[str, Any]) -> bool:
-    return any(objects.annotation(pod, key) is not None for key in OURS)
+    return any(objects.annotation(pod, key) is not None for key in OUR_ANNOTATIONS)
 
 
 def _chosen(pod: Mapping[str, Any]) -> str:
@@ -182,7 +183,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     if objects.finished(pod) and not read_pod(pod).matters:
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
-    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, (*OURS, *_OWNERS))}
+    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, (*OUR_ANNOTATIONS, *OWNER_ANNOTATIONS))}
     if isinstance(spec, Mapping):
         kept["spec"] = {key: spec[key] for key in ("nodeName", "nodeSelector", "overhead") if key in spec}
         for key in ("containers", "initContainers"):

@@ -1,7 +1,7 @@
 """Amounts of CPU, memory and slots in Pods and Nodes, as whole numbers. Pure.
 
-What can't be read counts as nothing: kube-scheduler itself decides whether a pod fits by CPU and memory; here they
-only weigh. Slots are counted by the kubelet.
+What can't be read counts as nothing: kube-scheduler decides whether a pod fits by CPU and memory; here they only affect
+scores. The kubelet counts slots.
 """
 
 from __future__ import annotations

@@ -56,11 +56,13 @@ class Pattern:
 @lru_cache(maxsize=32768)
 def pattern(shape: Shape) -> Pattern:
     """Return the pattern of a shape: equal GPUs, switches and islands may be swapped, joined ones stay joined."""
-    islands = _groups(shape, [cell.island for cell in shape])
-    switches = _groups(shape, [cell.switch for cell in shape])
-    order = sorted(range(len(shape)), key=lambda index: (islands[index], switches[index], _looks(shape[index]), index))
+    islands = _groups(shape, [gpu.island for gpu in shape])
+    switches = _groups(shape, [gpu.switch for gpu in shape])
+    order = sorted(
+        range(len(shape)), key=lambda index: (islands[index], switches[index], _properties(shape[index]), index)
+    )
     names: tuple[dict[int, int], dict[int, int]] = ({}, {})
-    return _only(
+    return _interned(
         tuple(
             shape[index]._replace(
                 island=_renamed(shape[index].island, names[0]), switch=_renamed(shape[index].switch, names[1])
@@ -70,21 +72,21 @@ def pattern(shape: Shape) -> Pattern:
     )
 
 
-_Looks = tuple[str, int, bool, int, bool, bool]
+_Properties = tuple[str, int, bool, int, bool, bool]
 
 
-def _looks(cell: ShapeGpu) -> _Looks:
-    return (cell.model, cell.memory, cell.healthy, cell.free, cell.island is None, cell.switch is None)
+def _properties(gpu: ShapeGpu) -> _Properties:
+    return (gpu.model, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None)
 
 
-def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks], int]]:
-    """Return, for each GPU, the looks of its group and the group's number, which distinguishes equal groups."""
+def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Properties], int]]:
+    """Return, for each GPU, the properties of its group and the group's number, which distinguishes equal groups."""
     ids = [-1 - index if number is None else number for index, number in enumerate(numbers)]
-    members: dict[int, list[_Looks]] = {}
-    for name, cell in zip(ids, shape, strict=True):
-        members.setdefault(name, []).append(_looks(cell))
-    for looks in members.values():
-        looks.sort()
+    members: dict[int, list[_Properties]] = {}
+    for name, gpu in zip(ids, shape, strict=True):
+        members.setdefault(name, []).append(_properties(gpu))
+    for properties in members.values():
+        properties.sort()
     return [(members[name], max(name, -1)) for name in ids]  # GPUs in no group are not distinguished by their indexes
 
 
@@ -93,7 +95,7 @@ def _renamed(number: int | None, names: dict[int, int]) -> int | None:
 
 
 @lru_cache(maxsize=32768)
-def _only(shape: Shape) -> Pattern:
+def _interned(shape: Shape) -> Pattern:
     return Pattern(shape)
 
 
@@ -120,19 +122,19 @@ def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
         Gpu(
             uuid=str(index),
             index=index,
-            model=cell.model,
-            memory=cell.memory,
-            healthy=cell.healthy,
-            island=None if cell.island is None else str(cell.island),
-            switch=None if cell.switch is None else str(cell.switch),
+            model=gpu.model,
+            memory=gpu.memory,
+            healthy=gpu.healthy,
+            island=None if gpu.island is None else str(gpu.island),
+            switch=None if gpu.switch is None else str(gpu.switch),
         )
-        for index, cell in enumerate(shape)
+        for index, gpu in enumerate(shape)
     )
 
 
 def after(shape: Shape, grants: Iterable[Grant]) -> Shape:
     """Return the shape once ``grants`` are given."""
-    cells = list(shape)
+    gpus = list(shape)
     for index, milli in grants:
-        cells[index] = cells[index]._replace(free=cells[index].free - milli)
-    return tuple(cells)
+        gpus[index] = gpus[index]._replace(free=gpus[index].free - milli)
+    return tuple(gpus)

@@ -1,4 +1,4 @@
-"""The known nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
+"""The known nodes and pods, updated incrementally: the cost of a change does not depend on the size of the cluster.
 
 Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
 decided until its device is proven closed. What is free is the rest of 1000.
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from jupyter_gpu.model.limits.pod_limit import PodLimit
 
 CPU = "cpu"
-"""Resource names of ``NodeFacts`` and ``PodState.asks``, as in Kubernetes: thousandths of a core, ..."""
+"""Name of a resource in `NodeFacts` and `PodState.asks`, as in Kubernetes; in thousandths of a core."""
 MEMORY = "memory"
-"""... bytes, ..."""
+"""The same for memory, in bytes."""
 DISK = "ephemeral-storage"
-"""... bytes, ..."""
+"""The same for ephemeral storage, in bytes."""
 SLOT = PREFIX + "slot"
-"""... and how many pods whose GPUs can be changed."""
+"""The same for slots, of which a pod needs one so that its GPUs can be changed."""
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
 PREEMPTIBLE = "preemptible"
-"""Key in ``requested``: true for a wish that is served with what others do not use."""
+"""Key in ``requested``: true for a wish for GPUs that others do not use."""
 
 HIGHEST = 9
 """The highest priority."""
 
 NO_OWNER = Owner("Namespace", "")
-"""The owner of pods of which none is told."""
+"""The owner of a `PodState` that names none."""
 
 PodKind = Hashable
 """A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
@@ -56,7 +56,7 @@ PodKind = Hashable
 _OVERDUE = (-2, 0, 0)  # in a fair line, pods that have waited too long come before all others, by ticket
 _NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
 _NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
-_MEMOS = 256  # kinds of questions whose answers are kept
+_MEMOS = 256  # questions whose answers are cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class PodState:
     limit: int | None = None
     """Milli that its user may have; ``None``: no limit."""
     busy: frozenset[str] = frozenset()
-    """uuids that some process has open now; for the order of shrinking and for what may move."""
+    """UUIDs of GPUs that some process has open now: such shares are given back last, and do not move."""
     lacks: frozenset[str] = frozenset()
-    """uuids of GPUs of its node that it can never use: they came after its containers were created."""
+    """UUIDs of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
     """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
@@ -119,8 +119,8 @@ class PodState:
     cap: int = HIGHEST
     """The highest priority that its namespace may use."""
     fault: str = ""
-    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has, as far as
-    its allowance permits."""
+    """A sentence on why its wish can't be read. Such a pod gets no node; a running one keeps what it has, as far as its
+    allowance permits."""
     owner: Owner = NO_OWNER
     """The user or namespace whose pods a limit counts together."""
     allowance: int | None = None
@@ -142,7 +142,7 @@ class PodState:
         object.__setattr__(self, "rank", self.ranked(self.standing, self.has if self.standing else 0))
 
     def ranked(self, standing: OwnerStanding | None, has: int) -> Rank:
-        """Return its rank if its owner had this standing, and it had ``has`` milli."""
+        """Return the rank that the pod would have with this standing of its owner, and with ``has`` milli."""
         ticket, wish = self.ticket, self.wish if standing else None
         order: tuple[int, int, Fraction | int] = (0, -self.priority, 0)
         if self.overdue and standing:
@@ -167,12 +167,12 @@ class PodState:
 
     @property
     def priority(self) -> int:
-        """0–9, higher is served first; 0 where the wish does not say."""
+        """The priority that counts, 0–9: higher is served first."""
         return HIGHEST if self.overdue else min(self.wished_priority, self.cap)
 
     @property
     def wished_priority(self) -> int:
-        """Priority as the pod's user wrote it; 0 where none was written."""
+        """The priority that the pod's user wrote; 0 if none."""
         return (self.requested.wish.priority if self.requested else None) or 0
 
     @property
@@ -189,7 +189,7 @@ class PodState:
 
     @property
     def preemptible(self) -> bool:
-        """Whether its user wants it to run on what others do not use: it gives that back when another pod waits."""
+        """Whether it runs on GPUs that others do not use, and gives them back when another pod waits."""
         return self.requested is not None and self.requested.extra.get(PREEMPTIBLE) is True
 
     @property
@@ -200,7 +200,7 @@ class PodState:
 
     @property
     def kind(self) -> PodKind:
-        """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
+        """All that decides which nodes can serve it while it is pending, apart from its rank and its node's line."""
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
         wish = (self.wish, self.model_allowances) if self.model_allowances else self.wish
         return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
@@ -241,7 +241,7 @@ class PodState:
         return held(None if self.finished else self.allocated, self.attached) if self.node else {}
 
     def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
-        """Return what it holds if these shares are decided: nothing that it loses is free at once."""
+        """Return what it holds once these shares are decided: what it loses stays held until its node has closed it."""
         decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
         return replace(self, allocated=decided).held
 
@@ -318,7 +318,7 @@ class ClusterSnapshot:
         """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
         self._leave_homes(name, self._nodes.pop(name, None))
         self._changed(name)
-        del self._versions[name]  # names come and go
+        del self._versions[name]  # else the names of all former nodes would stay
 
     def put_pod(self, pod: PodState) -> None:
         """Add or replace a pod."""
@@ -341,7 +341,7 @@ class ClusterSnapshot:
         self._touched(pod)
 
     def remove_pod(self, uid: str) -> None:
-        """Forget a pod and free all it held; a pod that is not known is no error."""
+        """Forget a pod and free all that it held; an unknown pod is no error."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
@@ -461,11 +461,11 @@ class ClusterSnapshot:
         return max(known, self.facts(node).used.get(SLOT, 0))
 
     def homes(self, uuid: str) -> tuple[str, ...]:
-        """Return the nodes that say they have a GPU; more than one is an error of theirs."""
+        """Return the nodes that report a GPU; more than one is an error."""
         return tuple(sorted(self._homes.get(uuid, ())))
 
     def claimed_twice(self) -> tuple[str, ...]:
-        """Return the GPUs that several nodes say they have."""
+        """Return the GPUs that several nodes report."""
         return tuple(sorted(self._claimed_twice))
 
     # --- shares ---------------------------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ class ClusterSnapshot:
     def holders(self, uuid: str, node: str | None = None) -> Mapping[str, int]:
         """Return the milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
 
-        A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
+        A GPU belongs to its node: a record of a pod on another node means another GPU, or is wrong.
         """
         found = self._holders.get(uuid, _NO_HOLDERS)
         if node is None or all(self._pods[uid].node == node for uid in found):
@@ -493,13 +493,12 @@ class ClusterSnapshot:
         """Return a number that changes whenever anything changed on a node or in its line."""
         return self._versions.get(node, 0)
 
-    # --- answers that are kept ------------------------------------------------------------------------------------
+    # --- cached answers -------------------------------------------------------------------------------------------
 
     def memo(self, question: Hashable) -> dict[str, Any]:
-        """Return the answers to one question by node. The caller writes them; a node's are dropped when it changes.
+        """Return the cached answers to one question, by node. The caller adds them; a node's change drops its answer.
 
-        An answer may depend on nothing but the question and that node. The questions asked least recently are
-        forgotten.
+        An answer may depend on nothing but the question and that node. The least recently used questions are dropped.
         """
         answers = self._memos.pop(question, None)
         if answers is None:

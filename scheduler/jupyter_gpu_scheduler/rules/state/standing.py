@@ -1,9 +1,9 @@
-"""The standing of an owner whose pod waits, where the line is fair: what decides between the owners.
+"""The standing of an owner in a fair line: it decides between waiting pods of different owners.
 
 An owner below what is guaranteed comes first, and a preemptible wish last; then the higher priority; then the owner who
 would have least for the weight: ``(holds + step) / weight`` over the whole cluster, where ``step`` is the next part of
-the wish. This is the method of D'Hondt: by ``holds / weight`` a heavier owner could be left with nothing. Then the
-earlier ticket.
+the wish; then the earlier ticket. This is the D'Hondt method: by ``holds / weight`` an owner with a large weight could
+be left with nothing.
 
 A wish is served in steps of one GPU, or of the size of its shares. What is served as a whole is one step: a new pod,
 and a wish for one island or switch.

@@ -1,4 +1,4 @@
-"""The tickets in use: numbered through the whole cluster, so that lines can be compared."""
+"""The tickets in use. They are numbered across the whole cluster, so that the lines of nodes can be compared."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Tickets:
         self._queued: set[int] = set()
 
     def take(self, ticket: int) -> None:
-        """Note that a pod has it; several may, where two schedulers gave it away at once."""
+        """Note that one more pod has it: two schedulers that wrote at once may have given it twice."""
         if ticket not in self._queued:
             heapq.heappush(self._heap, -ticket)
             self._queued.add(ticket)
         self._count[ticket] += 1
 
     def give_back(self, ticket: int) -> None:
-        """Note that a pod which had it has it no more."""
+        """Note that one pod fewer has it."""
         self._count[ticket] -= 1
         if not self._count[ticket]:
             del self._count[ticket]
