@@ -1,7 +1,7 @@
 """The only Kubernetes client of the project: asyncio, plain JSON objects, and what every controller needs.
 
-Import from here; the modules are divided by what they know: `rules` reads objects and makes paths, `client` talks,
-`reflector` remembers, `lease` elects, `recorder` writes events.
+Import from here. `rules` reads objects and builds paths, `client` makes calls, `reflector` keeps copies of objects,
+`lease` elects a leader, and `recorder` writes Events.
 """
 
 from .client import MERGE_PATCH, Kube, Listing, WatchEvent

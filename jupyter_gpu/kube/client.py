@@ -21,7 +21,7 @@ DEADLINE = 15.0
 PAGE = 500
 """Objects of one page of a list."""
 SILENCE = 90.0
-"""Seconds after which a watch without a word is taken for dead: bookmarks come every minute."""
+"""Seconds after which a silent watch counts as dead: bookmarks come every minute."""
 WATCH_SECONDS = (240, 360)
 """Least and most seconds that a watch may last before the server ends it; not all end at the same time."""
 
@@ -31,7 +31,7 @@ Trim = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Objects, and the version of the whole from which a watch goes on."""
+    """A list of objects, and the resource version from which a watch can continue."""
 
     items: list[dict[str, Any]]
     resource_version: str
@@ -46,7 +46,7 @@ class WatchEvent:
 
 
 class Kube:
-    """One per process; an async context manager. Every method raises `KubeError` and nothing else."""
+    """The client, one per process; an async context manager. Its methods raise `KubeError` and nothing else."""
 
     def __init__(
         self, credentials: Credentials, *, user_agent: str = "jupyter-gpu", deadline: float = DEADLINE
@@ -74,8 +74,8 @@ class Kube:
     ) -> Listing:
         """List all objects there now, page by page. ``resource_version``: not older than that, from the server's cache.
 
-        ``"0"`` is whatever the cache has: cheap, and possibly older than what was seen before. ``trim`` makes each
-        object smaller as soon as its page is there.
+        ``"0"`` is the state of that cache, which is cheap to read and possibly older than one that was seen before.
+        ``trim`` makes each object smaller as soon as its page is there.
         """
         query = _selection(labels, fields)
         if resource_version:
@@ -85,7 +85,7 @@ class Kube:
         while True:
             try:
                 body = await self._call("GET", path, page)
-            except Gone:  # the pages outlived their snapshot: all at once, then
+            except Gone:  # the server no longer has the snapshot of the first page: ask for all at once
                 if "continue" not in page:
                     raise
                 return _listing(await self._call("GET", path, query), trim)
@@ -106,11 +106,11 @@ class Kube:
         silence: float = SILENCE,
         opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Yield every change after ``resource_version``, in order, until the server ends it.
+        """Yield every change after ``resource_version``, in order, until the server ends the watch.
 
-        Ends without error when the server or the silence says so: go on from the last version. Raises
-        `Gone` if that is forgotten, `Unavailable` if the connection is cut.
-        ``opened`` is called when the server has accepted.
+        Ends without error then, and after ``silence`` seconds without data: continue from the last version. Raises
+        `Gone` if the server no longer knows the version, `Unavailable` if the connection is cut. ``opened`` is called
+        when the server has accepted the watch.
         """
         query = {
             **_selection(labels, fields),
@@ -130,7 +130,7 @@ class Kube:
             self._transport.renew()  # for the next try, which is the caller's
             raise
         finally:
-            response.close()  # not released: what the server still wants to say must not reach the next call
+            response.close()  # not released: data that is still to come must not reach the next call
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object."""
@@ -143,7 +143,7 @@ class Kube:
         return await self._call("PATCH", path, {}, body, content_type)
 
     async def delete(self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None) -> None:
-        """Remove an object, only that of this ``uid`` where one is given; it is no error if it is gone already.
+        """Remove an object, if ``uid`` is given only the one with it; an object that is gone already is no error.
 
         ``resource_version``: only if it is still in this version; raises `Conflict` otherwise.
         ``grace``: seconds that a pod's programs have to end; 0 removes the object at once.
@@ -168,7 +168,7 @@ class Kube:
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Return the JSON of the answer. A 429 says that nothing was done: wait and repeat within the deadline."""
+        """Return the JSON of the answer. After a 429 nothing was done: wait and repeat within the deadline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._deadline
         renewed = False
@@ -216,7 +216,7 @@ def _listing(body: Mapping[str, Any], trim: Trim | None = None) -> Listing:
     if not isinstance(items, list | None) or not isinstance(version, str):
         raise Unavailable(0, "NotAList", "The API server's answer is no list.")
     kind, group = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
-    for item in items or ():  # the same as in a watch
+    for item in items or ():  # as in a watch: a list has them once for all its items
         item.setdefault("kind", kind)
         item.setdefault("apiVersion", group)
     return Listing([trim(item) for item in items or ()] if trim else items or [], version)
@@ -226,7 +226,7 @@ def _event(line: bytes) -> WatchEvent:
     body = _object(line)
     kind, found = body.get("type"), body.get("object")
     if not isinstance(kind, str) or not isinstance(found, dict):
-        raise Unavailable(0, "NotAnEvent", "The API server's watch tells something that is no change.")
+        raise Unavailable(0, "NotAnEvent", "The API server's watch sent something that is no change.")
     if kind == "ERROR":
         code = found.get("code")
         raise errors.from_status(code if isinstance(code, int) else 500, found)

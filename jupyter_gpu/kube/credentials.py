@@ -22,7 +22,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoCredentials(Exception):
-    """The lack of anything to identify with; the message says what is missing and where it was looked for."""
+    """No usable credentials; the message says what is missing and where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Credentials:
     """The API server's address and our identity; made by `load`, `in_cluster` or `kubeconfig`."""
 
     server: str = ""
-    """URL; empty where the kubeconfig says it."""
+    """URL; empty if the kubeconfig has it."""
     ca: Path | None = None
     token: Path | None = None
     """File of a token that may be replaced at any time."""
@@ -71,13 +71,13 @@ class TokenFile:
                 self._text = self._path.read_text(encoding="ascii").strip()
                 self._seen = seen
         except (OSError, UnicodeError) as error:
-            if not self._text:  # else the last one is still good for a while
+            if not self._text:  # else the last token is valid for a while
                 raise Unauthorized(401, "NoToken", f"The token {self._path} can't be read: {error}") from None
         return self._text
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """Return inode, time and size, which tell a file from the one before; follows the link that the kubelet swaps."""
+    """Return inode, time and size of a file, which change with the file; follow the link that the kubelet swaps."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

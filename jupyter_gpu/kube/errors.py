@@ -1,13 +1,13 @@
-"""The errors between us and the API server, by what one does about them.
+"""The errors of calls to the API server, by how to handle them.
 
-KubeError          anything else that it refuses (400, 405, …): a mistake of ours
-├── Unauthorized   401: the token is not, or no longer, good
-├── Forbidden      403: RBAC or an admission policy says no
+KubeError          any other refusal (400, 405, …): a mistake in this program
+├── Unauthorized   401: the token is not, or no longer, valid
+├── Forbidden      403: RBAC or an admission policy refuses it
 ├── NotFound       404
-├── Conflict       409: another writer was faster, or it exists already; read again and decide again
-├── Gone           410: that version is forgotten; list again
-├── Invalid        422: the object is not valid, or an admission policy says no
-├── TooMany        429: come again after ``retry_after`` seconds
+├── Conflict       409: another writer was faster, or the object exists already; read and decide again
+├── Gone           410: the server no longer has that version; list again
+├── Invalid        422: the object is not valid, or an admission policy refuses it
+├── TooMany        429: try again after ``retry_after`` seconds
 └── Unavailable    5xx, no connection, cut off, too late: try again later
 """
 
@@ -20,7 +20,7 @@ MAX_MESSAGE = 1000
 
 
 class KubeError(Exception):
-    """The API server did not do what was asked; ``reason`` is its word for why, ``message`` its sentence."""
+    """A call that failed; ``reason`` is the API server's word for why, ``message`` its sentence."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,11 +51,11 @@ class Conflict(KubeError):
 
 
 class Gone(KubeError):
-    """The resource version is too old to go on from."""
+    """The resource version is too old to continue from."""
 
 
 class Invalid(KubeError):
-    """The object, or what an admission policy thinks of it, is not acceptable."""
+    """The object is not valid, or an admission policy refuses it."""
 
 
 class TooMany(KubeError):
@@ -67,7 +67,7 @@ class TooMany(KubeError):
 
 
 class Unavailable(KubeError):
-    """No answer, or none that says what is so. A write may have been done all the same if ``sent``."""
+    """No answer, or none with a result. If ``sent``, a write may have been done all the same."""
 
     def __init__(self, status: int, reason: str, message: str, *, sent: bool = True) -> None:
         super().__init__(status, reason, message)
@@ -91,7 +91,7 @@ def from_status(code: int, body: Any, retry_after: str = "") -> KubeError:
     message = str(fields.get("message") or f"The API server answered {code}.")
     if len(message) > MAX_MESSAGE:
         message = message[: MAX_MESSAGE - 1] + "…"
-    # A 500 of an API server that starts or ends is passing; so is "too large resource version" (504).
+    # A 500 of an API server that starts or ends is temporary; so is "too large resource version" (504).
     if code == 429:
         return TooMany(code, reason, message, _seconds(retry_after))
     if code >= 500:
@@ -102,7 +102,7 @@ def from_status(code: int, body: Any, retry_after: str = "") -> KubeError:
 
 
 def _other_uid(details: Any) -> bool:
-    """Tell whether a patch was for an object that was made again under the same name: its uid "is immutable"."""
+    """Tell whether a patch was for an object that was replaced by one with the same name: the uid "is immutable"."""
     causes = details.get("causes") if isinstance(details, Mapping) else None
     found = causes if isinstance(causes, list) else []
     return any(isinstance(cause, Mapping) and cause.get("field") == "metadata.uid" for cause in found)

@@ -2,8 +2,8 @@
 
 Clocks of other machines are not trusted: a candidate takes the lease only after it has seen it unchanged for the
 duration on its own clock. The leader counts from *before* it sent its last successful renewal, and stops leading
-when that is `renew` seconds ago: sooner than anybody may follow. Every write has the resource version as a
-precondition, so of two that try only one succeeds.
+when that is `renew` seconds ago: before another process may take over. Every write has the resource version as a
+precondition, so of two processes that try only one succeeds.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LeaseTimes:
 class LeaderLease:
     """A candidate for one lease; ``identity`` must be its own, such as the pod's name and uid.
 
-    ``abort`` is the last resort when what leads does not end between ``renew`` and ``duration``; the default ends this
-    process.
+    ``abort`` is called as the last resort if ``lead`` does not end between ``renew`` and ``duration``; the default ends
+    this process.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class LeaderLease:
     # -- the leader ----------------------------------------------------------------------------------------------------
 
     async def _hold(self, leading: asyncio.Future[None], renewed: float) -> bool:
-        """Renew while ``leading`` goes on; whether the lease was lost."""
+        """Renew the lease while ``leading`` runs; return whether it was lost."""
         clock = asyncio.get_running_loop().time
         while True:
             pause = min(self._times.retry, max(0.0, renewed + self._times.renew - clock()))
@@ -167,12 +167,12 @@ class LeaderLease:
         except (KubeError, TimeoutError) as error:
             return isinstance(error, NotFound | TimeoutError)
         if _holder(found) != self._identity:
-            return True  # what we know stays the version that was ours: to release another's must fail
+            return True  # `_lease` stays the version of our own: a release must fail if another has it
         self._lease = found
         return False
 
     async def _end(self, leading: asyncio.Future[None]) -> bool:
-        """See to it that nothing of ours goes on when another may begin."""
+        """End ``leading`` before another process may begin; return whether it ended in time."""
         if leading.done():
             return True
         leading.cancel()
@@ -182,11 +182,11 @@ class LeaderLease:
             _log.critical("What leads did not end in %.1f s after the lease was lost: this process ends.", margin)
             self._abort()
         elif not leading.cancelled() and (error := leading.exception()):
-            _log.warning("What led failed while it ended.", exc_info=error)
+            _log.warning("The leader's work failed while it ended.", exc_info=error)
         return bool(done)
 
     async def _release(self) -> None:
-        """Let another begin at once; where that fails it waits for the duration. Harmless if it is another's by now."""
+        """Release the lease, so that another need not wait for the duration. Does nothing if another has it by now."""
         with contextlib.suppress(KubeError, TimeoutError):
             async with asyncio.timeout(self._times.retry):
                 await self._write({**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1})
@@ -217,6 +217,6 @@ def _holder(lease: Mapping[str, Any]) -> str:
 
 
 def _seconds(lease: Mapping[str, Any]) -> float:
-    """Return the duration that the holder asked for: it may be configured otherwise than we are."""
+    """Return the duration that the holder wrote: its settings may differ from ours."""
     value = (lease.get("spec") or {}).get("leaseDurationSeconds")
     return float(value) if isinstance(value, int) else 0.0

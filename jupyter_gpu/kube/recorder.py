@@ -1,7 +1,7 @@
-"""Kubernetes Events that tell people what happened, never in the way of other work.
+"""Writes Kubernetes Events in the background, for people.
 
-The same event about the same object again becomes a count, written at most every few seconds. What fails is logged
-and forgotten: an Event is news, no record.
+A repeated event about one object becomes a count, written at most every few seconds. A write that fails is logged and
+not tried again, as nothing depends on Events.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .errors import Conflict, KubeError, NotFound
 
 MAX_KINDS = 4096
 """Different events that are remembered."""
-MEMORY = 3000.0
-"""Seconds for which an event is counted on; the cluster forgets it after an hour."""
+REMEMBERED_SECONDS = 3000.0
+"""Seconds without an event after which its count begins anew; the cluster deletes Events after an hour."""
 AGAIN = 5.0
 """Seconds between two writes about the same event."""
 PER_SECOND, BURST = 10.0, 50.0
 """Writes of all events together."""
 MAX_MESSAGE = 1024
-GOODBYE = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds that `Recorder.close` waits."""
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Recorder:
         loop = asyncio.get_running_loop()
         key = (objects.uid(about) or objects.name(about), reason, message)
         entry = self._entries.get(key)
-        if entry is None or loop.time() - entry.used > MEMORY:
+        if entry is None or loop.time() - entry.used > REMEMBERED_SECONDS:
             if len(self._entries) >= MAX_KINDS and not self._forget(loop.time()):
                 _log.warning("Too many events at once; dropped: %s: %s", reason, message)
                 return
@@ -103,12 +103,12 @@ class Recorder:
             self._writer = asyncio.get_running_loop().create_task(self._write_all())
         for key in self._waiting:
             self._entries[key].written = float("-inf")  # now or never
-        await asyncio.wait((self._writer,), timeout=GOODBYE)
+        await asyncio.wait((self._writer,), timeout=CLOSE_SECONDS)
         self._writer.cancel()
         await asyncio.wait((self._writer,))
 
     def _forget(self, now: float) -> bool:
-        """Make room: what was not written about for a while is not counted on."""
+        """Make room by forgetting events that did not occur for a while; return whether there were any."""
         idle = [key for key, entry in self._entries.items() if now - entry.used > AGAIN and key not in self._waiting]
         for key in idle:
             del self._entries[key]
@@ -121,7 +121,7 @@ class Recorder:
             entry = self._entries[due]
             pause = max(entry.written + AGAIN - loop.time(), self._until_token(loop.time()))
             if pause > 0:
-                await asyncio.sleep(min(pause, 0.2))  # in slices: a new event must not wait
+                await asyncio.sleep(min(pause, 0.2))  # in short pauses: a new event must not wait for this one
                 continue
             self._tokens -= 1
             del self._waiting[due]
@@ -145,7 +145,7 @@ class Recorder:
             try:
                 await self._kube.patch(paths.event(namespace, entry.name), change)
                 return
-            except NotFound:  # the cluster forgot it
+            except NotFound:  # the cluster has deleted it
                 entry.first = entry.last
         name = entry.fixed_name or f"{entry.about['name'][:200]}.{uuid.uuid4().hex[:16]}"
         try:
@@ -175,7 +175,7 @@ class Recorder:
 
 
 def _reference(about: Mapping[str, Any]) -> dict[str, str]:
-    """Refer to an object. Without a kind of its own it is a Pod here if it is in a namespace, else a Node."""
+    """Return a reference to an object. One without a kind is a Pod if it is in a namespace, else a Node."""
     namespace = objects.namespace(about)
     found = {
         "apiVersion": str(about.get("apiVersion") or "v1"),

@@ -1,7 +1,7 @@
 """A copy of objects of the API server, kept by list and watch; every change is reported once and in order.
 
-Cut connections are nothing special: a watch goes on from the last version that was reported. Only when the server has
-forgotten that version (410) is everything listed again, and what vanished meanwhile is reported as removed.
+After a cut connection a watch continues from the last version that was reported. Only if the server no longer has that
+version (410) are all objects listed again; those that vanished meanwhile are reported as removed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .client import SILENCE, Kube, Trim, WatchEvent
 from .errors import Gone, KubeError, NotFound
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
-"""Seconds between attempts: few at first, doubling, each shortened by chance so that not all come together."""
+"""Seconds between attempts, at first and at most: doubling, with jitter so that not all clients come at once."""
 SHORT = 1.0
-"""A watch that ends sooner than that many seconds counts as a failure."""
+"""Seconds: a watch that ends sooner counts as a failure."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _KINDS: Mapping[str, ChangeKind] = {"ADDED": "added", "MODIFIED": "changed", "DE
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """``object`` is as it is now; of one that was removed, as it was last seen."""
+    """A change of one object. ``object`` is its new state; of a removed one, the last that was seen."""
 
     kind: ChangeKind
     object: dict[str, Any]
@@ -55,10 +55,10 @@ class Selection:
 
 
 class Reflector:
-    """A copy of what it watches, which reports each change, in order.
+    """A copy of the selected objects, which reports each change, in order.
 
-    ``on_change`` is called on the event loop and must not fail: an exception of it ends `run`, because a copy
-    that missed a change is worth nothing. ``on_trouble`` is called with the reason when the server cannot be heard, and
+    ``on_change`` is called on the event loop and must not fail: an exception ends `run`, because a copy that missed a
+    change is useless. ``on_trouble`` is called with the reason when the server cannot be heard, and
     with ``""`` when it can again. ``newest``: begin with the newest state and page by page, rather than with the
     server's cache. ``silence``: seconds without a word after which a watch is opened again.
     """
@@ -82,30 +82,30 @@ class Reflector:
         self._from = "" if newest else "0"  # of the first list
         self._version = ""  # of what was reported last; empty: list first
         self._trouble = ""
-        self._heard: float | None = None
+        self._last_contact: float | None = None
         self._failures = 0
         self.synced = asyncio.WatchEvent()
         """Set after the first list was reported, or once it is known that there is no such kind; stays set."""
         self.absent = False
-        """Whether the server does not have an optional kind now. What was known of it before stays known."""
+        """Whether the server does not have an optional kind now. The objects of before stay in the copy."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
-        """Objects by uid, as they were at one instant: where a list brings several changes, it has all of them when
-        the first is reported. Read only."""
+        """Objects by uid, as they were at one moment: if a list brings several changes, all of them are here when the
+        first is reported. Read only."""
 
     @property
     def fresh_seconds(self) -> float:
-        """Seconds since the server was last heard; infinite before the first time."""
-        if self._heard is None:
+        """Seconds since data last came from the server; infinite before the first."""
+        if self._last_contact is None:
             return float("inf")
-        return asyncio.get_running_loop().time() - self._heard
+        return asyncio.get_running_loop().time() - self._last_contact
 
     @property
     def trouble(self) -> str:
-        """Reason the server cannot be heard now; empty while it can."""
+        """Reason why the server cannot be reached now; empty while it can."""
         return self._trouble
 
     async def run(self) -> None:
-        """Keep the copy until cancelled; never raises for trouble of the API."""
+        """Keep the copy until cancelled; errors of the API are retried and never raised."""
         while True:
             try:
                 if not self._version:
@@ -133,7 +133,7 @@ class Reflector:
         found = await self._kube.list(
             wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=wanted.trim
         )
-        self._hear()
+        self._note_contact()
         self.absent = False
         known = dict(self._objects)
         self._objects.clear()
@@ -156,11 +156,11 @@ class Reflector:
             labels=wanted.labels,
             fields=wanted.fields,
             silence=self._silence,
-            opened=self._hear,
+            opened=self._note_contact,
         )
         async with contextlib.aclosing(events):  # type: ignore[type-var]
             async for event in events:
-                self._hear()
+                self._note_contact()
                 self._failures = 0
                 self._take(event)
         if loop.time() - begun < SHORT:
@@ -189,8 +189,8 @@ class Reflector:
         trim = self._selection.trim
         return trim(item) if trim else item
 
-    def _hear(self) -> None:
-        self._heard = asyncio.get_running_loop().time()
+    def _note_contact(self) -> None:
+        self._last_contact = asyncio.get_running_loop().time()
         if self._trouble:
             self._trouble = ""
             if self._on_trouble:

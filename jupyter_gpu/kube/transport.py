@@ -1,7 +1,7 @@
-"""Connections to the API server: identity, deadlines, and every way in which an answer can fail to come.
+"""Connections to the API server: identity, deadlines, and all errors of connections.
 
-Below is the transport of the official asyncio client. Its models are not used: to build thousands of typed objects
-for each list costs more than all our decisions about them.
+It uses the transport of the official asyncio client, and not its models: to build thousands of typed objects for each
+list costs more than all decisions about them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .errors import Unavailable
 
 CONNECT = 5.0
 """Seconds for a connection."""
-FAREWELL = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds for connections to end when the client is closed."""
 
 _log = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ class Transport:
         self._rest = self._opened()
 
     def _opened(self) -> Any:
-        """Make a client of its own connections, which trusts the authorities that the file names now."""
+        """Make a client with connections of its own, which trusts the authorities in the file as it is now."""
         make: Any = rest.RESTClientObject
         client = make(self._configuration)
         connector = aiohttp.TCPConnector(limit=client.maxsize, ssl=client.ssl_context, socket_factory=self._socket)
-        # Proxies of the environment are for the user's programs: the way to our own cluster leads through none.
+        # Proxies of the environment are for the user's programs; the API server of the own cluster needs none.
         self._configuration.client_session_kwargs = {"connector": connector, "trust_env": False}
         self._connectors.append((client, connector))
         return client
@@ -67,13 +67,13 @@ class Transport:
         return self._ca  # while it is replaced
 
     def _follow_ca(self) -> None:
-        """Follow new authorities of the API server: connections to come trust them, those that stand go on."""
+        """Use renewed authorities of the API server for new connections; open ones stay as they are."""
         now = self._ca_now()
         if now == self._ca:
             return
         try:
             self._rest = self._opened()
-        except (OSError, ssl.SSLError) as error:  # half written; those we have are still good
+        except (OSError, ssl.SSLError) as error:  # half written; the old ones are still valid
             _log.warning("The renewed authorities in %s can't be used (yet): %s", self._credentials.ca, error)
         else:
             self._ca = now
@@ -85,9 +85,9 @@ class Transport:
         for client, connector in opened:
             await client.close()
             await connector.close(abort_ssl=True)
-        # The farewells of connections that were given up before could last longer than the event loop: cut them short.
+        # Connections that were given up before could take longer to close than the event loop lasts: cut them.
         clock = asyncio.get_running_loop().time
-        end = clock() + FAREWELL
+        end = clock() + CLOSE_SECONDS
         while (left := [link for link in self._sockets if link.fileno() >= 0]) and clock() < end:
             for link in left:
                 with contextlib.suppress(OSError):
@@ -95,9 +95,9 @@ class Transport:
             await asyncio.sleep(0.001)
 
     def renew(self) -> bool:
-        """Read the token again although its file looks the same: a clock that was set can hide that it is new.
+        """Read the token again although its file looks the same, as a changed clock can hide that it is new.
 
-        Whether there is a token to read.
+        Return whether there is a token to read.
         """
         if self._token is None:
             return False
@@ -115,7 +115,7 @@ class Transport:
         *,
         total: bool = False,
     ) -> aiohttp.ClientResponse:
-        """Return the answer's head, within ``seconds``; with ``total`` its body must come within them too."""
+        """Send a request; return the head of the answer, within ``seconds``. ``total``: so must the body be read."""
         if self._rest is None:
             raise Unavailable(0, "Closed", "The client is not open.", sent=False)
         self._follow_ca()
@@ -139,7 +139,7 @@ class Transport:
         return {"Authorization": value} if value else {}
 
     def _socket(self, address: Any) -> socket.socket:
-        """Make the socket of one connection. A server that vanished without a word is noticed in some 25 s."""
+        """Make the socket of one connection; keepalives detect a server that vanished within 25 s."""
         family, kind, protocol, _, _ = address
         link = socket.socket(family, kind, protocol)
         link.setblocking(False)
@@ -165,19 +165,19 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def raise_for_status(response: aiohttp.ClientResponse) -> None:
-    """Raise an error of the API server, as what it means."""
+    """Raise the `KubeError` of a failed request."""
     if response.status < 300:
         return
     text = await read(response)
     try:
         body = json.loads(text)
-    except ValueError:  # a proxy between us and it, or an API server that starts
+    except ValueError:  # the answer of a proxy, or of an API server that starts
         body = {"message": f"The API server answered {response.status}: {text[:200].decode(errors='replace').strip()}"}
     raise errors.from_status(response.status, body, response.headers.get("Retry-After", ""))
 
 
 async def lines(response: aiohttp.ClientResponse, silence: float) -> AsyncIterator[bytes]:
-    """Yield whole lines. A half line is that of a cut connection: its change comes again."""
+    """Yield whole lines, until ``silence`` seconds bring no data. Raises `Unavailable` if a line is cut off."""
     rest_of_line = b""
     while True:
         try:

@@ -14,7 +14,7 @@ maximum, and, where the owner has more, the seconds since 1970 at which that is 
 `limits.pod_limit.PodLimit` and `limits.source.Source`.
 
 The three states of a pod follow Kubernetes in-place resize (KEP-1287): desired, decided, actual.
-Parsers are strict about what they know and keep what they do not know.
+Parsers are strict about known fields and keep unknown ones.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Wish:
             "priority": self.priority,
             "base": self.base,
         }
-        return {key: value for key, value in body.items() if value is not None}
+        return strict.without_none(body)
 
     @classmethod
     def from_fields(cls, body: Mapping[str, Any]) -> Wish:
@@ -230,7 +230,7 @@ class Allocated:
             "revoked": [share.to_json() for share in self.revoked] or None,
             "limit": self.limit.to_json() if self.limit else None,
         }
-        return {**{key: value for key, value in body.items() if value is not None}, **self.extra}
+        return {**strict.without_none(body), **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Allocated:

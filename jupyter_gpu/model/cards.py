@@ -20,7 +20,7 @@ def cards(
 ) -> tuple[PodGpu, ...]:
     """Make a card for each GPU that the pod was granted, can open or has not given back, by index.
 
-    ``gpus``: every GPU ever seen here, by uuid. ``holders``: processes that had it open at the last look.
+    ``gpus``: every GPU ever seen here, by uuid. ``holders``: processes that had it open at the last scan.
     ``strangers``: processes that use it without having been given it.
     """
     granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
@@ -43,5 +43,5 @@ def cards(
 
 
 def users(holders: Iterable[Holder]) -> tuple[User, ...]:
-    """Name the processes as the view does; the server adds the notebooks."""
+    """Return the processes as the view has them; the server adds the notebooks."""
     return tuple(User(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)

@@ -1,6 +1,7 @@
 """Details of a GPU beyond its load: limits, rates, and the memory of each process.
 
-``None`` is what a device does not tell; it is left out of the JSON and is never 0. ``docs/openapi.yaml`` describes it.
+``None`` is a value that the device does not report; it is left out of the JSON and is never 0. ``docs/openapi.yaml``
+describes the JSON.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class ProcessUse:
     """A process on a GPU as the driver names it."""
 
     pid: int
-    """Pid in the namespace of the program that asked the driver; 0 where it does not tell."""
+    """Pid in the namespace of the program that asked the driver; 0 where it is not known."""
     memory: int | None = None
     """Bytes of GPU memory."""
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"pid", "memory"?}``."""
-        return _told({"pid": self.pid, "memory": self.memory})
+        return strict.without_none({"pid": self.pid, "memory": self.memory})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> ProcessUse:
@@ -72,7 +73,7 @@ class Reading:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
-        return {**_figures(self), **_told({"processes": processes})}
+        return {**_figures(self), **strict.without_none({"processes": processes})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "reading") -> Reading:
@@ -84,7 +85,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class NamedProcessUse:
-    """A process that the user may know of, and its GPU memory."""
+    """A process that the user may see, and its GPU memory."""
 
     pid: int
     """Pid in the pod; 0 where it has none there."""
@@ -94,7 +95,9 @@ class NamedProcessUse:
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"pid", "command", "memory"?}``."""
-        return _told({"pid": self.pid, "command": strict.printable(self.command, 256), "memory": self.memory})
+        return strict.without_none(
+            {"pid": self.pid, "command": strict.printable(self.command, 256), "memory": self.memory}
+        )
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> NamedProcessUse:
@@ -109,7 +112,7 @@ class NamedProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class OtherProcesses:
-    """Processes that are none of the user's business: in number and in sum."""
+    """Processes that the user may not see: their number and their memory together."""
 
     processes: int
     memory: int | None = None
@@ -117,7 +120,7 @@ class OtherProcesses:
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"processes", "memory"?}``."""
-        return _told({"processes": self.processes, "memory": self.memory})
+        return strict.without_none({"processes": self.processes, "memory": self.memory})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "others") -> OtherProcesses:
@@ -146,7 +149,7 @@ class GpuDetails:
         """Return the JSON object; unknown fields are left out."""
         processes = None if self.processes is None else [process.to_json() for process in self.processes]
         others = self.others.to_json() if self.others else None
-        return {**_figures(self), **_told({"processes": processes, "others": others})}
+        return {**_figures(self), **strict.without_none({"processes": processes, "others": others})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "details") -> GpuDetails:
@@ -180,9 +183,9 @@ def read_all(value: Any, key: str = "details") -> dict[str, GpuDetails]:
 
 
 def named(reading: Reading, known: Mapping[int, Holder]) -> GpuDetails:
-    """Name in ``reading`` the processes that a pod's user may know: those that are ``known``, by pid.
+    """Return the details that a pod's user may see: of the processes in ``reading``, those that are ``known``, by pid.
 
-    The others are given in number and in sum: the user of a share learns nothing of its neighbours' programs.
+    The others are only counted: the user of a share learns nothing about the programs of other pods.
     """
     processes = others = None
     if reading.processes is not None:
@@ -202,7 +205,7 @@ def _sum(uses: Iterable[ProcessUse]) -> OtherProcesses | None:
 
 
 def _figures(of: Reading | GpuDetails) -> dict[str, Any]:
-    return _told(
+    return strict.without_none(
         {
             "slowdown": of.slowdown,
             "power_limit": of.power_limit,
@@ -219,7 +222,3 @@ def _read_figures(body: Mapping[str, Any]) -> dict[str, Any]:
         "pcie": strict.optional(body, "pcie", LinkRates.from_json),
         "nvlink": strict.optional(body, "nvlink", LinkRates.from_json),
     }
-
-
-def _told(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if value is not None}

@@ -4,7 +4,7 @@
     ├── InvalidRequest        the request itself is wrong: nothing was changed
     │   └── TooLarge          more bytes than any valid request needs
     ├── InvalidAnnotation     a stored record cannot be read: nothing was changed
-    ├── StaleGeneration       the wish was changed since you looked
+    ├── StaleGeneration       the wish was changed since you read it
     ├── LimitExceeded         more than you may have
     ├── Infeasible            more than there is, however long you wait
     ├── NoCapacity            valid, but not free now: your server is in line
@@ -59,7 +59,7 @@ class InvalidRequest(GpuError):
 
 
 class TooLarge(InvalidRequest):
-    """The text has more bytes than any valid one."""
+    """The text has more bytes than any valid request."""
 
     reason = "TooLarge"
     http_status = 413

@@ -1,4 +1,4 @@
-"""Wishes that can never be served, however much comes free: refused at once by the server, and by the scheduler.
+"""Wishes that can never be served, however much comes free: the server and the scheduler refuse them at once.
 
 A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
 ``island`` or a ``switch`` is a demand: all shares on one.
@@ -48,7 +48,7 @@ def named(name: str, wished: str) -> bool:
 
 
 def islands(gpus: Iterable[Gpu], topology: str | None) -> list[list[Gpu]]:
-    """Return ``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
+    """Return ``gpus`` in groups, one of which must serve the whole wish; all in one if no topology is wished."""
     found: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in gpus:
         word = topology_group(gpu, topology) if topology in ("island", "switch") else ("all", "")
@@ -63,7 +63,7 @@ def topology_group(gpu: Gpu, level: str | None) -> tuple[str, str]:
 
 
 def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
-    """Return sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
+    """Return the groups of GPUs that could each serve the whole wish if all were free; none: infeasible."""
     pieces = wish.pieces
     fitting = [gpu for gpu in gpus if fits(gpu, wish, pieces[0])]
     return [
@@ -108,7 +108,7 @@ def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
 
 
 def _too_few(wish: Wish, count: int) -> str:
-    """Explain a lack of fitting GPUs; empty where the usual sentence says it."""
+    """Explain that too few GPUs fit; empty if the error's own sentence is enough."""
     if wish.each is None or wish.each == MILLI_PER_GPU:
         return ""
     return (

@@ -65,7 +65,7 @@ class Gpu:
     """GPUs with the same word share a PCIe switch."""
     simulated: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Fields of a newer version, kept."""
+    """Fields of a newer version, kept as they are."""
 
     _KNOWN = (
         *("uuid", "index", "model", "memory", "device", "path", "healthy", "health"),
@@ -90,7 +90,7 @@ class Gpu:
             "switch": self.switch,
             "simulated": self.simulated or None,
         }
-        return {**body, **{k: v for k, v in optional.items() if v is not None}, **self.extra}
+        return {**body, **strict.without_none(optional), **self.extra}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> Gpu:
@@ -143,7 +143,7 @@ class Holder(NamedTuple):
     """Pid in the namespace of the pod; 0 where it has none there."""
     command: str
     foreign: bool = False
-    """Whether it runs outside the pod: a descriptor can be passed over a socket."""
+    """Whether it runs outside the pod: a process can pass an open descriptor to another over a socket."""
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"pid", "command", "foreign"?}``."""

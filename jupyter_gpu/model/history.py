@@ -1,4 +1,4 @@
-"""The samples so far, in a bounded number of bytes: exact lately, coarser further back. Pure.
+"""The history of samples in a bounded number of bytes: exact for recent times, coarser further back. Pure.
 
 Points lie in tiers. New samples enter the first; a point of a tier stands for up to twice as many samples as one of the
 tier before it, and is older than all of those. When there are too many bytes, the two oldest points of the fullest tier
@@ -28,7 +28,7 @@ class Point(NamedTuple):
     """One or more samples without a gap."""
 
     sample: Sample
-    """The last of them, with the mean of all for what is the load of a moment."""
+    """The last sample, with the mean of all for the utilisation."""
     since: float | None
     """Time of the sample before the first of them; ``None``: there was none, or a gap."""
     samples: int
@@ -64,7 +64,7 @@ class SampleHistory:
             yield from tier
 
     def push(self, sample: Sample) -> str:
-        """Add the newest; its JSON. One that is not newer than the last begins a new history: the clock was set."""
+        """Add the newest sample; return its JSON. One that is not newer than the last begins a new history."""
         if self._last is not None and sample.time <= self._last:
             self._clear()
         joins = self._last is not None and sample.time - self._last <= PAUSE * self.interval

@@ -1,13 +1,13 @@
-"""Leases: what blocks of code (`gpu.at_least`) hold beside what is asked for.
+"""Leases: GPUs that blocks of code (`gpu.at_least`) need, in addition to the user's request.
 
 The wish of a server has a *base*, which the slider and `gpu.resize` set, and leases, each with an owner that ends.
 These rules hold:
 
-- The wish is the larger of the base and the largest lease: "at least 1" is said of the server as a whole, so two blocks
+- The wish is the larger of the base and the largest lease: "at least 1" is about the server as a whole, so two blocks
   that need one GPU each need one together.
 - Code changes the base and no lease: what a block needs stays until the block ends.
-- A person has the last word: the slider *overrules* the leases that need more than it says, and these are over. So does
-  any other writer of the wish (`kubectl annotate`, an arbiter that takes a share away).
+- A person decides last: the slider *overrules* the leases that need more than its position, and ends them. So does any
+  other writer of the wish (`kubectl annotate`, an arbiter that takes a share away).
 - The base is recorded with the wish. Leases are not: a server that starts again knows none and falls back to the base.
 """
 
@@ -34,7 +34,7 @@ HELD = "Held"
 """Type of the condition that says that leases raise the wish."""
 
 WishChange = Callable[[Wish | None], Wish]
-"""From the wish as it stands to the next. Pure: it may be asked more than once, for different wishes."""
+"""Returns the next wish for the current one. Pure: it may be called more than once, with different wishes."""
 
 _NAMED, _NAME = 3, 200
 """Most blocks that are named, and most letters of a name."""
@@ -43,7 +43,7 @@ _read_key = strict.text(64)
 
 
 class LeaseOwner(NamedTuple):
-    """The process that a lease ends with, by its own word: pid and start time as it sees them."""
+    """The process with whose end a lease ends: pid and start time as the process itself sees them."""
 
     pid: int
     started: int
@@ -112,7 +112,7 @@ def own(wish: Wish | None) -> Wish:
 
 
 def need(leases: Iterable[Lease]) -> int:
-    """Return the amount that they need together: the largest."""
+    """Return the amount that the leases need together: the largest."""
     return max((lease.milli for lease in leases), default=0)
 
 
@@ -134,7 +134,7 @@ def raised(wish: Wish | None, needed: int) -> Wish:
 
 
 def overruled(leases: Iterable[Lease], view: View) -> tuple[Lease, ...]:
-    """Return the ``leases`` that ``view`` gives less than they need, on purpose: each wish of ours has enough."""
+    """Return the ``leases`` that a later wish of another writer gives less than they need."""
     wanted = view.requested.milli if view.requested else 0
     return tuple(lease for lease in leases if view.generation > lease.generation and wanted < lease.milli)
 
@@ -145,7 +145,7 @@ def idle(wish: Wish | None, needed: int) -> bool:
 
 
 class Block(NamedTuple):
-    """A block of code that holds a lease, as people know it."""
+    """A block of code that holds a lease, with a name for people."""
 
     name: str
     """Name of the notebook, console, terminal or process that it belongs to."""
@@ -153,7 +153,7 @@ class Block(NamedTuple):
 
 
 def held(view: View, blocks: Iterable[Block] = ()) -> View:
-    """Return ``view``, with a condition that names the holders if leases raise the wish. ``blocks``: all there are."""
+    """Return ``view``, with a condition that names the holders if leases raise the wish. ``blocks``: all that run."""
     wish = view.requested.wish if view.requested else None
     if wish is None or wish.base is None:
         return view
@@ -170,7 +170,7 @@ def held(view: View, blocks: Iterable[Block] = ()) -> View:
 
 
 def _names(blocks: Iterable[Block]) -> list[str]:
-    """Name those that need the most first, each once, with its amount where there are several; not too many."""
+    """Return the names of some blocks, the largest first, each once, with its amount if there are several."""
     most: dict[str, int] = {}
     for block in blocks:
         most[block.name] = max(block.milli, most.get(block.name, 0))

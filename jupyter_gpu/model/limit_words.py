@@ -1,4 +1,4 @@
-"""Words about the limit of a user: its amount and source, what waits because of it, what is taken back. Pure.
+"""Sentences about the limit of a user: its amount and source, what waits because of it, what is taken back. Pure.
 
 The limit holds for all servers of the user together, so what one server may have depends on the others.
 """

@@ -1,10 +1,10 @@
-"""All GPUs of a machine: which server has which part of them, and which wait for more. `overview` decides which of it
-may be shown. ``docs/openapi.yaml`` describes the JSON.
+"""All GPUs of a machine: which server has which part of them, and which wait for more.
+
+`overview` decides what may be shown. ``docs/openapi.yaml`` describes the JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -48,7 +48,7 @@ class Server:
     position: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; what says nothing is left out."""
+        """Return the JSON object, without empty fields."""
         body = {
             "user": strict.printable(self.user, 64),
             "here": self.here or None,
@@ -59,7 +59,7 @@ class Server:
             "owed": self.owed or None,
             "position": self.position,
         }
-        return _told(body)
+        return strict.without_none(body)
 
     @classmethod
     def from_json(cls, value: Any, key: str = "server") -> Server:
@@ -88,7 +88,7 @@ class GpuPart:
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"milli", "server"?, "draining"?}``."""
-        return _told({"milli": self.milli, "server": self.server, "draining": self.draining or None})
+        return strict.without_none({"milli": self.milli, "server": self.server, "draining": self.draining or None})
 
     @classmethod
     def from_json(cls, value: Any, key: str = "part") -> GpuPart:
@@ -187,7 +187,7 @@ class Machine:
     gpus: tuple[MachineGpu, ...] = ()
     """By index; none where only sums are shown."""
     servers: tuple[Server, ...] = ()
-    """The telling one first, then those of its user, then the others; those of one kind in the order of the line."""
+    """The server that answers first, then those of its user, then the others; each kind in the order of the line."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -212,7 +212,3 @@ class Machine:
             gpus=gpus,
             servers=servers,
         )
-
-
-def _told(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if value is not None}

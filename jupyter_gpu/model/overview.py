@@ -40,7 +40,7 @@ class ServerClaim:
 
 
 def overview(gpus: Sequence[Gpu], claims: Iterable[ServerClaim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
-    """Show the ``claims`` as far as allowed. Beyond a whole GPU none is believed: the asked server comes first."""
+    """Return the machine as far as it may be shown. ``claims`` on more than a whole GPU are cut, this server's last."""
     ordered = sorted(claims, key=_order)
     named = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
     places = {claim.uid: place for place, claim in enumerate(named[:MAX_SERVERS])}

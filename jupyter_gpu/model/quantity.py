@@ -15,9 +15,9 @@ from typing import Any
 
 MILLI_PER_GPU = 1000
 EXACT_POSITIONS = 10
-"""Places in line up to this one are exact, those behind it about right."""
+"""Positions in line up to this one are exact, later ones approximate."""
 MAX_MILLI = 1_000_000
-"""1,000 GPUs: far above any machine, far below what overflows anything."""
+"""1,000 GPUs: far above any machine, and far below any overflow."""
 MAX_BYTES = 2**53 - 1
 """Most bytes of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
 
@@ -62,7 +62,7 @@ def parse_milli(value: object) -> int:
 def _milli_of_text(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text.strip().removeprefix("+"))
     if match is None:
-        # A minus sign is worth its own words: it is the likeliest mistake after a typing error.
+        # A minus sign has its own message: it is the most likely mistake after a typing error.
         if _QUANTITY.fullmatch(text.strip().removeprefix("-")):
             return Decimal(-1)
         raise ValueError(f"{_shown(text)} {_NO_AMOUNT}")
@@ -106,10 +106,9 @@ def _ratio(value: Any) -> tuple[int, int] | None:
 
 
 def plain(value: Any) -> Any:
-    """Turn a number of NumPy and its like, which says what it is by ``item()``, into one of Python.
+    """Return a number of NumPy, or of another library with ``item()``, as one of Python; anything else unchanged.
 
-    Anything else stays as it is. A float of less than 64 bits says in its text which number it means: 0.1, and not
-    0.10000000149.
+    A float of fewer than 64 bits is read from its text, which is the number that was meant: 0.1, not 0.10000000149.
     """
     try:
         found = value.item()

@@ -1,4 +1,4 @@
-"""A client's request: the amount, and the options that it names. What it does not name stays as it is."""
+"""A client's request: the amount, and the options that it names. The others stay as they are."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Request(NamedTuple):
     """A body of ``PUT request``, checked."""
 
     wish: Wish
-    """The wish, as it is where nothing was asked for before."""
+    """The wish, as if nothing had been requested before."""
     named: frozenset[str] = frozenset()
     """The options that it sets, or takes back where they are ``None``."""
     generation: int | None = None
     """Generation of the wish that it is based on, if it names one."""
     overrule: bool = False
-    """Whether leases that need more are over (`lease`)."""
+    """Whether it ends the leases that need more (`lease`)."""
 
     def after(self, now: Wish | None) -> Wish:
         """Return the wish that follows ``now``. Shares stay cut as they are where the new amount can be cut so.

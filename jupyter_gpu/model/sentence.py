@@ -1,4 +1,4 @@
-"""One line that says in plain words what is so now: the same words in panel, code and terminal.
+"""One line about the current state in plain words, the same in panel, code and terminal.
 
 ``tests/golden/sentences.json`` holds views with their sentences; the TypeScript twin of this module
 (``labextension/src/words/sentence.ts``) is tested against the same file.

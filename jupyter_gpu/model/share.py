@@ -41,7 +41,7 @@ class ShareUse:
     overrun: int
     """Used beyond its claim while others had one, by work that cannot be interrupted: paid back from what it earns."""
     switching: int
-    """Its part of what changes of hands cost."""
+    """Its part of the cost of passing the GPU from share to share."""
     waited: int
     """Time with work and without the GPU."""
     throttled: int
@@ -135,14 +135,14 @@ class ShareRates(NamedTuple):
 
 
 _MONOTONIC = ("borrowed", "idle", "switching", "waited", "throttled", "lost")
-"""Totals that never fall. The other two do by a little, when the cost of a change of hands is given back."""
+"""Totals that never fall. The other two fall a little when the cost of passing the GPU on is refunded."""
 
 
 def rates(before: ShareUse | None, after: ShareUse, passed: int) -> ShareRates | None:
     """Return the rates over the ``passed`` microseconds between the two; ``None`` if they are not known.
 
-    Totals that fell were begun again, by a node that was restarted or for a new share of the same GPU: then what they
-    say happened since, and that is all that is known. Clocks differ: what does not fit into the time is scaled to it.
+    Totals that fell began anew, after a restart of the node or for a new share of the same GPU: then they are the use
+    since that moment, which is all that is known. As clocks differ, more use than fits into the time is scaled to it.
     """
     if before is None or passed <= 0:
         return None

@@ -14,8 +14,8 @@ The rules, first that applies:
 | `Ready`     | what is wanted is attached                                               |
 | `Idle`      | nothing is wanted and nothing attached                                   |
 
-A wish above the limit of its user stands: it has what the limit allows, and gets the rest when the limit is raised. So
-it is not refused but waits, for a person and not for room: that is settled, and it has no position in line.
+A wish above the limit of its user stands: it gets what the limit allows now, and the rest when the limit is raised. So
+it is not refused but waits, for a person and not for room: the status is settled, and there is no position in line.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _phase(
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
     if attached and attached.reason is Reason.UNHEALTHY:
         return Phase.DEGRADED, Reason.UNHEALTHY
-    # Another one, not only a later one: a wish that was written by hand has generation 0 whatever came before.
+    # Any other generation, not only a later one: a wish written by hand has generation 0, whatever came before.
     if requested and (allocated is None or allocated.observed_generation != requested.generation):
         # A wish for nothing where nothing is held needs no answer.
         if wanted or granted or usable:

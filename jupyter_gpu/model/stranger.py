@@ -13,7 +13,7 @@ _MAX_USER = 64
 
 
 class Stranger(NamedTuple):
-    """One process, as far as it can be seen."""
+    """A process that uses a GPU without having been given it, with what is known of it."""
 
     pid: int
     """0 where it has none here."""

@@ -1,7 +1,7 @@
 """Strict reading of JSON from outside: every field checked, a size limit, plain sentences.
 
-The functions raise `FieldError`, which names the field; callers turn it into the error of their
-own input (a bad REST body and a bad annotation are different faults of different people).
+The functions raise `FieldError`, which names the field. Callers turn it into the error of their own input, as a bad
+REST body and a bad annotation are mistakes of different people.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MAX_GENERATION = 2**53 - 1
 """The largest integer that JavaScript keeps exact."""
 
 MAX_DEPTH = 32
-"""Depth of nested lists and objects: what is read here can be compared, copied and written anywhere."""
+"""Depth of nested lists and objects, so that values can be compared, copied and written without deep recursion."""
 
-# Control characters, line separators and changes of the writing direction: they make a line lie in a terminal.
+# Control characters, line separators and changes of the writing direction: they falsify a line in a terminal.
 # Compiled at the first use, not at each start.
 _UNSHOWN = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
@@ -38,7 +38,7 @@ class OversizeError(FieldError):
 
 
 def loads(text: str | bytes, max_bytes: int) -> Any:
-    """JSON value of ``text``, at most ``max_bytes`` bytes of UTF-8; `dumps` can write all that it accepts.
+    """Parse JSON of at most ``max_bytes`` bytes of UTF-8; `dumps` can write all that this accepts.
 
     Refused beyond what JSON refuses: a key twice, NaN, Infinity and what is as large, half of a surrogate pair,
     more than `MAX_DEPTH` levels.
@@ -66,7 +66,7 @@ def dumps(value: Any) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Return ``text`` as any line may hold it: no control characters, at most ``most`` characters, never empty."""
+    """Return ``text`` in a form that is safe in any line: without control characters, at most ``most``, never empty."""
     shown = re.sub(_UNSHOWN, "\N{REPLACEMENT CHARACTER}", text)
     return shown[: most - 1] + "…" if len(shown) > most else shown or "?"
 
@@ -89,7 +89,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check(value: Any, levels: int) -> None:
     if isinstance(value, str):
-        value.encode()  # a UnicodeEncodeError tells of half a surrogate pair
+        value.encode()  # raises UnicodeEncodeError for half of a surrogate pair
     elif isinstance(value, (dict, list)):
         if not levels:
             raise FieldError(f"The text is nested more than {MAX_DEPTH} levels deep.")
@@ -107,8 +107,13 @@ def an_object(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
+def without_none(fields: Mapping[str, T | None]) -> dict[str, T]:
+    """Return the fields that have a value: an absent field means ``None`` in the JSON of this project."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
 def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse fields that are not read: a misspelt one must not be ignored in silence."""
+    """Refuse unknown fields: a misspelt one must not be ignored silently."""
     allowed = sorted(known)
     for key in fields:
         if key not in allowed:

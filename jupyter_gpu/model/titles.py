@@ -31,7 +31,7 @@ def _shortest(words: list[str], ends: Counter[tuple[str, ...]]) -> list[str]:
 
 
 def titles(sessions: Iterable[Mapping[str, Any]]) -> dict[str, Title]:
-    """Title kernels by id; ``sessions`` as Jupyter's API has them. Of several on one kernel, a notebook goes first."""
+    """Return titles by kernel id; ``sessions`` as in Jupyter's API. Of several for a kernel, a notebook comes first."""
     paths: dict[str, str] = {}
     for session in sorted(sessions, key=lambda session: session.get("type") != "notebook"):
         kernel, path = session.get("kernel"), _path(session)

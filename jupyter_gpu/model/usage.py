@@ -29,7 +29,7 @@ class GpuUse:
     worth: float = 0.0
     """The GPU time of these parts: half a GPU for an hour is half an hour."""
     ran: float = 0.0
-    """The GPU time that programs used of them, by the account of the node, as it was read last."""
+    """The GPU time that programs used of these parts, as the node reported it last."""
     waited: float = 0.0
     """Time in which they had work, and another share ran."""
 

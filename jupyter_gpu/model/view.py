@@ -41,7 +41,7 @@ class GpuState(StrEnum):
 
 
 class User(NamedTuple):
-    """A process that has the GPU open, and the notebook behind it where there is one."""
+    """A process that has the GPU open, and its notebook if it belongs to one."""
 
     pid: int
     command: str
@@ -143,7 +143,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything at one moment."""
+    """The state of one pod's GPUs at one moment."""
 
     instance: str
     """Changes when the server restarts; ``version`` counts within it."""
@@ -167,7 +167,7 @@ class View:
 
     @property
     def status(self) -> Status:
-        """Computed, never stored."""
+        """The status, computed and never stored."""
         return status(self.requested, self.allocated, self.attached)
 
     @property
@@ -181,7 +181,7 @@ class View:
         return self.requested.generation if self.requested else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; ``phase``, ``reason``, ``amounts`` and the like are computed, for readers that have no model."""
+        """Return the JSON object, with computed fields such as ``phase`` and ``amounts`` for clients with no model."""
         now, of_user = self.status, self.user_limit
         return {
             "instance": self.instance,
@@ -234,7 +234,7 @@ class View:
 
 
 class GpuLoad(NamedTuple):
-    """One GPU at one moment; ``None`` where the device does not tell."""
+    """The load of one GPU at one moment; ``None`` where the device does not report it."""
 
     utilisation: float | None
     """Per cent, 0–100."""
@@ -249,7 +249,7 @@ class GpuLoad(NamedTuple):
         """Return the JSON object; temperature and power are left out where they are not known."""
         body: dict[str, Any] = {"utilisation": self.utilisation, "memory": self.memory}
         more = {"temperature": self.temperature, "power": self.power}
-        return {**body, **{key: value for key, value in more.items() if value is not None}}
+        return {**body, **strict.without_none(more)}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
@@ -264,17 +264,17 @@ class GpuLoad(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Load of the pod's GPUs at one moment, and what its time shares of them did so far."""
+    """The load of the pod's GPUs at one moment, and the totals of its time shares so far."""
 
     time: float
     """Seconds since the epoch on the server's clock."""
     loads: Mapping[str, GpuLoad]
     """By uuid."""
     shares: Mapping[str, ShareUse] = MappingProxyType({})
-    """Use of its time shares, by uuid of the GPU: those of which the pod has less than the whole."""
+    """Use of its time shares, by uuid of the GPU."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return ``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares": {uuid: {…}}}``; no shares are left out."""
+        """Return ``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares"?: {uuid: {…}}}``."""
         body = {"time": self.time, "gpus": {uuid: load.to_json() for uuid, load in self.loads.items()}}
         return {**body, "shares": {u: s.to_json() for u, s in self.shares.items()}} if self.shares else body
 

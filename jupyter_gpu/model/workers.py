@@ -1,4 +1,4 @@
-"""The kinds of processes that a kernel starts, by what they were started with, and how their user ends them. Pure."""
+"""The kinds of processes that a kernel starts, known by their arguments, and how to end each. Pure."""
 
 from __future__ import annotations
 

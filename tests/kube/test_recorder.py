@@ -87,7 +87,7 @@ def test_flood_of_events_is_limited(
     monkeypatch.setattr(recorder, "BURST", 3.0)
     monkeypatch.setattr(recorder, "PER_SECOND", 0.1)
     monkeypatch.setattr(recorder, "MAX_KINDS", 10)
-    monkeypatch.setattr(recorder, "GOODBYE", 0.5)
+    monkeypatch.setattr(recorder, "CLOSE_SECONDS", 0.5)
 
     async def play(kube: Kube) -> None:
         told = Recorder(kube, "c")

@@ -10,13 +10,13 @@ from jupyter_gpu.model.errors import InvalidAnnotation
 T = TypeVar("T")
 
 SLOT = "jupyter-gpu.io/slot"
-"""The resource that a container asks for whose GPUs can be changed."""
+"""The resource that a container must ask for so that its GPUs can be changed."""
 
 Object = Mapping[str, Any]
 
 
 def uid(o: Any) -> str:
-    """Return the identity of the object; a new one of the same name has another."""
+    """Return the uid of an object; a new object with the same name has another."""
     return _text(_metadata(o), "uid")
 
 
@@ -31,7 +31,7 @@ def namespace(o: Any) -> str:
 
 
 def resource_version(o: Any) -> str:
-    """Return the resource version of an object or a list; `newer` tells which of two is later."""
+    """Return the resource version of an object or a list; `newer` compares two."""
     return _text(_metadata(o), "resourceVersion")
 
 
@@ -49,8 +49,8 @@ def newer(o: Any, known: Any) -> bool:
 def newer_version(one: str, other: str) -> bool:
     """Tell whether resource version ``one`` is later than ``other``.
 
-    Versions are numbers that rise on every API server there is; since Kubernetes 1.35 that is promised. Where they are
-    no numbers, what came last counts.
+    Versions are rising numbers on all known API servers; Kubernetes guarantees it since 1.35. If they are no numbers,
+    the one that came last counts.
     """
     if _counter(one) and _counter(other):
         return int(one) > int(other)
@@ -69,7 +69,7 @@ def annotation(o: Any, key: str) -> str | None:
 
 
 def decoded(o: Any, key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
-    """Return the value of an annotation, and why it can't be read; nothing of both where it is not there."""
+    """Return the value of an annotation, and why it can't be read; ``None`` and an empty text where there is none."""
     text = annotation(o, key)
     if text is None:
         return None, ""
@@ -90,7 +90,7 @@ def deleting(o: Any) -> bool:
 
 
 def node_name(pod: Any) -> str:
-    """Return the node that the pod is bound to; empty before."""
+    """Return the node that the pod is bound to; empty before that."""
     return _text(_map(pod, "spec"), "nodeName")
 
 
@@ -143,6 +143,6 @@ def _counter(text: str) -> bool:
 
 
 def _count(amount: Any) -> int:
-    """Read an amount of an extended resource: text in the API, digits alone once the API server has seen it."""
+    """Read an amount of an extended resource; the API server stores these as whole numbers."""
     text = str(amount)
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0

@@ -39,7 +39,7 @@ from .times import HOUR, MAX_HOURS, format_gpu_hours, parse_gpu_hours
 T = TypeVar("T")
 
 KEPT_DAYS = 35
-"""Days whose GPU-hours are kept: the longest window of a budget, and some."""
+"""Days whose GPU-hours are kept: a few more than the longest window of a budget."""
 ALL = MAX_HOURS * HOUR
 """Use of a day that cannot be read, in milli-GPU-seconds: more than any budget, so that none is lifted."""
 
@@ -102,10 +102,10 @@ class Account:
 
 
 def read_account(obj: Any) -> Account | None:
-    """Read a ``GpuAccount`` from its JSON; never raises. ``None``: it does not say whose it is.
+    """Read a ``GpuAccount`` from its JSON; never raises. ``None``: its owner can't be read.
 
-    What can't be read in the status is as if it were not written, and `Account.problem` says so; but a day whose use
-    can't be read counts as `ALL`, so that no budget is lifted.
+    A field of the status that can't be read counts as absent, and `Account.problem` says so; but a day whose use can't
+    be read counts as `ALL`, so that no budget is lifted.
     """
     body = obj if isinstance(obj, Mapping) else {}
     try:

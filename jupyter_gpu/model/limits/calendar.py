@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 DAY = timedelta(days=1)
 HORIZON = 40
-"""Days that are looked ahead: every window of the calendar ends before, and then every day of a week has come."""
+"""Days to look ahead: by then every window of the calendar has ended, and every day of the week has come."""
 
 _ANY: Sourced[Amount] = Sourced(UNLIMITED)
 
@@ -137,7 +137,7 @@ def _by_hours(hours: TimeLimits[Hours], now: float, zone: tzinfo) -> Sourced[Amo
 
 
 def _least(items: Iterable[Sourced[Hours]], now: float, zone: tzinfo) -> Sourced[Amount]:
-    """Return the smallest maximum of the hours that it is now."""
+    """Return the smallest maximum of the hours that apply now."""
     active = [
         _part(item.map(lambda hours: hours.max), LimitPart.HOURS) for item in items if _covers(item.value, now, zone)
     ]
@@ -177,7 +177,7 @@ def _used(window: BudgetWindow, today: date, used: Mapping[date, int]) -> int:
 
 
 def _spent_at(budget: Budget, now: float, zone: tzinfo, used: Mapping[date, int], milli: int) -> float:
-    """Return when a budget is used up by holding ``milli`` on and on; infinite: in this window it is not."""
+    """Return when a budget is used up if ``milli`` are held all the time; infinite: not in this window."""
     if isinstance(budget.amount, Unlimited):
         return inf
     today = day_of(now, zone)

@@ -1,4 +1,4 @@
-"""The changes of a limit, kept with it: who wrote it when, from what to what."""
+"""The recorded changes of a limit: the writer, the time, and the values before and after."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def explain(
     """
     attribute, write = ATTRIBUTES[field]
     mine = [limit for limit in limits if limit.subject and applies(limit, owner, groups)]
-    # A guarantee is cut to the maximum at the end: that is told apart.
+    # A guarantee is cut to the maximum at the end: that has its own sentence.
     alone = [replace(limit, max=None) for limit in mine] if field == "guaranteed" else mine
     uncapped = [limit for limit in alone if limit.subject and limit.subject.kind is not SubjectKind.CAP]
     found = getattr(effective(owner, alone, groups=groups), attribute)

@@ -1,4 +1,4 @@
-"""Limits by the owners that they are for, so that those of one owner are found without looking at all of them."""
+"""An index of limits by owner, so that finding the limits of one owner does not cost a search of all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LimitIndex:
         return before | keys
 
     def remove(self, object_name: str) -> frozenset[OwnerKey]:
-        """Forget a limit; return the keys of the owners for whom something may have changed. Unknown is no error."""
+        """Forget a limit; return the keys of the owners for whom something may have changed; none if it is unknown."""
         before = self._limits.pop(object_name, None)
         if before is None:
             return frozenset()

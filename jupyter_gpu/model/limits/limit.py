@@ -168,7 +168,7 @@ class Limit:
             "remote": self.remote,
             "grace": _written(self.grace, format_duration),
         }
-        return {**{key: value for key, value in body.items() if value is not None}, **self.extra}
+        return {**strict.without_none(body), **self.extra}
 
 
 def format_timeout(timeout: Amount) -> str:

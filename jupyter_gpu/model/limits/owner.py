@@ -22,7 +22,7 @@ _HASH = 16
 
 @dataclass(frozen=True, slots=True, order=True)
 class Owner:
-    """The user of a hub, or a namespace, to whom pods belong. Two hubs' ``ann`` are two owners."""
+    """The owner of pods: the user of a hub, or a namespace. Two hubs' ``ann`` are two owners."""
 
     kind: Literal["User", "Namespace"]
     name: str

@@ -50,7 +50,7 @@ class PodLimit:
             "giveBackAt": self.give_back_at,
             "reclaimed": [item._asdict() for item in self.reclaimed] or None,
         }
-        return {key: value for key, value in body.items() if value is not None}
+        return strict.without_none(body)
 
     @classmethod
     def from_json(cls, value: Any, key: str = "limit") -> PodLimit:

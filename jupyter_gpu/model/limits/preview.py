@@ -59,10 +59,10 @@ class OwnerEffect:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The effects of a change, those who lose most first."""
+    """The effects of a change, the largest first."""
 
     losers: tuple[OwnerEffect, ...]
-    """Owners who would have more than they may, where the change causes that."""
+    """Owners who would have more than they may because of the change, those who lose most first."""
     winners: tuple[OwnerEffect, ...]
     """Owners who wait and could get more."""
     guaranteed: int

@@ -1,4 +1,4 @@
-"""Reading of a ``GpuLimit``: what can't be read counts as the least that it could mean, and is told in a sentence.
+"""The reader of ``GpuLimit``: what can't be read counts as the least that it could mean, and a sentence says so.
 
 The API server checks objects when they are written. What it let pass before a rule existed, or in a version with other
 rules, must never lift a limit, and one bad field must not make the others void.

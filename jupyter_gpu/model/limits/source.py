@@ -22,7 +22,7 @@ MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augus
 """Names of months in English, whatever the language of the machine."""
 
 _SURE = 300 * 24 * 3600
-"""Seconds within which a day and a month name one date; beyond, the year is told too."""
+"""Seconds within which a day and a month name one date; beyond that, the year is added."""
 
 
 class SourceKind(StrEnum):
@@ -49,7 +49,7 @@ class LimitPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of one value: the subject of a limit, and who wrote it when."""
+    """The origin of one value: the subject of a limit, its writer, and the time of the write."""
 
     kind: SourceKind = SourceKind.UNSET
     name: str = ""
@@ -68,7 +68,7 @@ class Source:
     def sentence(self, *, you: bool = True, now: float | None = None, zone: tzinfo = UTC) -> str:
         """Return ``set for group ml by root on 3 May``, to stand after an amount and a comma.
 
-        ``you``: the reader is the owner, not an administrator. The year is told where it is not obvious at ``now``,
+        ``you``: the reader is the owner, not an administrator. The year is added where it is not obvious at ``now``,
         in seconds since 1970; ``zone`` is the time zone of the installation.
         """
         if self.kind is SourceKind.UNSET:
@@ -110,7 +110,7 @@ class Source:
             "part": self.part.value if self.part else None,
             "unreadable": self.unreadable or None,
         }
-        return {key: value for key, value in body.items() if value is not None}
+        return strict.without_none(body)
 
     @classmethod
     def from_json(cls, value: Any, key: str = "source") -> Source:

@@ -74,7 +74,10 @@ class Hours:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "hours") -> Hours:
-        """Read and check the JSON; raises `FieldError`. Without ``days`` every day is meant; ``to`` before ``from`` is the next day."""
+        """Read and check the JSON; raises `FieldError`.
+
+        Without ``days`` it is for every day; ``to`` before ``from`` is on the next day.
+        """
         body = strict.an_object(value, key)
         strict.no_unknown(body, ("days", "from", "to", "max"))
         days = strict.optional(body, "days", strict.list_of(strict.one_of(*DAYS), 7))

@@ -31,7 +31,7 @@ def write_document(limits: Iterable[Limit]) -> str:
 def read_document(text: str) -> tuple[ImportedRow, ...]:
     """Read limits from JSON; never raises.
 
-    What is wrong with a limit is told in its row; what is wrong with the whole is one row without a limit.
+    Errors of one limit are in its row; an error of the whole text is one row without a limit.
     """
     text = text.removeprefix(BOM)
     try:

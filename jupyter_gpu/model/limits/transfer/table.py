@@ -58,7 +58,7 @@ def write_table(limits: Iterable[Limit], *, bom: bool = False) -> str:
 def read_table(text: str) -> tuple[ImportedRow, ...]:
     """Read limits from CSV with commas, semicolons or tabs, its columns in any order; never raises.
 
-    What is wrong with a row is told in the row; what is wrong with the whole is one row without a limit.
+    Errors of a row are in the row; an error of the whole text is one row without a limit.
     """
     try:
         if len(text.encode(errors="surrogatepass")) > MAX_BYTES:

@@ -258,7 +258,7 @@ class Trial:
 
 
 def trial(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Trial:
-    """Return what a pending ``pod`` would get in the line of ``node``, whose inventory must be known; ignore its limit."""
+    """Return what a pending ``pod`` would get in the line of ``node``, a known one; the limit of the pod is ignored."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
     ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # later pods take nothing
