@@ -26,7 +26,7 @@ from jupyter_gpu.model.errors import (
 from jupyter_gpu.model.lease import LeaseOwner, own
 from jupyter_gpu.model.quantity import count_gpus, format_gpus
 from jupyter_gpu.model.status import Phase
-from jupyter_gpu.model.view import GpuState, User, View
+from jupyter_gpu.model.view import GpuState, GpuUser, View
 from jupyter_gpu.model.workers import SELF, Worker, describe
 
 from .client import Call, get_status, put_lease, put_request
@@ -182,7 +182,7 @@ def _kept(view: View) -> str:
     return format_gpus(view.status.requested + view.status.draining)
 
 
-def holders(view: View) -> tuple[User, ...]:
+def holders(view: View) -> tuple[GpuUser, ...]:
     """List the processes that keep GPUs open that are being given back."""
     users = [user for item in view.gpus if item.state is GpuState.DRAINING for user in item.users]
     return tuple(dict.fromkeys(users))

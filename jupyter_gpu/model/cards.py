@@ -8,7 +8,7 @@ from types import MappingProxyType
 from .annotations import Allocated, Attached
 from .gpu import Gpu, Holder
 from .stranger import MAX_STRANGERS, Stranger
-from .view import GpuState, PodGpu, User
+from .view import GpuState, GpuUser, PodGpu
 
 
 def cards(
@@ -42,6 +42,6 @@ def cards(
     return tuple(sorted((card(uuid) for uuid in there), key=lambda card: card.gpu.index))
 
 
-def users(holders: Iterable[Holder]) -> tuple[User, ...]:
+def users(holders: Iterable[Holder]) -> tuple[GpuUser, ...]:
     """Return the processes as the view has them; the server adds the notebooks."""
-    return tuple(User(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)
+    return tuple(GpuUser(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)

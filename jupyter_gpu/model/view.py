@@ -40,7 +40,7 @@ class GpuState(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class User(NamedTuple):
+class GpuUser(NamedTuple):
     """A process that has the GPU open, and its notebook if it belongs to one."""
 
     pid: int
@@ -72,7 +72,7 @@ class User(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, value: Any, key: str = "user") -> User:
+    def from_json(cls, value: Any, key: str = "user") -> GpuUser:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
@@ -91,7 +91,7 @@ class PodGpu(NamedTuple):
     gpu: Gpu
     milli: int
     state: GpuState
-    users: tuple[User, ...] = ()
+    users: tuple[GpuUser, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     """Processes that use it without having been given it."""
 
@@ -115,7 +115,7 @@ class PodGpu(NamedTuple):
             gpu=Gpu.from_json(body, key),
             milli=strict.required(own, "milli", strict.integer(1, 1000)),
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
-            users=strict.optional(own, "users", strict.list_of(User.from_json, 1024)) or (),
+            users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
         )
 

@@ -18,7 +18,7 @@ from jupyter_core.utils import ensure_async
 
 from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model.titles import Title, titles
-from jupyter_gpu.model.view import PodGpu, User, View
+from jupyter_gpu.model.view import GpuUser, PodGpu, View
 
 NAMES_KEPT = 2.0
 """Seconds for which the list of sessions is kept; a renamed notebook shows after that."""
@@ -73,7 +73,7 @@ class Names(NamedTuple):
 def named(view: View, names: Names) -> View:
     """Return ``view`` with the kernel and the notebook of each holder."""
 
-    def name(user: User) -> User:
+    def name(user: GpuUser) -> GpuUser:
         origin = names.origins.get(user.pid, Origin())
         if origin.kernel:
             title = names.titles.get(origin.kernel)
@@ -138,7 +138,7 @@ class Notebooks:
         return self._titles
 
 
-def _users(gpus: Iterable[PodGpu]) -> Iterable[User]:
+def _users(gpus: Iterable[PodGpu]) -> Iterable[GpuUser]:
     return (user for gpu in gpus for user in gpu.users)
 
 

@@ -15,7 +15,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.terminal import Style
-from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View
+from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, GpuLoad, GpuState, GpuUser, Mode, PodGpu, Sample, View
 from tests.model.strategies import views
 from tests.model.test_share import ONE as SHARE
 
@@ -23,7 +23,7 @@ GIB = 2**30
 BARE = View("i", 1, Mode.ENFORCED, False, "local", 4000, 4000, (0, 1000))
 ONE = Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB)
 TWO = Gpu("GPU-2", 1, "NVIDIA H100 80GB HBM3", 80 * GIB)
-USER = User(7, "python", notebook="work/train.ipynb")
+USER = GpuUser(7, "python", notebook="work/train.ipynb")
 VIEW = replace(
     BARE,
     gpus=(PodGpu(ONE, 1000, GpuState.ATTACHED, (USER,)), PodGpu(TWO, 500, GpuState.DRAINING)),
@@ -73,7 +73,7 @@ def test_narrow_screen_drops_the_least_important(columns: int, there: tuple[str,
 
 def test_plain_screen_has_no_escapes() -> None:
     """Without UTF-8 all is ASCII; without colour there is no escape sequence; with it each part ends its own."""
-    odd = replace(VIEW, gpus=(VIEW.gpus[0]._replace(users=(User(1, "naïve·…\x07"),)),))
+    odd = replace(VIEW, gpus=(VIEW.gpus[0]._replace(users=(GpuUser(1, "naïve·…\x07"),)),))
     plain = lines("t", "c", odd, SAMPLE, "", Style(80, unicode=False))
     assert all(line.isascii() and line.isprintable() for line in plain)
     assert "########" in plain[3]
@@ -112,7 +112,7 @@ def test_change_is_one_line() -> None:
 def test_width_counts_columns() -> None:
     """Wide characters take two columns, combining marks none; half of a wide one is not shown."""
     assert [width(text) for text in ("ab", "日本", "e\u0301")] == [2, 4, 1]
-    named = replace(BARE, gpus=(VIEW.gpus[0]._replace(users=(User(1, "x", notebook="日" * 40),)),))
+    named = replace(BARE, gpus=(VIEW.gpus[0]._replace(users=(GpuUser(1, "x", notebook="日" * 40),)),))
     assert lines("t", "c", named, None, "", Style(20))[-1] == " " * 7 + "日" * 6 + ">"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, pieces
 from jupyter_gpu.model.limits.pod_limit import PodLimit
-from jupyter_gpu.model.view import GpuState, Mode, PodGpu, User, View, steps
+from jupyter_gpu.model.view import GpuState, GpuUser, Mode, PodGpu, View, steps
 
 
 def gpu(index: int, *, simulated: bool = True) -> Gpu:
@@ -20,7 +20,7 @@ def view(
     *,
     attached: int | None = None,
     draining: tuple[int, ...] = (),
-    users: tuple[User, ...] = (),
+    users: tuple[GpuUser, ...] = (),
     limit: int = 4000,
     generation: int | None = None,
     version: int = 1,

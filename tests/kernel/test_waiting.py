@@ -24,7 +24,7 @@ from jupyter_gpu.model.errors import (
 from jupyter_gpu.model.lease import LeaseOwner
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
-from jupyter_gpu.model.view import User, View
+from jupyter_gpu.model.view import GpuUser, View
 from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
 
 from .builders import view
@@ -121,7 +121,7 @@ def test_timeout_in_line_is_no_capacity() -> None:
 
 def test_timeout_while_draining_names_the_holder() -> None:
     """Draining names the process that has the GPU open."""
-    user = User(99, "python", kernel="k", notebook="work/analysis.ipynb")
+    user = GpuUser(99, "python", kernel="k", notebook="work/analysis.ipynb")
     with pytest.raises(Draining, match=r"analysis\.ipynb") as caught:
         drive(resize({"milli": 0}, patience(0)), view(0, generation=2, draining=(0,), users=(user,)))
     assert caught.value.holders == [user.to_json()]
@@ -135,7 +135,7 @@ def test_timeout_while_attaching_is_backend_unavailable() -> None:
 
 def test_own_open_gpu_is_an_error_at_once() -> None:
     """This process has the GPU open that it gives back: the error names the two ways out."""
-    user = User(1, "python")
+    user = GpuUser(1, "python")
     with pytest.raises(Draining, match=r"itself still has GPU 1 open.*restart this kernel.*gpu\.resize\(2\)"):
         drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
 
@@ -145,7 +145,7 @@ def test_own_workers_are_an_error_soon() -> None:
     mine = patience()
     loader = worker(ChildProcess(7, "pt_data_worker", ("python",), forked=True), ())
     mine.own_holders = lambda _: (loader,)
-    drains = view(0, generation=2, draining=(0,), users=(User(7, "python"),))
+    drains = view(0, generation=2, draining=(0,), users=(GpuUser(7, "python"),))
     steps = resize({"milli": 0}, mine)
     next(steps)
     again = steps.send(drains)
@@ -182,7 +182,7 @@ def test_own_program_is_waited_for() -> None:
 
 def test_other_holder_is_waited_for() -> None:
     """Another process may close the GPU at any time."""
-    other = User(2, "python")
+    other = GpuUser(2, "python")
     first = view(0, generation=2, draining=(0,), users=(other,))
     result, _ = drive(resize({"milli": 0}, patience()), first, view(0, generation=2, version=2))
     assert result.status.draining == 0
@@ -324,5 +324,5 @@ def test_wait_ends_when_the_own_part_is_attached() -> None:
 
 def test_holder_is_named_once() -> None:
     """A process with two GPUs open is one holder."""
-    user = User(1, "python")
+    user = GpuUser(1, "python")
     assert holders(view(0, generation=2, draining=(0, 1), users=(user,))) == (user,)

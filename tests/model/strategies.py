@@ -11,7 +11,7 @@ from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.strict import MAX_GENERATION
-from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
+from jupyter_gpu.model.view import Condition, GpuState, GpuUser, Mode, PodGpu, View, steps
 
 # Bidirectional controls and line separators are refused with the control characters.
 SHOWN = st.characters(
@@ -126,7 +126,7 @@ attached = st.builds(
 )
 
 users = st.builds(
-    User,
+    GpuUser,
     st.integers(0, 2**31 - 1),
     names(256),
     st.booleans(),

@@ -10,7 +10,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View, steps
+from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, GpuUser, Mode, PodGpu, Sample, View, steps
 
 from . import strategies as any_
 from .test_share import ONE as SHARE
@@ -64,8 +64,8 @@ CLEAN = "py�]0;owned��tho�n�"
 
 def test_odd_names_do_no_harm() -> None:
     """No name of a process or a file makes a view unreadable or writes to a terminal."""
-    user = User(1, ODD, False, "k", f"dir/{ODD * 1000}.ipynb")
-    gpu = PodGpu(Gpu("a", 0, "m", 1, health=ODD * 100), 1000, GpuState.ATTACHED, (user, User(2, "")))
+    user = GpuUser(1, ODD, False, "k", f"dir/{ODD * 1000}.ipynb")
+    gpu = PodGpu(Gpu("a", 0, "m", 1, health=ODD * 100), 1000, GpuState.ATTACHED, (user, GpuUser(2, "")))
     view = View("i", 1, Mode.SOFT, False, "local", 1000, 1000, (0,), gpus=(gpu,), conditions=(Condition("t", ODD),))
     text = strict.dumps(view.to_json())
     text.encode()
@@ -80,13 +80,13 @@ def test_odd_names_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("user", "name"),
     [
-        (User(5, "python", notebook="a/b/c.ipynb"), "c.ipynb"),
-        (User(5, "python", notebook="c.ipynb"), "c.ipynb"),
-        (User(5, "python"), "python (process 5)"),
-        (User(0, "python", foreign=True), "python"),
+        (GpuUser(5, "python", notebook="a/b/c.ipynb"), "c.ipynb"),
+        (GpuUser(5, "python", notebook="c.ipynb"), "c.ipynb"),
+        (GpuUser(5, "python"), "python (process 5)"),
+        (GpuUser(0, "python", foreign=True), "python"),
     ],
 )
-def test_holder_has_a_readable_name(user: User, name: str) -> None:
+def test_holder_has_a_readable_name(user: GpuUser, name: str) -> None:
     """A notebook is called by its file, a process by its number where it has one here."""
     assert user.name == name
 

@@ -21,7 +21,7 @@ from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.titles import Title
-from jupyter_gpu.model.view import GpuState, PodGpu, User
+from jupyter_gpu.model.view import GpuState, GpuUser, PodGpu
 from jupyter_gpu.server.notebooks import Names, Notebooks, Origin, named, origin_of, parent_of
 
 from .conftest import Call, Connect, Fetch
@@ -69,7 +69,7 @@ def test_parent_is_read_from_proc() -> None:
 
 def test_names_are_added_to_the_holders() -> None:
     """A holder has kernel and notebook, the kernel alone, a terminal, or none of ours."""
-    users = tuple(User(pid, "python") for pid in (1, 2, 3, 4))
+    users = tuple(GpuUser(pid, "python") for pid in (1, 2, 3, 4))
     gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, users)
     before = replace(view(1), gpus=(gpu,))
     origins = {1: Origin(kernel="a"), 2: Origin(kernel="b"), 3: Origin(terminal="1")}
@@ -186,7 +186,7 @@ async def test_failing_session_list_costs_only_the_name() -> None:
     kernels = SimpleNamespace(list_kernel_ids=lambda: [KERNEL.kernel], get_kernel=lambda _: manager)
     sessions = SimpleNamespace(list_sessions=broken)
     notebooks = Notebooks(kernels, sessions, lambda: None, logging.getLogger(__name__))
-    gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, (User(os.getpid(), "python"),))
+    gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, (GpuUser(os.getpid(), "python"),))
     before = replace(view(1), gpus=(gpu,))
     after = named(before, await notebooks.names(before))
     assert (after.gpus[0].users[0].kernel, after.gpus[0].users[0].notebook) == ("k-1", None)

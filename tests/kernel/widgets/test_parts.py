@@ -16,7 +16,7 @@ from jupyter_gpu.kernel.widget import words
 from jupyter_gpu.kernel.widget.attention import Attention
 from jupyter_gpu.kernel.widget.rules.messages import LookMessage, WishMessage, read_message, saved_line
 from jupyter_gpu.kernel.widget.wishes import Wishes
-from jupyter_gpu.model.view import User
+from jupyter_gpu.model.view import GpuUser
 
 from ..builders import view
 from ..servers import await_
@@ -54,7 +54,7 @@ def test_message_is_read_wholly_or_not_at_all(content: Any, found: Any) -> None:
 @given(st.text(min_size=3), st.integers(1, 2**31 - 1))
 def test_saved_line_has_no_names(name: str, pid: int) -> None:
     """Names of processes and notebooks are left out."""
-    users = (User(pid, name, notebook=f"{name}.ipynb"), User(pid, name))
+    users = (GpuUser(pid, name, notebook=f"{name}.ipynb"), GpuUser(pid, name))
     with_names = view(0, generation=2, draining=(0,), users=users)
     assert saved_line(with_names) == "GPU: giving back GPU 0…"
     assert saved_line(None) == "GPU: no Jupyter server with jupyter-gpu was found here"

@@ -15,7 +15,7 @@ import traitlets
 from jupyter_gpu.kernel.client import Call, Client
 from jupyter_gpu.kernel.widget import GpuWidget
 from jupyter_gpu.model.errors import GpuError, LimitExceeded, ServerUnreachable
-from jupyter_gpu.model.view import Sample, User, View
+from jupyter_gpu.model.view import GpuUser, Sample, View
 
 from ..builders import view
 from ..servers import await_
@@ -239,7 +239,7 @@ def test_page_gets_time_shares_through_the_kernel(make: Any, monkeypatch: pytest
 
 def test_saved_state_has_no_names(make: Any) -> None:
     """A saved notebook contains amounts: no process, no other notebook, no address, no error."""
-    user = User(4711, "python", kernel="k-1", notebook="secret-project.ipynb")
+    user = GpuUser(4711, "python", kernel="k-1", notebook="secret-project.ipynb")
     server = Server(view(0, generation=2, draining=(0,), users=(user,)))
     widget = make(server)
     await_(lambda: "secret-project" in widget.sentence)
