@@ -84,7 +84,7 @@ class Reflector:
         self._trouble = ""
         self._last_contact: float | None = None
         self._failures = 0
-        self.synced = asyncio.WatchEvent()
+        self.synced = asyncio.Event()
         """Set after the first list was reported, or once it is known that there is no such kind; stays set."""
         self.absent = False
         """Whether the server does not have an optional kind now. The objects of before stay in the copy."""

@@ -26,7 +26,7 @@ class Follower:
         self.told: list[tuple[str, str]] = []
         self.troubles: list[str] = []
         self.there: dict[str, dict[str, Any]] = {}
-        self.news = asyncio.WatchEvent()
+        self.news = asyncio.Event()
 
     def change(self, change: ObjectChange) -> None:
         """The reflector's on_change."""
