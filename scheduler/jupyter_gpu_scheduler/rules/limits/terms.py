@@ -77,7 +77,10 @@ def terms(
     bounds = division.bounds(
         tolerated=found.tolerated, due={uid: due(reclaims, now) for uid, reclaims in notices.items()}
     )
-    made = {pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid]) for pod in pods}
+    made = {
+        pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid])
+        for pod in pods
+    }
     times = (next_at(reclaims, now) for reclaims in notices.values())
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
 
