@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyter_gpu.model.limits.amount import Amount, amount_key
-from jupyter_gpu.model.limits.changes import Change, format_time
+from jupyter_gpu.model.limits.changes import LimitChange, format_time
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.source import Sourced
 
@@ -51,7 +51,7 @@ class SubjectRow:
         return self.subject.name or self.subject.kind.value
 
     @property
-    def changed(self) -> Change | None:
+    def changed(self) -> LimitChange | None:
         """The newest change of a limit that counts for the subject."""
         if self.user:
             return self.user.changed
