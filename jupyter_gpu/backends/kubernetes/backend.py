@@ -29,7 +29,7 @@ from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
-from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.lease import WishChange, resolve
 from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.amount import Unlimited, format_amount
-from jupyter_gpu.model.limits.changes import CHANGES, Change, encode_changes, format_time
+from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, encode_changes, format_time
 from jupyter_gpu.model.limits.conflicts import conditions
 from jupyter_gpu.model.limits.explain import explain
 from jupyter_gpu.model.limits.index import LimitIndex
@@ -16,10 +16,10 @@ from jupyter_gpu.model.limits.limit import GROUP, VERSION, Limit, Subject
 from jupyter_gpu.model.limits.machine_file import HUB, stored, unsuitable, with_members
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from jupyter_gpu.model.limits.read_limit import changes_of, read_limit
-from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, Outcome
+from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, LineOutcome
 from jupyter_gpu.model.quantity import count_gpus
 
-WRITTEN = (Outcome.ADDED, Outcome.CHANGED, Outcome.REMOVED)
+WRITTEN = (LineOutcome.ADDED, LineOutcome.CHANGED, LineOutcome.REMOVED)
 
 
 class FileLimit(NamedTuple):
@@ -87,7 +87,7 @@ def _carried_out(
         return current, _result(wanted.subject, "unchanged", before, after)
     if after is None:
         return None, _result(wanted.subject, "removed", before, after)
-    changes = [*(changes_of(current.object) if current else ()), Change(by, at, before, after)]
+    changes = [*(changes_of(current.object) if current else ()), LimitChange(by, at, before, after)]
     old: Mapping[str, Any] = current.object if current else {}
     metadata = old.get("metadata") if isinstance(old.get("metadata"), Mapping) else {}
     made = {

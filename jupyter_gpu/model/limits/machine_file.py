@@ -13,11 +13,11 @@ from typing import Any
 
 from .. import strict
 from .amount import Unlimited
-from .changes import Change
+from .changes import LimitChange
 from .limit import Limit, Subject, SubjectKind
 from .owner import object_name
 from .read_limit import read_limit
-from .times import Budget, Window
+from .times import Budget, BudgetWindow
 from .transfer.document import objects_of
 
 HUB = "local"
@@ -57,7 +57,7 @@ def limits_of(text: bytes, by: str, at: int) -> tuple[Limit, ...]:
 
     Raises as `stored`.
     """
-    return tuple(_countable(replace(limit, changed=limit.changed or Change(by, at))) for _, limit in stored(text))
+    return tuple(_countable(replace(limit, changed=limit.changed or LimitChange(by, at))) for _, limit in stored(text))
 
 
 def unsuitable(limit: Limit) -> str:
@@ -86,7 +86,7 @@ def _countable(limit: Limit) -> Limit:
     if why := unsuitable(limit):
         limit = replace(limit, problem=" ".join(filter(None, [limit.problem, why])))
     if _has_budget(limit):
-        limit = replace(limit, budget=Budget(0, Window.DAY), unread=limit.unread | {"budget"})
+        limit = replace(limit, budget=Budget(0, BudgetWindow.DAY), unread=limit.unread | {"budget"})
     return limit
 
 

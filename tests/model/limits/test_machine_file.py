@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.amount import UNLIMITED
 from jupyter_gpu.model.limits.calendar import in_force
-from jupyter_gpu.model.limits.changes import CHANGES, Change, encode_changes
+from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, encode_changes
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.machine_file import (
@@ -49,7 +49,7 @@ def limit(kind: str, name: str = "", **fields: Any) -> dict[str, Any]:
 def test_limit_says_who_wrote_the_file_and_when_unless_it_knows_better() -> None:
     """A line that was written by hand has the owner of the file, one of a command its own record."""
     known = {
-        "metadata": {"annotations": {CHANGES: encode_changes([Change("eve", 5)])}},
+        "metadata": {"annotations": {CHANGES: encode_changes([LimitChange("eve", 5)])}},
         "spec": limit("User", "ann", max=2),
     }
     hand, command = limits_of(text(limit("Default", max=1), known), "root", DAY)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import NamedTuple
 
-from jupyter_gpu.model.limits.calendar import InForce, in_force
+from jupyter_gpu.model.limits.calendar import LimitsInForce, in_force
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.amounts import owner_limits
@@ -77,6 +77,6 @@ def grace_since(pods: Collection[PodState], limits: OwnerLimits) -> float | None
     return min(begun, default=None)
 
 
-def _moments(now: InForce, known: OwnerTerms) -> list[float]:
+def _moments(now: LimitsInForce, known: OwnerTerms) -> list[float]:
     ends = known.grace.give_back_at if known.grace.tolerated else None
     return [moment for moment in (now.until, ends) if moment is not None]
