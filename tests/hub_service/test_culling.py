@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import yaml
 
 from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 from jupyter_gpu.model.gpu import GpuShare
@@ -87,8 +88,10 @@ def test_silent_server_with_a_busy_gpu_is_not_stopped(world: World) -> None:
 def test_no_server_is_stopped_while_pods_cannot_be_read(world: World) -> None:
     """An API server that is away costs nobody their work."""
     world.server_token("ann")
+    config = yaml.safe_load(world.plane.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     missing = world.folder / "none.yaml"
-    missing.write_text(world.plane.kubeconfig.read_text().replace("server: https://", "server: https://127.0.0.1:1/"))
+    missing.write_text(yaml.safe_dump(config))
     with culling(world, str(missing)):
         log = world.folder / "culler.log"
         until(lambda: "no inactive server is stopped for now" in log.read_text(), SECONDS, "the culler to say so")

@@ -88,3 +88,13 @@ def test_next_leader_goes_on_from_the_record() -> None:
     told = replace(TWO, allocated=Allocated(1, shares, limit=limit), attached=None)
     found = terms(world(2, [told]), [told], OwnerLimits(reclaimed={"a": 1000}, grace=60), stored=None, now=50)
     assert found.pods["a"].pod_limit.reclaimed == (Reclaim(1000, 60),)
+
+
+def test_many_small_amounts_are_told_together() -> None:
+    """A record holds few notices: the last ones are put off to the latest of them, and none comes early."""
+    known: tuple[Reclaim, ...] = ()
+    for number in range(1, MAX_RECLAIMS + 3):
+        known = noticed(known, 100 * number, seconds=60, now=number)
+    assert len(known) == MAX_RECLAIMS
+    assert known[0] == Reclaim(100, 61)
+    assert known[-1] == Reclaim(300, 60 + MAX_RECLAIMS + 2)
