@@ -37,7 +37,8 @@ class PodLimit:
     source: Source = UNSET
     """The limit that sets ``max``."""
     give_back_at: float | None = None
-    """Seconds since 1970 at which GPUs above the limit are taken back; ``None``: none are above it."""
+    """Seconds since 1970 at which GPUs above the limit are taken back, or, where none are above it, the first of
+    ``reclaimed``; ``None``: none are."""
     reclaimed: tuple[Reclaim, ...] = ()
     """What is taken back for others, to whom it is guaranteed or because the pod is preemptible; earliest first."""
 

@@ -71,6 +71,7 @@ def test_allowance_follows_the_notices() -> None:
     first = terms(snapshot, [TWO, other], limits, stored=None, now=0)
     assert (first.pods["a"].allowance, first.pods["b"].allowance, first.reclaims_at) == (2000, None, 60)
     assert first.pods["a"].pod_limit.reclaimed == (Reclaim(1000, 60),)
+    assert (first.pods["a"].pod_limit.give_back_at, first.pods["b"].pod_limit.give_back_at) == (60, None)
     assert first.grace.since is None
     snapshot.put_pod(first.pods["a"].applied(TWO))
     more = terms(snapshot, [TWO, other], replace(limits, reclaimed={"a": 2000}), stored=None, now=40)

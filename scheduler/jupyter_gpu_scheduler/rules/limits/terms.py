@@ -123,12 +123,13 @@ def _limited_terms(
 ) -> PodTerms:
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
     allowance = bound.allowance
+    give_back_at = reclaims[0].at if reclaims and found.give_back_at is None else found.give_back_at
     wish = pod.requested.wish if pod.requested else None
     wished = min(pod.wished, permitted(wish, allowance).milli if wish and allowance is not None else pod.wished)
     return PodTerms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
-        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, found.give_back_at, reclaims),
+        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, give_back_at, reclaims),
         standing=standing if wished > pod.has else None,  # the others do not change with every pod of their owner
     )
 
