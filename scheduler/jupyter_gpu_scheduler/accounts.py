@@ -48,19 +48,10 @@ class AccountWriter:
         cache: ClusterCache,
         metrics: SchedulerMetrics,
         trouble: Callable[[str], None],
-        *,
-        hours_seconds: float = HOURS_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
-        stale_seconds: float = STALE_SECONDS,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._kube = kube
         self._cache = cache
         self._metrics = metrics
-        self._hours_seconds = hours_seconds
-        self._retry_seconds = retry_seconds
-        self._stale_seconds = stale_seconds
-        self._now = now
         self._statuses: dict[str, Mapping[str, Any]] = {}  # of accounts, by name, as last written or read
         self._times: dict[Owner, float] = {}  # when the GPU time of an owner was written last
         self._changed_owners = cache.owners.follow()
@@ -106,7 +97,7 @@ class AccountWriter:
             if not self._reflector.absent:
                 await self._write_due()
             if time.monotonic() >= stale_at:
-                stale_at = time.monotonic() + self._stale_seconds
+                stale_at = time.monotonic() + STALE_SECONDS
                 await self._remove_stale()
 
     def _changed(self, change: ObjectChange) -> None:
@@ -121,10 +112,10 @@ class AccountWriter:
 
     def _collect(self) -> None:
         """Note the accounts to write: those that changed, and those whose GPU time was written long ago."""
-        now = self._now()
+        now = time.time()
         self._due.update(dict.fromkeys(self._changed_owners.take()))
         for owner in self._cache.owners.holding():
-            if now - self._times.get(owner, 0.0) >= self._hours_seconds or now < self._times.get(owner, 0.0):
+            if now - self._times.get(owner, 0.0) >= HOURS_SECONDS or now < self._times.get(owner, 0.0):
                 self._due[owner] = None
 
     async def _remove_stale(self) -> None:
@@ -160,7 +151,7 @@ class AccountWriter:
         account = self._cache.owners.account(owner)
         name, status = account.object_name, account.status()
         before = self._statuses.get(name)
-        late = self._now() - self._times.get(owner, 0.0) >= self._hours_seconds
+        late = time.time() - self._times.get(owner, 0.0) >= HOURS_SECONDS
         if before is not None and (before == status or (only_time(before, status) and not late)):
             return
         try:
@@ -168,11 +159,11 @@ class AccountWriter:
         except KubeError as error:
             self._metrics.writes.labels("account", "failed").inc()
             _log.warning("The account %s can't be written now: %s", name, error.message)
-            asyncio.get_running_loop().call_later(self._retry_seconds, self._due.setdefault, owner)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._due.setdefault, owner)
         else:
             self._metrics.writes.labels("account", "done").inc()
             self._statuses[name] = status
-            self._times[owner] = self._now()
+            self._times[owner] = time.time()
 
     async def _put(self, name: str, account: Account, status: Mapping[str, Any]) -> None:
         """Write a status; create the object if it is not there."""

@@ -7,7 +7,7 @@ as not done where it frees one. So no GPU is given away twice, whatever the resu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
@@ -27,7 +26,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .clocks import Clocks
 from .owners import Owners
-from .settings import LimitSettings, LineSettings, PrioritySettings
+from .settings import SchedulerSettings
 from .usage_counters import UsageCounters
 
 WITHHELD = (
@@ -57,22 +56,18 @@ class ClusterCache:
     def __init__(
         self,
         on_change: Callable[[], None],
+        settings: SchedulerSettings = SchedulerSettings(),  # noqa: B008 it can't be changed
         *,
-        namespaces: Collection[str] = (),
-        line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
-        priorities: PrioritySettings = PrioritySettings(),  # noqa: B008
-        limits: LimitSettings = LimitSettings(),  # noqa: B008
-        names: Names = "names",
         complete: bool = True,
         clocks: Clocks = Clocks(),  # noqa: B008
     ) -> None:
         self.snapshot = ClusterSnapshot()
-        self.owners = Owners(self.snapshot, limits, priorities, clocks)
-        self.counters = UsageCounters(self.snapshot, names)
+        self.owners = Owners(self.snapshot, settings.limits, settings.priorities, clocks)
+        self.counters = UsageCounters(self.snapshot, settings.status.users)
         self._on_change = on_change
         self._complete = complete
-        self._namespaces = frozenset(namespaces)
-        self._line = line
+        self._namespaces = frozenset(settings.namespaces)
+        self._line = settings.line
         self._elapsed = clocks.elapsed
         self._now = clocks.now
         self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long

@@ -44,15 +44,7 @@ class SchedulerProcess:
         self._settings = settings
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
-        self.cache = ClusterCache(
-            self._changed,
-            namespaces=settings.namespaces,
-            line=settings.line,
-            priorities=settings.priorities,
-            limits=settings.limits,
-            names=settings.status.users,
-            complete=False,
-        )
+        self.cache = ClusterCache(self._changed, settings, complete=False)
         self.metrics = SchedulerMetrics(self.cache.snapshot, self.cache.counters.text)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
         self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may_write)

@@ -12,7 +12,7 @@ from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
-from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
+from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings, SchedulerSettings
 
 NODES = ("n0", "n1")
 
@@ -192,7 +192,7 @@ def test_new_node_of_the_same_name_is_another() -> None:
 
 def test_only_the_chosen_namespaces_have_gpus() -> None:
     """Pods of other namespaces only use up a node."""
-    found = ClusterCache(lambda: None, namespaces=["mine"])
+    found = ClusterCache(lambda: None, SchedulerSettings(namespaces=("mine",)))
     found.node_changed(ObjectChange("added", node("n0")))
     found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
     assert found.record("a") is None
@@ -265,7 +265,9 @@ def test_blocked_pod_is_marked() -> None:
 def test_frequent_changes_of_a_wish_are_seen_at_the_pace() -> None:
     """Its last value is seen when it is due; a pod that went meanwhile is no error, and no node is decided twice."""
     now = [0.0]
-    found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), clocks=Clocks(lambda: now[0]))
+    found = ClusterCache(
+        lambda: None, SchedulerSettings(line=LineSettings(wish_burst=1, wish_seconds=2)), clocks=Clocks(lambda: now[0])
+    )
 
     def ask(uid: str, version: int, priority: int) -> None:
         item = pod(uid, version, "n0")
@@ -298,7 +300,9 @@ def test_pod_is_overdue_after_the_patience() -> None:
     """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
-    found = ClusterCache(lambda: None, line=line, priorities=priorities, clocks=Clocks(now=lambda: now[0]))
+    found = ClusterCache(
+        lambda: None, SchedulerSettings(line=line, priorities=priorities), clocks=Clocks(now=lambda: now[0])
+    )
 
     def put(uid: str, version: int, namespace: str = "ns", **fields: Any) -> PodState:
         item = pod(uid, version, "n0", namespace=namespace)

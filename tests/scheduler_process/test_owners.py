@@ -19,7 +19,7 @@ from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.records import read_pod
-from jupyter_gpu_scheduler.settings import LimitSettings, PrioritySettings
+from jupyter_gpu_scheduler.settings import LimitSettings, PrioritySettings, SchedulerSettings
 from tests.scheduler_process.test_cluster_cache import NODES, node, pod
 
 ANN = Owner("User", "ann", "hub")
@@ -42,10 +42,15 @@ class Clock:
         return NOON + self.elapsed + self.set_by
 
 
-def cache(clock: Clock | None = None, **options: Any) -> ClusterCache:
+def cache(clock: Clock | None = None, complete: bool = True, **settings: Any) -> ClusterCache:
     """Return a cache with two nodes of two GPUs each."""
     clock = clock or Clock()
-    made = ClusterCache(lambda: None, clocks=Clocks(lambda: clock.elapsed, clock.now), **options)
+    made = ClusterCache(
+        lambda: None,
+        SchedulerSettings(**settings),
+        complete=complete,
+        clocks=Clocks(lambda: clock.elapsed, clock.now),
+    )
     for name in NODES:
         made.node_changed(ObjectChange("added", node(name)))
     return made
