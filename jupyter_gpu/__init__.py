@@ -120,7 +120,7 @@ def _find_version() -> str:
 
 
 def _repr_mimebundle_(include: object = None, exclude: object = None) -> Any:
-    """Show in a cell that ends with the module the same as for `gpu`."""
+    """Show the same as `gpu` in a cell that ends with the module."""
     return __getattr__("gpu")._repr_mimebundle_(include=include, exclude=exclude)
 
 
@@ -142,7 +142,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def _guard() -> None:
-    """Keep CUDA from looking for GPUs too early, in a program of a notebook whose start could not be prepared."""
+    """Set up the CUDA guard in a kernel whose start could not be prepared."""
     import os
 
     if os.environ.get("JUPYTER_GPU_ATTACHED"):

@@ -1,4 +1,4 @@
-"""``%gpu``, the line magic: the commands of a terminal, in a cell. Little is loaded until it is used."""
+"""The line magic ``%gpu``: the commands of a terminal, in a cell. Most of it is loaded at its first use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def gpu(line: str) -> Any:
 
 
 def complete(_shell: Any, event: Any) -> list[str]:
-    """List the words that IPython can complete at the cursor."""
+    """Return the words that can be completed at the cursor."""
     from jupyter_gpu.cli import offers
 
     words = event.text_until_cursor.split()
@@ -95,7 +95,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
 
     if {"-h", "--help"} & set(words):
         return None
-    parser = Parser(prog="%gpu", add_help=False, parents=[options.wish(), options.patience(), options.no_wait()])
+    parser = Parser(prog="%gpu", add_help=False, parents=[options.request(), options.patience(), options.no_wait()])
     parser.add_argument("what", nargs="?", default="status")
     try:
         return parser.parse_args(words)

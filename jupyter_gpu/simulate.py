@@ -1,4 +1,4 @@
-"""Something to do for simulated GPUs: for demonstrations, charts and tests.
+"""Work for simulated GPUs: for demonstrations, charts and tests.
 
 It behaves like a real program: it opens the devices with `open()`, keeps them open while it works, and fails with
 PermissionError where it may not open one.
@@ -80,7 +80,7 @@ def hold(gpus: Choice | None = None) -> Iterator[tuple[GpuDevice, ...]]:
 
 
 def wave(busy: float, seconds: float, place: int) -> float:
-    """Load at a time, 0 … ``busy``: each GPU's waves are shifted, so that their curves can be told apart."""
+    """Return the load at a time, 0 … ``busy``: each GPU's waves are shifted, so that their curves can be told apart."""
     swing = 0.5 + 0.5 * math.sin(2 * math.pi * seconds / _WAVE + place)
     return busy * (0.7 + 0.3 * swing)
 
@@ -113,7 +113,7 @@ def _refusal(name: object, path: str) -> PermissionError:
 
 
 def _directory(device: GpuDevice) -> Path:
-    """Find the folder of loads: beside the device, or in the state directory where the nodes had to be elsewhere."""
+    """Return the folder of loads: beside the device nodes, or in the state directory if these are elsewhere."""
     beside = Path(device.path).parent
     given = os.environ.get(VARIABLE)
     return beside if (beside / "load").is_dir() or not given else Path(given)

@@ -91,7 +91,7 @@ c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.allow_privilege_escalation = False
 c.KubeSpawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
 
-# How many GPUs servers start with. The hub writes that wish when it makes the pod, which `hubs` allows as well.
+# How many GPUs servers start with. The hub writes that request when it makes the pod, which `hubs` allows as well.
 # c.KubeSpawner.extra_annotations = {"jupyter-gpu.io/requested": "1"}
 
 # Only nodes with such GPUs:

@@ -1,4 +1,4 @@
-"""Implementations of `Backend`, one for each place where GPUs can be."""
+"""Implementations of `Backend`: for one machine, and for a cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ Kind = Literal["local", "kubernetes"]
 
 
 def choose(wanted: str, environ: Mapping[str, str]) -> Kind:
-    """Choose the backend for ``wanted``; ``auto``: the cluster's in a pod that the node plugin serves.
+    """Return the backend for ``wanted``; ``auto``: the cluster's in a pod that the node plugin serves, else the local
+    one.
 
-    A pod with a slot can open what the cluster granted and nothing else, so it is never the local one's, even if it has
-    no token to ask with: that is said then. A pod without a slot has no GPUs but those that it can open itself.
+    A pod with a slot can open only GPUs that the cluster granted, so the local backend is useless there, even if the
+    pod has no token for requests: then an error says so. A pod without a slot can open its GPUs without the cluster.
     """
     if wanted in ("local", "kubernetes"):
         return "local" if wanted == "local" else "kubernetes"

@@ -1,6 +1,6 @@
-"""The interface between the Jupyter server and the owner of the GPUs, by which every request goes.
+"""The interface between the Jupyter server and the owner of the GPUs. Every request passes through it.
 
-One implementation per place (`backends/`); the contract tests (`tests/contract/`) run on each.
+One implementation for one machine and one for a cluster; the contract tests (`tests/contract/`) run on each.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu.model.lease import WishChange
+from jupyter_gpu.model.reservation import WishChange
 from jupyter_gpu.model.view import Sample, View
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
@@ -21,7 +21,7 @@ Listener = Callable[[View], None]
 
 
 class Backend(Protocol):
-    """Owner of this server's GPUs. Every coroutine is safe to call from many requests at once.
+    """The owner of this server's GPUs. Every coroutine may be called by several requests at once.
 
     A view names holders by pid only; the server adds the notebooks behind them.
     """
@@ -29,28 +29,28 @@ class Backend(Protocol):
     name: str
 
     async def start(self) -> None:
-        """Take the pod up; before the first kernel starts. From here on it can open no GPU not granted.
+        """Set up the pod, before the first kernel starts. From then on it can open only GPUs that were granted.
 
-        Raises `BackendUnavailable` if GPUs can be neither found nor guarded. What takes long is
-        under way in another thread after the first step of this coroutine.
+        Raises `BackendUnavailable` if GPUs can be neither found nor guarded. After the first step of this coroutine,
+        slow work is under way in another thread.
         """
 
     def await_guard(self) -> None:
-        """Block until what `start` has begun is in force, or has failed; milliseconds."""
+        """Block until the guard that `start` began is in force, or has failed; takes milliseconds."""
 
     def view(self) -> View:
         """Return the latest view; never blocks."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear of each new view; the returned function ends it."""
+        """Call ``listener`` with each new view; the returned function ends that."""
 
     async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
-        """Record ``wish``, or what it makes of the wish as it stands then, and decide; the view after that.
+        """Record ``wish``, or what it returns for the current wish, and decide; return the view after that.
 
         ``generation``: refuse with `StaleGeneration` unless it is the current one.
         Raises `LimitExceeded`, `Infeasible` (nothing recorded)
         or `BackendUnavailable` (nothing recorded, or recorded and retried).
-        Not enough free GPUs is no error: the view says what is owed.
+        Too few free GPUs are no error: the view says how many are missing.
         """
 
     async def sample(self) -> Sample:
@@ -60,10 +60,10 @@ class Backend(Protocol):
         """Return limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
 
     async def machine(self, shown: Shown) -> Machine:
-        """Return all GPUs of this machine, with the holders that its user may see; of a cluster's node, sums alone.
+        """Return all GPUs of this machine, with the holders that its user may see; in a cluster, sums of the node.
 
         Raises `BackendUnavailable` while that is not known.
         """
 
     async def stop(self) -> None:
-        """Give everything back that can be given back now."""
+        """Give back every GPU that can be given back now."""

@@ -1,6 +1,6 @@
 """Readers of the files in which a node says how the time shares of a pod are used: one for each GPU.
 
-It blocks, so a backend calls it in a thread of its own.
+Reading blocks, so a backend does it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_TOLD = 1024
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Path, str]] = set()
-"""Bad files that were logged: a bad file stays one for many looks."""
+"""Bad files that were logged, so that each is logged once."""
 
 
 def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareUse]:

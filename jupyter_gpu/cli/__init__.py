@@ -17,7 +17,7 @@ from .output import say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command of the command line; return the exit code."""
     commands = parser.parser()
     completion.answer(commands)
     given = commands.parse_args(arguments)

@@ -24,12 +24,12 @@ _BY_ERROR: tuple[tuple[type[errors.GpuError], int], ...] = (
 
 
 def of_error(error: errors.GpuError) -> int:
-    """Tell it by the kind of the error."""
+    """Return the exit code for an error."""
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), ERROR)
 
 
 def of_status(status: Status) -> int:
-    """Tell it of a call that did not wait."""
+    """Return the exit code for a call that did not wait."""
     from jupyter_gpu.model.status import Phase
 
     if status.settled:

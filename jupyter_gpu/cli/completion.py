@@ -1,6 +1,6 @@
-"""``jupyter gpu completion bash``: what a shell needs to complete our words after Tab, by argcomplete.
+"""``jupyter gpu completion bash``: lines for a shell, by which it completes our words after Tab, with argcomplete.
 
-``jupyter`` itself hands the words after ``gpu`` on to us, so both spellings are completed.
+``jupyter`` passes the words after ``gpu`` on to us, so both spellings are completed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from . import codes, options
 from .output import say
 
 _ASKED = "_ARGCOMPLETE"
-"""Variable by which a shell asks for words, and not for what the command does."""
+"""Variable by which a shell asks for completions."""
 _COMMANDS = ["jupyter", "jupyter-gpu"]
 _WHERE = {
     "bash": 'eval "$(jupyter gpu completion bash)"   # in ~/.bashrc',
@@ -35,7 +35,7 @@ def add(commands: options.Commands) -> None:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer and end the process, if a shell asks for words."""
+    """Print completions and exit, if a shell asks for them."""
     if _ASKED not in os.environ:
         return
     from argcomplete import autocomplete

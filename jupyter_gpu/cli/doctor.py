@@ -1,4 +1,4 @@
-"""``jupyter gpu doctor``: what is in order, what is not, and what to do."""
+"""``jupyter gpu doctor``: checks an installation, and gives advice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _doctor(given: argparse.Namespace) -> int:
 
 
 def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
-    """Ask the server what it knows; why it does not tell, else."""
+    """Return the facts of the server, or why there are none."""
     from jupyter_gpu.doctor.rules.facts import Facts
     from jupyter_gpu.kernel.client import Call, get_status
     from jupyter_gpu.model.errors import GpuError, InvalidRequest

@@ -1,4 +1,4 @@
-"""The two ways to limits, for ``jupyter gpu limits``: the REST of the hub's service, and the API server itself."""
+"""Access to limits for ``jupyter gpu limits``: through the REST of the hub's service, or through the API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 def access(service: str | None, hub: str) -> LimitAccess:
-    """Return the way to the service at that URL, or to the API server. Raises `GpuError`."""
+    """Return the access through the service at a URL, or through the API server. Raises `GpuError`."""
     if not service:
         return OverKubernetes(hub)
     token = os.environ.get(TOKEN, "")
@@ -50,7 +50,7 @@ def access(service: str | None, hub: str) -> LimitAccess:
 
 
 class OverService:
-    """The REST of the hub's service."""
+    """Access through the REST of the hub's service."""
 
     def __init__(self, url: str, token: str, hub: str) -> None:
         if not url.startswith(("http://", "https://")):
@@ -87,7 +87,7 @@ class OverService:
         return self._send("GET", f"limits/export?format={kind}")
 
     def apply(self, text: str, kind: str, *, replace: bool, dry_run: bool) -> Mapping[str, Any]:
-        """Write what differs; return the difference."""
+        """Apply a document: write what differs, and return the difference."""
         body = {"format": kind, "text": text, "replace": replace, "dryRun": True}
         found: Mapping[str, Any] = self._json("POST", "limits/import", body)
         if dry_run or found["refused"]:
@@ -127,7 +127,7 @@ class OverService:
 
 
 class OverKubernetes:
-    """The API server, with the rights of a kubeconfig."""
+    """Access through the API server, with the rights of a kubeconfig."""
 
     def __init__(self, hub: str) -> None:
         self._hub = hub
@@ -165,7 +165,7 @@ class OverKubernetes:
         return write_table(limits) if kind == "csv" else write_document(limits)
 
     def apply(self, text: str, kind: str, *, replace: bool, dry_run: bool) -> Mapping[str, Any]:
-        """Write what differs; return the difference."""
+        """Apply a document: write what differs, and return the difference."""
         wanted = documents.Import(text, table=kind == "csv", replace=replace)
 
         async def write(kube: Kube) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """``jupyter gpu limits``: for administrators, who may have how many GPUs in a cluster, or on this machine.
 
-What carries the commands out is loaded with the first of them: `limit_access`, `limit_file_access`.
+The modules that carry them out, `limit_access` and `limit_file_access`, are loaded with the first command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The offers of a completion that only the server knows. A server that does not answer soon offers nothing."""
+"""Completions that only the server knows; none if it does not answer soon."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from jupyter_gpu.model.view import View
 
 _PATIENCE = 1.0
-"""Seconds that completion may wait for it."""
+"""Seconds that completion waits for the server."""
 
 
 def amounts(**_: Any) -> list[str]:
-    """Offer the steps of the slider."""
+    """Return the steps of the slider."""
     from jupyter_gpu.model.quantity import format_gpus
 
     view = _view()
@@ -20,7 +20,7 @@ def amounts(**_: Any) -> list[str]:
 
 
 def models(**_: Any) -> list[str]:
-    """Offer the models of the GPUs that one has."""
+    """Return the models of the server's GPUs."""
     view = _view()
     return sorted({item.gpu.model for item in view.gpus}) if view else []
 

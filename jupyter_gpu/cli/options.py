@@ -18,12 +18,12 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # n
 
 
 def command(commands: Commands, name: str, what: str, **more: Any) -> argparse.ArgumentParser:
-    """Add a command that does ``what``."""
+    """Add a command; ``what`` is its description."""
     return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", **more)
 
 
 def server() -> argparse.ArgumentParser:
-    """Make the parent of commands that speak with a server."""
+    """Return the parent parser of commands that talk to a server."""
     parent = argparse.ArgumentParser(add_help=False)
     which = parent.add_mutually_exclusive_group()
     which.add_argument(
@@ -41,28 +41,28 @@ def server() -> argparse.ArgumentParser:
 
 
 def output(what: str = "print JSON, for scripts; errors, too") -> argparse.ArgumentParser:
-    """Make the parent of commands that print JSON on demand."""
+    """Return the parent parser of commands that can print JSON."""
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--json", action="store_true", help=what)
     return parent
 
 
 def patience() -> argparse.ArgumentParser:
-    """Make the parent of commands that wait for the request to be fulfilled."""
+    """Return the parent parser of commands that wait for the request to be fulfilled."""
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--timeout", type=float, metavar="SECONDS", help="stop waiting after this time")
     return parent
 
 
 def no_wait() -> argparse.ArgumentParser:
-    """Make the parent of commands that need not wait."""
+    """Return the parent parser of commands that need not wait."""
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--no-wait", action="store_true", help="return at once")
     return parent
 
 
-def wish() -> argparse.ArgumentParser:
-    """Make the parent of what can be said about GPUs beside their number."""
+def request() -> argparse.ArgumentParser:
+    """Return the parent parser of the options of a request beside the amount."""
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
     parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
@@ -76,12 +76,12 @@ def wish() -> argparse.ArgumentParser:
 
 
 def offer(action: argparse.Action, words: Callable[..., list[str]]) -> None:
-    """Have a shell complete the value of ``action`` with these; argcomplete looks for them there."""
+    """Set the completions of the value of ``action``, where argcomplete finds them."""
     action.completer = words  # type: ignore[attr-defined]
 
 
 def client(options: argparse.Namespace) -> Client:
-    """Ask the server that the user says, or the one that this process belongs to.
+    """Return the client of the server that the user names, or of the one that this process belongs to.
 
     A command that only reads (``reads_only=True`` among its defaults) may read from the one that runs here.
     """
@@ -108,14 +108,14 @@ def client(options: argparse.Namespace) -> Client:
 
 
 def gpus(options: argparse.Namespace) -> Gpu:
-    """Find the GPUs of that server."""
+    """Return the `Gpu` of that server."""
     from jupyter_gpu.kernel.api import Gpu
 
     return Gpu(client(options))
 
 
 def _priority(text: str) -> int | str:
-    """Read it for argparse, which says what is wrong with a ValueError."""
+    """Parse a priority for argparse, which shows the text of a ValueError."""
     from jupyter_gpu.kernel.arguments import ANY
 
     return text if text == ANY else int(text)

@@ -21,7 +21,7 @@ def say(what: str | Mapping[str, Any]) -> None:
 
 
 def say_status(status: GpuStatus, *, as_json: bool) -> None:
-    """Print the current state, and whether this shell is out of date."""
+    """Print the current state, and a warning if this shell's variables are outdated."""
     from jupyter_gpu.kernel.cuda import guard
 
     from .environment import outdated

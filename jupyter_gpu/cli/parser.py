@@ -1,5 +1,5 @@
-"""The command line: one module for each group of commands. Each has ``add``, which adds its parsers and sets as their
-default ``run`` a function that does what was asked for and returns the exit code.
+"""The command line: one module for each group of commands. Each has ``add``, which adds its parsers. The default
+``run`` of a parser is a function that runs the command and returns the exit code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .codes import EPILOG
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of all commands."""
+    """Return the parser of all commands."""
     top = argparse.ArgumentParser(
         prog="jupyter gpu",
         description="Change how many GPUs the notebooks of this Jupyter server have, while they run.",

@@ -25,7 +25,7 @@ def add(commands: options.Commands) -> None:
         commands,
         "resize",
         "have this many GPUs in all; wait until they are there",
-        parents=[*common, *waiting, options.wish()],
+        parents=[*common, *waiting, options.request()],
         epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
         "release takes back all of them.",
     )

@@ -1,4 +1,4 @@
-"""``jupyter gpu usage``: what the server used since it started."""
+"""``jupyter gpu usage``: the server's use of GPUs since it started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add(commands: options.Commands) -> None:
         "say what was held and used since the server started",
         parents=[options.server(), options.output()],
         epilog="Held time is exact. How busy a whole GPU was is known only of the time in which somebody looked, in a "
-        "panel or with 'watch', and is told with that time; of a time share it is always known.",
+        "panel or with 'watch', and is shown with that time; for a time share it is always known.",
     )
     usage.set_defaults(run=_usage, reads_only=True)
 

@@ -1,4 +1,4 @@
-"""``jupyter gpu wait``: until the current request is fulfilled, whichever program made it."""
+"""``jupyter gpu wait``: waits until the current request is fulfilled, whichever program made it."""
 
 from __future__ import annotations
 

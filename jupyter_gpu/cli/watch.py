@@ -1,7 +1,6 @@
-"""``jupyter gpu watch``: the GPUs of a server, live. What is shown is `watch_view`'s, the window `terminal`'s.
-
-Two threads ask, one for each change and one for the load; the main thread shows what they bring. Without a terminal
-there is one line for each change, and the load is not read.
+"""``jupyter gpu watch``: the GPUs of a server, live. `watch_view` has the layout, `screen` the terminal. Two threads
+ask the server, one for each change and one for the load; the main thread shows the answers. Without a terminal there is
+one line for each change, and no load.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def _write(inbox: Inbox, *, as_json: bool) -> None:
 
 
 def _is_deaf() -> bool:
-    """Tell whether the reader of a pipe has gone: `head` has seen enough, and the next change may be hours away."""
+    """Tell whether the reader of a pipe has gone, as `head` does; the next change may be hours away."""
     import select
 
     poll = select.poll()
@@ -124,7 +123,7 @@ def _told(new: News, *, as_json: bool) -> str:
 
 
 def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
-    """Fill the window until Ctrl-C."""
+    """Show the screen until Ctrl-C."""
     from jupyter_gpu.cli.rules import watch_view
     from jupyter_gpu.common import screen
     from jupyter_gpu.model.errors import GpuError
@@ -155,7 +154,7 @@ def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
 
 
 def _next(inbox: Inbox) -> News:
-    """Wait for what is new; a second at most, since the clock goes on while the server is away."""
+    """Wait for news, a second at most, as the clock goes on while the server is away."""
     from queue import Empty
 
     try:

@@ -1,4 +1,4 @@
-"""A small file by which kernels know which GPUs are attached, so that none has to ask the server before each cell.
+"""A small file that tells kernels which GPUs are attached, so that they need not ask the server before each cell.
 
 The server writes it when that changes; a kernel checks its modification time, which costs two microseconds and never
 waits for a busy server. The gate reads it, too, when a program looks for GPUs. It is a hint for `CUDA_VISIBLE_DEVICES`
@@ -22,7 +22,7 @@ VARIABLE = "JUPYTER_GPU_ATTACHED"
 """Environment variable of kernels with the path of the file."""
 _MAX_BYTES = 64 * 1024
 _END = "end"
-"""The last line: without it, it is not the whole file."""
+"""The last line; a file without it is incomplete."""
 _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 
 
@@ -86,7 +86,7 @@ class Hint:
 
     @classmethod
     def of(cls, view: View) -> Hint:
-        """Take the part of ``view`` that matters."""
+        """Return the hint for ``view``."""
         from jupyter_gpu.model import strict
         from jupyter_gpu.model.view import LIMIT_LOWERED, GpuState, Mode
 
@@ -98,17 +98,17 @@ class Hint:
         return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced, notice)
 
     def same_facts(self, other: Hint | None) -> bool:
-        """Tell whether nothing differs but the version."""
+        """Tell whether only the version differs."""
         return other is not None and (self.instance, self.simulated, self.enforced, self.gpus, self.notice) == (
             *(other.instance, other.simulated, other.enforced, other.gpus, other.notice),
         )
 
     def newer_than(self, other: Hint | None) -> bool:
-        """Tell whether it replaces ``other``; another instance of the server always does."""
+        """Tell whether this hint replaces ``other``; one of another instance of the server always does."""
         return other is None or other.instance != self.instance or self.version > other.version
 
     def to_text(self) -> str:
-        """Write the file's content: a line for each fact. The gate reads it too (node_plugin/gate/driver/visible.c)."""
+        """Return the content: a line for each fact. The gate reads it, too (node_plugin/gate/driver/visible.c)."""
         facts = [
             f"instance {self.instance}",
             f"version {self.version}",
@@ -147,7 +147,9 @@ class AttachedWriter:
         self._written: Hint | None = None
 
     def __call__(self, view: View) -> None:
-        """Write what changed: 200 bytes, replaced in one step, not synced because worth nothing after a crash."""
+        """Write the file if a fact changed: 200 bytes, replaced in one step; not synced, as it is worthless after a
+        crash.
+        """
         hint = Hint.of(view)
         if hint.same_facts(self._written):
             return
@@ -172,7 +174,7 @@ class AttachedReader:
         self._stamp: tuple[int, int, int] | None = None
 
     def read(self) -> Hint | None:
-        """Read the file if it changed since the last call; None if not, and for a file that is missing or broken."""
+        """Return the hint if the file changed since the last call; None if not, and for a missing or broken file."""
         if not self._path:
             return None
         try:

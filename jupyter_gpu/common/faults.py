@@ -1,9 +1,9 @@
 """Places where a test can kill this process, between all steps of a resize.
 
-``JUPYTER_GPU_CRASH_AT=<point>`` ends the process with SIGKILL when it gets there, as a power cut or the
-out-of-memory killer would: no handler runs, nothing is flushed. Unset, a point costs one dict look-up.
-``JUPYTER_GPU_CRASH_AT=@<file>``: the file names the point, whenever there is one. The process that dies removes it
-first, so that the one started in its place lives.
+``JUPYTER_GPU_CRASH_AT=<point>`` ends the process with SIGKILL when it gets there, as a power cut or the out-of-memory
+killer would: no handler runs, nothing is flushed. Unset, a point costs one dict look-up.
+``JUPYTER_GPU_CRASH_AT=@<file>``: the file names the point, whenever there is one. The process removes the file before
+it dies, so that the one started in its place lives.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POINTS: Final = (
     "stop:left",  # the server left its group, the record is still there
     "reap:emptied",  # the group of a dead pod is removed, its record is not
 )
-"""All of them, so that tests can go through them one by one."""
+"""All points, so that tests can go through them one by one."""
 
 SCHEDULER_POINTS: Final = (
     "scheduler:decided",  # a change of `allocated` is decided, and not written yet
@@ -36,18 +36,18 @@ SCHEDULER_POINTS: Final = (
     "scheduler:account",  # the account of an owner is made, and says nothing yet
     "scheduler:bound",  # the pod is bound, kube-scheduler has no answer yet
 )
-"""Those of the scheduler."""
+"""The points of the scheduler."""
 
 
 def point(name: str) -> None:
-    """Die here if the environment, or the file that it names, says so."""
+    """Kill this process if the environment, or the file that it names, names this point."""
     wanted = os.environ.get(VARIABLE)
     if wanted and (wanted == name or (wanted[0] == "@" and _taken(Path(wanted[1:]), name))):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _taken(file: Path, name: str) -> bool:
-    """Tell whether the file named this point, and remove it then."""
+    """Tell whether the file names this point; if so, remove the file."""
     try:
         found = file.read_text(encoding="utf-8") == name
         if found:

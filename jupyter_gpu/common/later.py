@@ -1,4 +1,4 @@
-"""Routes whose handlers are loaded with their first request: a server starts without what is seldom asked for."""
+"""Routes whose handlers are loaded with their first request, so that a server starts without rarely used ones."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tornado import web
 
 
 class Later(ExtensionHandlerMixin, web.RequestHandler):
-    """The stand-in for another handler in a route; it becomes that handler for each request."""
+    """A placeholder for a handler in a route; it creates that handler for each request."""
 
     module: ClassVar[str]
     handler: ClassVar[str]
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Make the handler that is meant: that one checks the user and what they may do."""
+        """Create the real handler, which checks the user and their rights."""
         return cls.meant()(*arguments, **options)
 
     @classmethod
     def meant(cls) -> type[web.RequestHandler]:
-        """Load the handler for which it stands."""
+        """Load the real handler."""
         found: type[web.RequestHandler] = getattr(import_module(cls.module), cls.handler)
         return found
 
 
 def later(module: str, handler: str) -> type[Later]:
-    """Make the stand-in for the class ``handler`` of ``module``, which reads no body in parts."""
+    """Return the placeholder for the class ``handler`` of ``module``, which must not stream a body."""
     return type(handler, (Later,), {"module": module, "handler": handler})

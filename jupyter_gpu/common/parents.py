@@ -18,7 +18,7 @@ def ancestors(pid: int) -> Iterator[int]:
 
 
 def started(pid: int) -> int:
-    """Return the start of that process in ticks since the boot: its pid may be another's by now. 0: there is none."""
+    """Return the start of a process in ticks since the boot, as pids are reused; 0 if there is no such process."""
     return _stat(pid)[1]
 
 

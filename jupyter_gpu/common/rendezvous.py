@@ -13,7 +13,9 @@ FILE = "JUPYTER_GPU_SERVER"
 
 
 def here() -> str:
-    """Return a digest of the machine, its boot and the pid namespace: pids mean the same where it is the same."""
+    """Return a digest of the machine, its boot and the pid namespace: where it is the same, a pid means the same
+    process.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - no file
@@ -23,7 +25,7 @@ def here() -> str:
 
 
 def digest(*words: str) -> str:
-    """Return a part of a file's name that is the same for the same words."""
+    """Return a digest of ``words`` for a file's name."""
     return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
@@ -39,7 +41,7 @@ def runtime_dir(env: Mapping[str, str]) -> Path:
 
 @contextmanager
 def short(path: str) -> Iterator[str]:
-    """Shorten ``path`` to an address of a socket: 108 bytes, however deep its folder is. Raises `OSError`."""
+    """Yield an address of the socket ``path`` that fits into 108 bytes, whatever its folder. Raises `OSError`."""
     if len(os.fsencode(path)) < 108:
         yield path
         return

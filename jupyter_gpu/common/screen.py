@@ -1,4 +1,4 @@
-"""A whole terminal for one program, which is afterwards as it was: however that ends, and while it is stopped."""
+"""Full-screen use of a terminal, which is restored however the program ends, and while it is stopped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, TextIO
 from jupyter_gpu.model.terminal import Style
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""To the other screen, without a cursor, and back."""
+"""Sequences that enter the alternate screen and hide the cursor, and that undo it."""
 
 
 def style(out: TextIO, *, whole: bool = False, fallback: tuple[int, int] = (80, 24)) -> Style:
-    """Return what ``out`` can show now; ``whole``: nothing is left out because it has too few lines."""
+    """Return the style that ``out`` can show now; ``whole``: leave nothing out if there are too few lines."""
     columns, rows = _size(out, fallback)
     drawn_on = out.isatty() and os.environ.get("TERM") != "dumb"
     utf8 = (out.encoding or "").lower().replace("-", "") == "utf8"
@@ -27,7 +27,9 @@ def style(out: TextIO, *, whole: bool = False, fallback: tuple[int, int] = (80, 
 
 
 def _size(out: TextIO, fallback: tuple[int, int]) -> tuple[int, int]:
-    """Ask the terminal first: ``COLUMNS`` is its size of long ago where its server sets it, as JupyterLab's does."""
+    """Return the size by the terminal, not by ``COLUMNS``: a server that sets it, as JupyterLab's, sets the size at the
+    start.
+    """
     try:
         columns, rows = os.get_terminal_size(out.fileno())
     except (OSError, ValueError):  # a pipe, a file
@@ -39,7 +41,9 @@ def _size(out: TextIO, fallback: tuple[int, int]) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def taken(out: TextIO, draw: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Have all of it; ``draw`` is called where everything must be drawn again. Signals that end it come as Ctrl-C."""
+    """Use the whole terminal. ``draw`` is called when all must be drawn again; signals that end the program raise as
+    Ctrl-C.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -69,7 +73,7 @@ def taken(out: TextIO, draw: Callable[[], None] = lambda: None) -> Iterator[None
 
 
 def _attributes() -> list[Any] | None:
-    """Read the settings of the terminal; None where it is no terminal."""
+    """Return the settings of the terminal; None if it is no terminal."""
     try:
         return termios.tcgetattr(sys.stdin)
     except (termios.error, ValueError, OSError):

@@ -1,9 +1,9 @@
 """Settings of a program from one JSON file, checked against a dataclass.
 
-The dataclass is the schema: its field ``lease_seconds: float = 15.0`` is the key ``leaseSeconds`` of the file. A key
-that no field has is refused, so that a misspelt one is not ignored in silence; a field without a default must be
-there. Understood types: ``bool``, ``int``, ``float``, ``str``, ``Path``, ``Literal["a", "b"]``, ``tuple[T, ...]``
-(a list), ``Mapping[str, T]``, another such dataclass, and ``T | None``::
+The dataclass is the schema: its field ``lease_seconds: float = 15.0`` is the key ``leaseSeconds`` of the file. An
+unknown key is refused, so that a misspelt one is not silently ignored; a field without a default is required.
+Understood types: ``bool``, ``int``, ``float``, ``str``, ``Path``, ``Literal["a", "b"]``, ``tuple[T, ...]`` (a list),
+``Mapping[str, T]``, another such dataclass, and ``T | None``::
 
     @dataclass(frozen=True)
     class Settings:
@@ -37,12 +37,12 @@ class SettingsError(Exception):
 
 
 def bounded(default: Any = dataclasses.MISSING, *, least: float | None = None, most: float | None = None) -> Any:
-    """Make a dataclass field that must be a number from ``least`` to ``most``; the default is not checked."""
+    """Return a dataclass field that must be a number from ``least`` to ``most``; the default is not checked."""
     return dataclasses.field(default=default, metadata={"least": least, "most": most})
 
 
 def checked(read: Reader, default: Any = dataclasses.MISSING) -> Any:
-    """Make a dataclass field that ``read(value, key)`` reads from JSON; it raises `FieldError`."""
+    """Return a dataclass field that ``read(value, key)`` reads from JSON; ``read`` raises `FieldError`."""
     return dataclasses.field(default=default, metadata={"read": read})
 
 
@@ -67,7 +67,7 @@ def parse(value: Any, cls: type[T]) -> T:
 
 
 def camel(name: str) -> str:
-    """Spell a field as the file does: ``lease_seconds`` → ``leaseSeconds``."""
+    """Return a field's name as the file spells it: ``lease_seconds`` → ``leaseSeconds``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -96,7 +96,7 @@ def _read_dataclass(value: Any, key: str, cls: type[T]) -> T:
 
 
 def _reader(hint: Any, metadata: Mapping[str, Any]) -> Reader:
-    """Make the reader of one type."""
+    """Return the reader of one type."""
     if "read" in metadata:
         chosen: Reader = metadata["read"]
         return chosen
@@ -115,7 +115,7 @@ def _reader(hint: Any, metadata: Mapping[str, Any]) -> Reader:
 
 
 def _plain(hint: Any, metadata: Mapping[str, Any]) -> Reader:
-    """Make the reader of a type that has no parts."""
+    """Return the reader of a type that has no parts."""
     if hint is bool:
         return strict.boolean
     if hint is str:

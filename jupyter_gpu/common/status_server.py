@@ -1,6 +1,6 @@
 """A server of probes and metrics over plain HTTP, for the processes that serve a cluster.
 
-``/healthz``: the process works, or should be started anew. ``/readyz``: it can do its work. ``/metrics``: for
+``/healthz``: the process works, or should be restarted. ``/readyz``: it can do its work. ``/metrics``: for
 Prometheus, unless the settings say no.
 """
 
@@ -15,7 +15,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 Check = Callable[[], str]
-"""Function that says what is wrong, in words; empty: nothing is."""
+"""Function that returns what is wrong, in words; empty: nothing."""
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_BODY = 1024
@@ -29,7 +29,7 @@ class _ProbeHandler(web.RequestHandler):
         self.check = check
 
     def get(self) -> None:
-        """Answer 200, or 503 and why."""
+        """Answer 200, or 503 with the reason."""
         why = self.check()
         self.set_status(503 if why else 200)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
@@ -67,7 +67,7 @@ class StatusServer:
         """The port it listens on, once it has started."""
 
     def start(self) -> None:
-        """Begin to answer. Raises `OSError` where the port is taken."""
+        """Begin to answer. Raises `OSError` if the port is taken."""
         address, port = self._where
         sockets = bind_sockets(port, address)
         self.port = sockets[0].getsockname()[1]

@@ -1,1 +1,1 @@
-"""``jupyter gpu doctor``: what is found here and in the server, and what to do about it. It changes nothing."""
+"""``jupyter gpu doctor``: findings about this environment and the server, with advice. It changes nothing."""

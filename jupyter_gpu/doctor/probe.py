@@ -1,4 +1,6 @@
-"""Facts about this process's environment. Collecting them only reads, and never fails: what cannot be read is said."""
+"""Facts about this process's environment. Collecting them only reads, and never fails: facts that cannot be read are
+reported as such.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _driver() -> tuple[str, str]:
-    """Return the version of the driver, or why it cannot be asked."""
+    """Return the version of the driver, or why it is not known."""
     import pynvml
 
     try:
@@ -124,7 +126,7 @@ def _driver() -> tuple[str, str]:
 
 
 def _state_trouble(state: Path) -> str:
-    """Return the reason servers cannot keep records there, or empty. It need not be there yet."""
+    """Return why servers cannot keep records in a directory, or empty. The directory may be missing yet."""
     there = next((path for path in (state / "pods", state) if path.exists()), None)
     try:
         if there is None:
@@ -137,7 +139,7 @@ def _state_trouble(state: Path) -> str:
 
 
 def _is_private(state: Path) -> bool:
-    """Tell whether others cannot write there, nor make it."""
+    """Tell whether other users can neither write in a directory nor create it."""
     path = state if state.exists() else state.parent
     try:
         return path.stat().st_mode & _EVERYBODY != _EVERYBODY

@@ -13,4 +13,4 @@ class _Keep:
 
 
 KEEP: Any = _Keep()
-"""Value of an option of `resize` that stays as it was asked for last."""
+"""Default of the options of `resize`: an option stays as it was requested last."""

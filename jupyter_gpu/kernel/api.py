@@ -1,6 +1,6 @@
-"""`gpu`: what the user of a notebook, a script or a terminal calls.
+"""`gpu`: the object that users of a notebook, a script or a terminal call.
 
-Only this facade is loaded in every kernel; what does the work is imported at the first call.
+Only this facade is loaded in every kernel; the modules that do the work are imported at the first call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Gpu:
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
-        """Resize as `resize` does, and let the event loop go on."""
+        """Do the same as `resize` without blocking the event loop."""
         return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
 
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
@@ -122,13 +122,13 @@ class Gpu:
         return AtLeast(self._runner, milli, lambda: self._patience(left))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
-        """Wait until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
-        from .waiting import settle
+        """Wait until the current request is fulfilled, whichever program made it; returns and raises like `resize`."""
+        from .waiting import wait_settled
 
-        return self._runner.run(settle(self._view(), self._patience(timeout)))
+        return self._runner.run(wait_settled(self._view(), self._patience(timeout)))
 
     def on_change(self, callback: Callback) -> Subscription:
-        """Call ``callback(change)`` whenever the GPUs that can be used here change, whoever changes them.
+        """Call ``callback(change)`` whenever the GPUs that can be used here change, for any reason.
 
         ``change`` says what was ``added``, ``removed`` and ``resized``, and has the ``status``. In a kernel the main
         thread calls it: between cells, or while a cell awaits something. In a program with an event loop that loop
@@ -143,7 +143,7 @@ class Gpu:
         return self._changes.add(callback)
 
     def status(self) -> GpuStatus:
-        """Return your GPUs as they are now."""
+        """Return the current state of your GPUs."""
         return _report(self._view())
 
     def sentence(self, patience: float = 30.0) -> str:
@@ -202,7 +202,7 @@ class Gpu:
         return self._widget
 
     def _glance(self) -> tuple[GpuStatus | None, str]:
-        """Return the status and one line of text; never raises, because consoles and debuggers ask for it."""
+        """Return the status and one line of text; never raises, because consoles and debuggers call it."""
         from jupyter_gpu.model.errors import GpuError
 
         try:
@@ -244,14 +244,14 @@ class Gpu:
 
 
 class Runner:
-    """The driver of the generators of `waiting`, blocking or not."""
+    """A driver for the generators of `waiting`, blocking or not."""
 
     def __init__(self, client: Client | None) -> None:
         self._client = client
 
     @property
     def client(self) -> Client:
-        """Client, made at its first use."""
+        """The client, created at its first use."""
         if self._client is None:
             from .client import Client
 
@@ -259,11 +259,11 @@ class Runner:
         return self._client
 
     def use(self, client: Client) -> None:
-        """Use ``client`` from the next question on."""
+        """Use ``client`` from the next call on."""
         self._client = client
 
     def run(self, steps: Steps) -> GpuStatus:
-        """Do what ``steps`` says, blocking until it ends."""
+        """Run ``steps`` to its end; blocks."""
         import time
 
         from jupyter_gpu.kernel.reports.status import GpuStatus
@@ -286,7 +286,7 @@ class Runner:
                 problem = error
 
     async def arun(self, steps: Steps) -> GpuStatus:
-        """Do the same without blocking; each question waits in a thread."""
+        """Do the same without blocking; each call waits in a thread."""
         import asyncio
 
         from jupyter_gpu.kernel.reports.status import GpuStatus

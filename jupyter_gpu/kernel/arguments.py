@@ -13,7 +13,7 @@ from jupyter_gpu.model.strict import FieldError
 from . import KEEP, error_box  # noqa: F401 - the second has IPython show our errors
 
 ANY = "any"
-"""Takes an option back, as None does: for the command line, and for users who learnt the word there."""
+"""Word that removes an option, as None does: for the command line, and for users who know it from there."""
 
 
 def fields(amount: object, **options: Any) -> Mapping[str, Any]:
@@ -31,7 +31,7 @@ def fields(amount: object, **options: Any) -> Mapping[str, Any]:
 
 
 def seconds(timeout: object) -> float | None:
-    """Read the seconds to wait. Raises `InvalidRequest`."""
+    """Return the seconds to wait. Raises `InvalidRequest`."""
     try:
         return parse_seconds(timeout)
     except ValueError as error:
@@ -39,7 +39,7 @@ def seconds(timeout: object) -> float | None:
 
 
 def _read_any(name: str, value: Any) -> Any:
-    """Return None for what takes the option back. A topology that is "any" is a topology."""
+    """Return None for a value that removes the option. For a topology, "any" is a value."""
     alone = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     return None if name != "topology" and isinstance(alone, str) and alone.strip().lower() == ANY else value
 

@@ -1,7 +1,7 @@
-"""`gpu.at_least`: one lease of the server for each block.
+"""`gpu.at_least`: one reservation of the server for each block.
 
-Giving back happens in a thread of its own, so that no interrupt and no cancelled task can keep it from happening, and
-goes on there while the server does not answer. Should this process end before, the server notices that by itself.
+GPUs are given back in a thread of its own, so that no interrupt and no cancelled task can prevent it. That thread
+retries while the server does not answer. If this process ends before, the server notices that by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.common.rules import proc_stat
 from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
-from jupyter_gpu.model.lease import LeaseOwner
+from jupyter_gpu.model.reservation import ReservationOwner
 
-from .client import Client, delete_lease
+from .client import Client, delete_reservation
 from .waiting import Patience, take
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GRACE = 5.0
 """Seconds that the end of a block waits for the server's answer."""
 _PATIENCE = 600.0
-"""Seconds for which giving back is tried; after that only the end of this process does it."""
+"""Seconds for which giving back is retried; after that, only the end of this process gives back."""
 
 
 class AtLeast:
@@ -90,7 +90,7 @@ class AtLeast:
 
 
 class GiveBack:
-    """One lease on its way back; under way from the start."""
+    """The giving back of one reservation; begins at once."""
 
     def __init__(self, client: Client, key: str) -> None:
         self._client, self._key = client, key
@@ -100,11 +100,11 @@ class GiveBack:
         threading.Thread(target=self._run, name="jupyter-gpu-give-back", daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until it is done, or for `GRACE` seconds; an interrupt ends the wait, and not the giving back."""
+        """Wait until it is done, at most `GRACE` seconds; an interrupt ends the wait only."""
         self._done.wait(GRACE)
 
     async def wait_async(self) -> None:
-        """Wait in the same way, while the event loop goes on."""
+        """Do the same without blocking the event loop."""
         import asyncio
 
         loop, told = asyncio.get_running_loop(), asyncio.Event()
@@ -114,7 +114,7 @@ class GiveBack:
                 await asyncio.wait_for(told.wait(), GRACE)
 
     def report(self, error: BaseException | None) -> None:
-        """Say what went wrong: beside ``error``, which is the user's own, or as a warning."""
+        """Report what went wrong: as a note on ``error``, which is the user's own, or as a warning."""
         problem = self._problem
         if self._done.is_set() and problem is None:
             return
@@ -140,7 +140,7 @@ class GiveBack:
             self._waiter()
 
     def _finds_server(self) -> bool:
-        """Tell whether there is a server that could hold something."""
+        """Tell whether there is a server that could have the reservation."""
         try:
             return bool(self._client.server)
         except GpuError:
@@ -150,7 +150,7 @@ class GiveBack:
         end, pause = time.monotonic() + _PATIENCE, 0.1
         while True:
             try:
-                self._client.send(delete_lease(self._key))
+                self._client.send(delete_reservation(self._key))
             except ServerUnreachable:
                 if time.monotonic() > end:
                     raise
@@ -165,14 +165,14 @@ def _call(loop: AbstractEventLoop, job: Callable[[], object]) -> None:
         loop.call_soon_threadsafe(job)
 
 
-def owner() -> LeaseOwner:
-    """Return this process, as owner of a lease.
+def owner() -> ReservationOwner:
+    """Return this process as the owner of a reservation.
 
-    Raises `NotPermitted` where `/proc` does not tell which it is.
+    Raises `NotPermitted` if `/proc` cannot be read.
     """
     try:
         started = proc_stat.parse(Path("/proc/self/stat").read_bytes()).start
-        return LeaseOwner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
+        return ReservationOwner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
     except (OSError, ValueError, IndexError) as error:
         raise NotPermitted(
             f"gpu.at_least needs /proc to say which process this is ({error}). Use gpu.resize(), and gpu.release() "
@@ -181,7 +181,7 @@ def owner() -> LeaseOwner:
 
 
 def _kernel() -> str | None:
-    """Return the id of the kernel that this process is, by the name of its connection file."""
+    """Return the id of the kernel that this process is, from the name of its connection file; None for others."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     path = str(getattr(getattr(getattr(shell, "kernel", None), "parent", None), "connection_file", ""))

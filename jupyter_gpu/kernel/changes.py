@@ -1,8 +1,8 @@
-"""`gpu.on_change`: callbacks that hear when the GPUs that can be used here change.
+"""`gpu.on_change`: callbacks for changes of the GPUs that can be used here.
 
-One thread asks the server for all callbacks of a `gpu`. It calls none of them where there is an event loop to do it: in
-a kernel that is the main thread's, so a callback comes between cells, or while a cell awaits something. A callback that
-could not be called for a while hears once what the changes came to.
+One thread asks the server for all callbacks of a `gpu`. If there is an event loop, that loop calls them: in a kernel it
+is the main thread's, so a callback runs between cells, or while a cell awaits something. A callback that could not be
+called for a while is called once with all the changes together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GpuChange:
-    """The argument of a `gpu.on_change` callback: the GPUs that can be used now, and what is different."""
+    """The argument of a `gpu.on_change` callback: the GPUs that can be used now, and the difference from before."""
 
     status: GpuStatus
     """Status now, as `gpu.status()` returns it."""
@@ -41,7 +41,7 @@ class GpuChange:
     removed: tuple[GpuDevice, ...]
     """GPUs that cannot be used any more: given back, taken, or broken."""
     resized: tuple[GpuDevice, ...]
-    """GPUs of which another part is yours now."""
+    """GPUs of which you have another part now."""
 
     def __repr__(self) -> str:
         parts = (("added", self.added), ("removed", self.removed), ("resized", self.resized))
@@ -103,7 +103,7 @@ class Subscription:
         return f"<{'calls' if self.active else 'called'} {name} when the GPUs change>"
 
     def see(self, view: View) -> None:
-        """Arrange for the callback, in whatever thread this runs."""
+        """Schedule the callback; can be called in any thread."""
         with self._lock:
             if view.instance == self._view.instance and view.version <= self._view.version:
                 return
@@ -185,7 +185,7 @@ class Changes:
         return made
 
     def remove(self, subscription: Subscription) -> None:
-        """End it, and with the last one the thread."""
+        """Remove a subscription; the last one ends the thread."""
         with self._lock:
             self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
             if self._subscriptions or self._follower is None:
@@ -206,7 +206,7 @@ class Changes:
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs here, else that of the kernel; None: nothing here could call anything for us."""
+    """Return the event loop that runs here, or that of the kernel; None if there is neither."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,6 +1,6 @@
 """REST client of the server extension, on the standard library alone.
 
-A `Call` says what to ask, `Client.send` asks it. Connections are made directly, never through a proxy
+A `Call` describes a request, `Client.send` sends it. Connections are made directly, never through a proxy
 from the environment: the server is on this machine.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.model import errors, strict
 from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
-from jupyter_gpu.model.lease import LeaseOwner
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.usage import Usage
 from jupyter_gpu.model.view import Sample, View
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 API = "jupyter-gpu/api/v1/"
 _MAX_ANSWER = 8 * 1024 * 1024
 _PATIENCE = 30.0
-"""Seconds that a server may take beyond the time it was asked to wait."""
+"""Seconds that a server may take in addition to the time that it was asked to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Call:
 
 
 def get_status(after: View | None = None, timeout: float = 0.0, patience: float = _PATIENCE) -> Call:
-    """Ask for the view now; or, ``after`` one, the next newer, or the same again after ``timeout`` seconds."""
+    """Return the call for the latest view, or for one newer than ``after``; it answers after ``timeout`` at most."""
     if after is None:
         return Call("GET", "status", patience=patience)
     wait = max(0.0, min(timeout, 30.0))
@@ -52,46 +52,46 @@ def get_status(after: View | None = None, timeout: float = 0.0, patience: float 
 
 
 def put_request(fields: Mapping[str, Any], generation: int | None = None) -> Call:
-    """Wish for ``fields``; only if the current wish still is ``generation``, if that is given."""
+    """Return the call that requests ``fields``; with ``generation``, only if that is still the current one."""
     return Call("PUT", "request", fields if generation is None else {**fields, "generation": generation})
 
 
-def put_lease(key: str, milli: int, owner: LeaseOwner) -> Call:
-    """Hold at least ``milli`` until `delete_lease`, or until ``owner`` ends."""
-    return Call("PUT", f"leases/{key}", {"milli": milli, "owner": owner.to_json()})
+def put_reservation(key: str, milli: int, owner: ReservationOwner) -> Call:
+    """Return the call that reserves ``milli`` until `delete_reservation`, or until ``owner`` ends."""
+    return Call("PUT", f"reservations/{key}", {"milli": milli, "owner": owner.to_json()})
 
 
-def delete_lease(key: str) -> Call:
-    """Give back what is held under ``key``; no harm is done by saying it twice, or where nothing is held."""
-    return Call("DELETE", f"leases/{key}", patience=10.0)
+def delete_reservation(key: str) -> Call:
+    """Return the call that ends a reservation; safe to repeat, and for an unknown ``key``."""
+    return Call("DELETE", f"reservations/{key}", patience=10.0)
 
 
 class Client:
-    """The client of one server, looked for at the first question. Safe to use from several threads."""
+    """The client of one server, which is searched for at the first call. Thread-safe."""
 
     def __init__(self, server: ServerAddress | None = None) -> None:
         self._server = server
 
     @property
     def server(self) -> ServerAddress:
-        """Raises `ServerUnreachable` where there is none."""
+        """Address of the server. Raises `ServerUnreachable` if there is none."""
         self._server = discovery.find() if self._server is None else discovery.renewed(self._server)
         return self._server
 
     def send(self, call: Call) -> View:
-        """Return the server's answer; raises the error that it answered, or ServerUnreachable."""
+        """Return the server's answer. Raises the error in it, or `ServerUnreachable`."""
         return self.exchange(call).run()
 
     def sample(self) -> Sample:
-        """Ask for the load of the GPUs now; raises as `send`."""
+        """Return the load of the GPUs now; raises as `send`."""
         return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
 
     def usage(self) -> Usage:
-        """Ask for the use of GPUs since the server started; raises as `send`."""
+        """Return the use of GPUs since the server started; raises as `send`."""
         return self.exchange(Call("GET", "usage")).ask(Usage.from_json)
 
     def exchange(self, call: Call) -> Exchange:
-        """Split `send` in two steps, so that another thread can end it."""
+        """Return `send` in two steps, so that another thread can abort it."""
         return Exchange(self.server, call)
 
 
@@ -108,7 +108,7 @@ class Exchange:
         return self.ask(View.from_json)
 
     def ask(self, read: Callable[[Any], T]) -> T:
-        """Do the same for an answer that ``read`` understands."""
+        """Do the same for an answer that ``read`` parses."""
         from http.client import HTTPException
 
         server, call = self._server, self._call
@@ -127,7 +127,7 @@ class Exchange:
         return read_answer(response.status, answer, server.url, read)
 
     def _send(self, method: str, path: str, body: bytes | None) -> None:
-        """Send the request, or as much of it as the server takes: what it refuses by its headers it does not read."""
+        """Send the request, or as much as the server reads: it does not read a body that it refuses by the headers."""
         try:
             self._connection.request(method, path, body, headers(self._server))
         except (BrokenPipeError, ConnectionResetError):
@@ -135,7 +135,7 @@ class Exchange:
                 raise
 
     def abort(self) -> None:
-        """End `run` in another thread, which then raises."""
+        """Make `run`, in another thread, raise."""
         import socket
 
         sock = self._connection.sock
@@ -147,7 +147,7 @@ class Exchange:
 
 
 def connect(server: ServerAddress, patience: float) -> HTTPConnection:
-    """Make a connection that is opened at its first use."""
+    """Return a connection that is opened at its first use."""
     import http.client
     import socket
     import ssl
@@ -183,7 +183,7 @@ def headers(server: ServerAddress) -> dict[str, str]:
 
 
 def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) -> T:
-    """Read an answer; raises the error in it."""
+    """Return the body of an answer; raises the error in it."""
     try:
         body = strict.loads(answer, _MAX_ANSWER)
         if status == 200:

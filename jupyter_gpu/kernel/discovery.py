@@ -54,7 +54,7 @@ class ServerAddress:
     sock: str = ""
     """Path of a Unix socket to use instead of the port."""
     check: bool = False
-    """Whether its certificate is checked: on this machine it is for the names that browsers use."""
+    """Whether to check its certificate, which is for the names that browsers use, and so not on this machine."""
     folder: str = ""
     """Folder of its notebooks, by which users recognize the server."""
     container: bool = False
@@ -116,9 +116,8 @@ def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> 
 
 
 def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> ServerAddress:
-    """Return the server at an address that a user gives.
-
-    A server of this user that runs here needs no token: its file has it. Raises `InvalidRequest`.
+    """Return the server at an address from the user. A server of this user on this machine needs no token: its file has
+    it. Raises `InvalidRequest`.
     """
     server = at(url, token)
     return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
@@ -149,7 +148,9 @@ def at(url: str, token: str | None = None) -> ServerAddress:
 
 
 def renewed(server: ServerAddress) -> ServerAddress:
-    """Read ``server`` from its file again: it may have been restarted. Raises ServerUnreachable if it has ended."""
+    """Return ``server``, read from its file again, as it may have restarted. Raises `ServerUnreachable` if it has
+    ended.
+    """
     if not server.file or _stamp(server.file) == server.stamp:
         return server
     found = _read(Path(server.file))

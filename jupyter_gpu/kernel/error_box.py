@@ -1,4 +1,4 @@
-"""Our errors in a cell and in an IPython console: what is wrong and what to do, what the server has, and the line.
+"""The display of our errors in a cell and in an IPython console: cause and advice, what the server has, the line.
 
 In a notebook the whole traceback is one click away; ``%tb``, ``%debug`` and other tools have it as well. Plain Python
 shows its usual traceback.
@@ -22,14 +22,14 @@ _WIDTH = 88
 _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _OURS, _IPYTHON = str(Path(__file__).parents[1]), "/site-packages/IPython/"
 _MAGIC = re.compile(r"(.*)get_ipython\(\)\.run_line_magic\('gpu', ('.*'|\".*\")\)")
-"""Form that IPython gives to ``%gpu``."""
-_ASKS_NOBODY = (InvalidRequest, NotPermitted, ServerUnreachable)
-"""Errors that do not depend on what the server has, or whose server would not answer."""
+"""The call into which IPython turns ``%gpu``."""
+_WITHOUT_STATE = (InvalidRequest, NotPermitted, ServerUnreachable)
+"""Errors that need no state of the server, or whose server would not answer."""
 _PATIENCE = 1.0
 
 
 def install() -> None:
-    """Have IPython show our errors this way: it calls this method of an error."""
+    """Make IPython show our errors in this way, by the method that it calls on an error."""
     GpuError._render_traceback_ = _render  # type: ignore[attr-defined]
 
 
@@ -68,7 +68,7 @@ def _typed(line: str) -> str:
 
 
 def _have(error: GpuError) -> str:
-    if isinstance(error, _ASKS_NOBODY):
+    if isinstance(error, _WITHOUT_STATE):
         return ""
     from jupyter_gpu import gpu  # the public name: `api` imports this module by `client`
 
@@ -90,7 +90,7 @@ def _whole(error: GpuError) -> str:
 
 
 def _offer(error: GpuError) -> bool:
-    """In a notebook, show the traceback in a fold and the button to the panel. Return whether this is a notebook."""
+    """Show, in a notebook, the folded traceback and a button for the panel. Return whether this is a notebook."""
     shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return False

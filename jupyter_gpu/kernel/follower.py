@@ -1,4 +1,4 @@
-"""All views of a server as they come, across lost connections and restarts: one long poll for all listeners."""
+"""Follows the views of a server, across lost connections and restarts: one long poll for all listeners."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jupyter_gpu.model.view import View
 from .client import Client, Exchange, get_status
 
 _POLL = 25.0
-"""Seconds that one question waits at the server."""
+"""Seconds that one poll waits at the server."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
-"""Seconds until a server that did not answer is asked again."""
+"""Seconds between polls while the server does not answer."""
 
 
 class ViewFollower:
-    """A follower of one server; ``client`` is called for each question, as another server may be chosen meanwhile."""
+    """A follower of one server. ``client`` is called for each poll, as the user may choose another server meanwhile."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class ViewFollower:
         self._exchange: Exchange | None = None
 
     def views(self, view: View | None = None) -> Iterator[View | GpuError]:
-        """Yield each view that is not ``view`` or the one before; an error if there is none, once. `end` ends it."""
+        """Yield each view other than ``view`` and the one before, and once an error if there is none, until `end`."""
         pause, lost = _FIRST_PAUSE, False
         while not self._ended.is_set():
             try:
@@ -43,7 +43,7 @@ class ViewFollower:
             view, pause, lost = newer, _FIRST_PAUSE, False
 
     def end(self) -> None:
-        """End `views`, which another thread runs, soon."""
+        """End `views`, which runs in another thread, soon."""
         self._ended.set()
         with self._lock:
             if self._exchange is not None:

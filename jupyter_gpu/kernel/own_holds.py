@@ -1,4 +1,4 @@
-"""Detection of a process that waits for itself: it, or workers that wait for it, have the GPU open."""
+"""Detects a process that waits for itself: it, or a worker that waits for it, has the GPU open."""
 
 from __future__ import annotations
 

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """The display of a wait."""
+    """A display of a wait."""
 
     @property
     def visible(self) -> bool:
-        """Whether a user looks on, so that the elapsed time is worth an update each second."""
+        """Whether a user can see it, so that it is worth showing the elapsed time each second."""
 
     def show(self, view: View) -> None:
         """Show that the wait goes on."""
 
     def say(self, text: str) -> None:
-        """Say a sentence that must not be lost."""
+        """Show a sentence that must not be lost."""
 
     def close(self, view: View) -> None:
         """End the display; ``view`` is the last one."""
 
 
 class Silent:
-    """A display of nothing but what must be said."""
+    """A display of important sentences only."""
 
     visible = False
 
@@ -45,7 +45,7 @@ class Silent:
 
 
 class Terminal(Silent):
-    """A display of one line that is written over and over."""
+    """A display of one line that is overwritten again and again."""
 
     visible = True
 
@@ -74,7 +74,7 @@ class Terminal(Silent):
 
 
 class Notebook(Silent):
-    """A bar in the output of the cell, replaced in place; what stays in a saved notebook is the last line."""
+    """A bar in the output of the cell, replaced in place; a saved notebook keeps the last line."""
 
     visible = True
 
@@ -83,7 +83,7 @@ class Notebook(Silent):
         self._handle: Any = None
 
     def show(self, view: View) -> None:
-        """Show the bar, at the first call a new one."""
+        """Show the bar; the first call adds it."""
         self._publish(line(view, self._started), html(view, self._started))
 
     def close(self, view: View) -> None:
@@ -110,7 +110,7 @@ def in_kernel() -> bool:
 
 
 def choose() -> Progress:
-    """Choose the display that fits where this code runs."""
+    """Return the display for the place where this code runs."""
     if in_kernel():
         return Notebook()
     try:
@@ -120,21 +120,21 @@ def choose() -> Progress:
 
 
 def line(view: View, started: float) -> str:
-    """Describe the state, and the seconds that the wait has taken."""
+    """Return the state in words, and the seconds that the wait has taken."""
     from jupyter_gpu.model.sentence import sentence
 
     return f"{sentence(view)} · {time.monotonic() - started:.0f} s"
 
 
 def bar(view: View, width: int = 12) -> str:
-    """Draw a bar of text."""
+    """Return a bar of text."""
     done, whole = _measure(view)
     filled = width * done // whole
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
 def html(view: View, started: float) -> str:
-    """Draw a bar for the page, with its meaning for screen readers."""
+    """Return a bar for the page, with its meaning for screen readers."""
     done, whole = _measure(view)
     text = escape(line(view, started))
     return (
@@ -144,7 +144,7 @@ def html(view: View, started: float) -> str:
 
 
 def _measure(view: View) -> tuple[int, int]:
-    """Measure the progress: GPUs attached of those wanted, or closed of those given back."""
+    """Return the progress: GPUs attached of those wanted, or closed of those given back."""
     now = view.status
     if now.attached > now.requested or now.draining:
         leaving = max(now.draining, now.attached - now.requested, 1)

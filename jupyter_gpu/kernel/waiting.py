@@ -1,4 +1,4 @@
-"""Generators that make a wish and wait for it: they yield each step and do nothing themselves.
+"""Generators that send a request and wait for it: they yield each step and do no I/O themselves.
 
 A generator yields `Call` (ask the server, get a view) and `Pause`. `gpu.resize` runs the steps with blocking calls,
 `await gpu.aresize` without blocking (`Runner` in `api`), so both do the same in the same order.
@@ -23,13 +23,13 @@ from jupyter_gpu.model.errors import (
     StaleGeneration,
     Unhealthy,
 )
-from jupyter_gpu.model.lease import LeaseOwner, own
 from jupyter_gpu.model.quantity import count_gpus, format_gpus
+from jupyter_gpu.model.reservation import ReservationOwner, own
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, GpuUser, View
 from jupyter_gpu.model.workers import SELF, Worker, describe
 
-from .client import Call, get_status, put_lease, put_request
+from .client import Call, get_status, put_request, put_reservation
 from .progress import Progress
 
 
@@ -43,7 +43,7 @@ class Pause:
 Steps = Generator[Call | Pause, View, View]
 
 _POLL = 25.0
-"""Seconds that one question waits at the server without a progress bar."""
+"""Seconds that one poll waits at the server without a progress bar."""
 _TICK = 1.0
 """Seconds between updates of the elapsed time that a progress bar shows."""
 _ENDING = 1.0
@@ -60,9 +60,9 @@ class Patience:
     """Seconds; None means for ever."""
     progress: Progress
     own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
-    """Returns the processes of ours that have a draining GPU open: this one and those that it started."""
+    """Function that returns our processes that have a draining GPU open: this one and those that it started."""
     suspected: float | None = None
-    """Time since which only workers of this process seem to be waited for; they may be about to end."""
+    """Time from which on only workers of this process seem to keep GPUs open; they may be about to end."""
     named: bool = False
     """Whether the message names programs of this process already."""
     started: float = field(default_factory=time.monotonic)
@@ -74,13 +74,13 @@ class Patience:
 
 
 def resize(fields: Mapping[str, Any], patience: Patience | None) -> Steps:
-    """Send a wish for ``fields``; with ``patience``, wait until it is fulfilled."""
+    """Request ``fields``; with ``patience``, wait until that is fulfilled."""
     view = yield put_request(fields)
-    return view if patience is None else (yield from settle(view, patience))
+    return view if patience is None else (yield from wait_settled(view, patience))
 
 
-def settle(view: View, patience: Patience) -> Steps:
-    """Wait until nothing more happens by itself. The wish stands, whatever error is raised."""
+def wait_settled(view: View, patience: Patience) -> Steps:
+    """Wait until nothing more happens by itself. The request stands even if an error is raised."""
     first = view
     try:
         while not settled(view, first, patience):
@@ -94,7 +94,7 @@ def settle(view: View, patience: Patience) -> Steps:
 
 
 def settled(view: View, first: View, patience: Patience) -> bool:
-    """Tell whether the wish of ``first`` is fulfilled; raises an error if it never will be.
+    """Tell whether the request of ``first`` is fulfilled; raises an error if it never will be.
 
     Blocks of other code that begin and end meanwhile change how much is held, not what was requested.
     """
@@ -141,7 +141,7 @@ def _own(view: View) -> Wish:
 
 
 def raise_refusal(view: View) -> None:
-    """Raise if ``view`` says that the wish cannot be fulfilled, or not before a limit is raised."""
+    """Raise if ``view`` says that the request cannot be fulfilled, or not before a limit is raised."""
     now = view.status
     if now.phase is Phase.DEGRADED:
         raise Unhealthy(gpus=[item.gpu.uuid for item in view.gpus if item.state is GpuState.UNHEALTHY])
@@ -200,7 +200,7 @@ def standing(view: View) -> str:
 
 
 def _newer(view: View, patience: Patience) -> Steps:
-    """Wait for the next view within the time left; raises when that is over."""
+    """Return the next view; raises if there is none in the time left."""
     patience.progress.show(view)
     left = patience.left
     if left == 0.0:
@@ -222,13 +222,13 @@ def _newer(view: View, patience: Patience) -> Steps:
         pause = min(2 * pause, 4.0)
 
 
-def take(key: str, milli: int, owner: LeaseOwner, patience: Patience) -> Steps:
-    """Hold at least ``milli`` under ``key``, until they are attached. The caller gives back, after an error too."""
-    view = first = yield put_lease(key, milli, owner)
+def take(key: str, milli: int, owner: ReservationOwner, patience: Patience) -> Steps:
+    """Reserve ``milli`` under ``key`` and wait until they are attached. The caller ends it, also after an error."""
+    view = first = yield put_reservation(key, milli, owner)
     try:
         while view.status.attached < milli:
-            if view.instance != first.instance:  # a restarted server knows no leases
-                view = first = yield put_lease(key, milli, owner)
+            if view.instance != first.instance:  # a restarted server knows no reservations
+                view = first = yield put_reservation(key, milli, owner)
                 continue
             if view.status.requested < milli:
                 raise StaleGeneration(

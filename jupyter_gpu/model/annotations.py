@@ -81,7 +81,9 @@ def _distinct(key: str, names: Sequence[object], what: str = "GPU") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A user's request for GPUs; `Requested` is a wish that was recorded."""
+    """A request for GPUs: the amount and all options. `Requested` is a wish that was recorded, `request.Request` a
+    message that changes one.
+    """
 
     milli: int
     each: int | None = None
@@ -97,7 +99,7 @@ class Wish:
     priority: int | None = None
     """0–9, higher is served first."""
     base: int | None = None
-    """The part of ``milli`` wanted for itself, where leases (`lease`) raise the wish; less than ``milli``."""
+    """The part of ``milli`` wanted for itself, where reservations (`reservation`) raise it; less than ``milli``."""
 
     OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
     KNOWN = ("milli", *OPTIONS, "base")

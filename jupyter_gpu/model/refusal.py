@@ -8,8 +8,8 @@ from .annotations import Requested, Wish
 from .errors import GpuError
 from .feasible import refuse
 from .gpu import Gpu
-from .lease import own
 from .limits.pod_limit import PodLimit
+from .reservation import own
 
 
 def refusal(
@@ -22,8 +22,8 @@ def refusal(
 ) -> GpuError | None:
     """Return why ``wish`` must not follow ``current``; ``None`` if it may.
 
-    ``limit`` is the server's own in milli, ``of_user`` that of its user; ``gpus`` as for `refuse`. What stands above
-    the user's limit already may stay: blocks of code that begin and end beside it are not to blame.
+    ``limit`` is the server's own in milli, ``of_user`` that of its user; ``gpus`` as for `refuse`. A request that
+    exceeds the user's limit already may stay when blocks of code begin and end beside it.
     """
     most = of_user.milli if of_user else None
     if of_user is None or most is None or wish.milli <= most or (limit is not None and limit < most):
@@ -36,5 +36,5 @@ def refusal(
 
 
 def _stands(wish: Wish, current: Requested | None) -> bool:
-    """Tell whether ``wish`` asks for nothing that ``current`` did not."""
+    """Tell whether ``wish`` asks for no more than ``current``."""
     return current is not None and wish.milli <= current.milli and own(wish) == own(current.wish)

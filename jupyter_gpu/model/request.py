@@ -10,8 +10,8 @@ from . import strict
 from .annotations import Wish
 from .errors import InvalidRequest, TooLarge
 from .gpu import MAX_GPUS
-from .lease import own
 from .quantity import parse_bytes, parse_milli
+from .reservation import own
 
 MAX_REQUEST_BYTES = 16 * 1024
 
@@ -29,7 +29,7 @@ class Request(NamedTuple):
     generation: int | None = None
     """Generation of the wish that it is based on, if it names one."""
     overrule: bool = False
-    """Whether it ends the leases that need more (`lease`)."""
+    """Whether it ends the reservations that need more (`reservation`)."""
 
     def after(self, now: Wish | None) -> Wish:
         """Return the wish that follows ``now``. Shares stay cut as they are where the new amount can be cut so.

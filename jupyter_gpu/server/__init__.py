@@ -1,1 +1,1 @@
-"""The Jupyter server extension: routes, stream, views, leases, and how kernels start."""
+"""The Jupyter server extension: routes, stream, views, reservations, and how kernels start."""

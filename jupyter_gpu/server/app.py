@@ -1,11 +1,10 @@
-"""The Jupyter server extension: its configuration, and the assembly of its parts."""
+"""The Jupyter server extension: its configuration, its routes, its start and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,51 +14,37 @@ from traitlets.config.application import catch_config_error
 
 from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.base import Backend
-from jupyter_gpu.common import rendezvous
 from jupyter_gpu.common.later import later
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
-from jupyter_gpu.server.events import SCHEMA, SCHEMA_ID
+from jupyter_gpu.server.events import SCHEMA
 from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
-from jupyter_gpu.server.rules import gateway, limits_page
-from jupyter_gpu.server.rules.resizes import Resizes
+from jupyter_gpu.server.rules import limits_page
 
 from . import provisioning
-from .lease_owners import ProcessOwners
-from .leases import Leases
-from .local_endpoint import LocalEndpoint
-from .notebooks import Notebooks
-from .programs import forget_terminals, prepare_terminals
-from .routes import (
-    LEASES,
-    LIMITS_OPTION,
+from .keys import (
     LOCAL_ENDPOINT,
-    PAGE_OPTION,
-    PREFIX,
-    RESIZES,
+    PAGE_LIMITS,
+    PAGE_MACHINE,
     SHOW_MACHINE,
     STARTING,
     STATE_DIR,
-    USAGE_ACCOUNT,
     VIEWERS,
     VISIBLE_BY,
-    LeaseHandler,
-    NotFoundHandler,
-    RequestHandler,
-    SampleHandler,
-    StatusHandler,
 )
+from .local_endpoint import LocalEndpoint, start_endpoint
+from .programs import forget_terminals
+from .routes import PREFIX, NotFoundHandler, RequestHandler, ReservationHandler, SampleHandler, StatusHandler
+from .service import GpuService
 from .stream import StreamHandler
-from .usage_account import UsageAccount
-from .viewers import Sampler, Viewers
 
 PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
 
 MAX_HISTORY = 86_400.0
-"""Seconds: a day."""
+"""The longest history, in seconds: a day."""
 
 
 class GpuExtension(ExtensionApp):
@@ -188,10 +173,7 @@ class GpuExtension(ExtensionApp):
     ).tag(config=True)
 
     _backend: Backend | None = None
-    _viewers: Viewers | None = None
-    _leases: Leases | None = None
-    metrics: MetricsCollector | None = None
-    """Collector of figures for Prometheus; None without a backend."""
+    _service: GpuService | None = None
     _starting: asyncio.Task[None] | None = None
     _endpoint: LocalEndpoint | None = None
 
@@ -244,6 +226,11 @@ class GpuExtension(ExtensionApp):
         return value
 
     @property
+    def metrics(self) -> MetricsCollector | None:
+        """Collector of figures for Prometheus; None without a backend."""
+        return self._service.metrics if self._service else None
+
+    @property
     def points(self) -> int:
         """Number of samples that the history covers."""
         return int(self.history / self.sample_interval)
@@ -257,11 +244,10 @@ class GpuExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         """Start the backend, before the server listens."""
         assert self.serverapp is not None
-        self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
-        self._resizes = Resizes()
-        self.settings[RESIZES] = self._resizes
-        self.settings[STATE_DIR] = self.serverapp.web_app.settings[STATE_DIR] = self.state_dir
-        self.settings[VISIBLE_BY] = self.serverapp.web_app.settings[VISIBLE_BY] = self.visible_devices_by
+        self._share(VIEWERS, BackendUnavailable("GPUs cannot be used yet: the server is starting."))
+        self._share(STATE_DIR, self.state_dir)
+        self._share(VISIBLE_BY, self.visible_devices_by)
+        self._share(SHOW_MACHINE, self.show_machine)
         loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
         if loop.is_running():  # a server that is embedded in a running program
             self._starting = loop.create_task(self._start())
@@ -271,11 +257,11 @@ class GpuExtension(ExtensionApp):
             self._starting = loop.run_until_complete(self._begin())
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
-        self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
         options = self.serverapp.web_app.settings.setdefault("page_config_data", {})
-        options[PAGE_OPTION] = self.show_machine
-        options[LIMITS_OPTION] = limits_page.resolve(self.limits_url, os.environ)
-        self._make_endpoint(loop)
+        options[PAGE_MACHINE] = self.show_machine
+        options[PAGE_LIMITS] = limits_page.resolve(self.limits_url, os.environ)
+        self._endpoint = start_endpoint(self.serverapp, loop, self.log, container=self._kind() == "kubernetes")
+        self._share(LOCAL_ENDPOINT, self._endpoint)
 
     def initialize_handlers(self) -> None:
         """Add our routes; the first that matches is used."""
@@ -286,7 +272,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/usage", later("jupyter_gpu.server.usage_route", "UsageHandler")),
                 (rf"{PREFIX}/v1/doctor", later("jupyter_gpu.server.doctor_route", "FactsHandler")),
                 (rf"{PREFIX}/v1/request", RequestHandler),
-                (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
+                (rf"{PREFIX}/v1/reservations/([A-Za-z0-9-]{{1,64}})", ReservationHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
                 (rf"{PREFIX}/v1/details", later("jupyter_gpu.server.monitoring.routes", "DetailsHandler")),
                 (rf"{PREFIX}/v1/machine", later("jupyter_gpu.server.monitoring.routes", "MachineHandler")),
@@ -298,55 +284,25 @@ class GpuExtension(ExtensionApp):
         """Answer all waiting requests, end the kernels, give the GPUs back."""
         if self._starting:
             await self._starting
-        viewers, self._viewers = self._viewers, None
-        leases, self._leases = self._leases, None
-        metrics, self.metrics = self.metrics, None
-        if metrics:
-            metrics.end()
-        if viewers:
-            await viewers.stop()
-        if leases:
-            leases.stop()
+        service, self._service = self._service, None
+        if service:
+            await service.stop()
         backend, self._backend = self._backend, None
         if backend and self.serverapp:
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
             await self.serverapp.cleanup_kernels()
             await backend.stop()
             forget_terminals(self.serverapp)
-        self._close_endpoint()
-
-    def _make_endpoint(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the endpoint for kernels and terminals; the loop opens it when the server's port is known."""
-        assert self.serverapp is not None
-        try:
-            self._endpoint = LocalEndpoint(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
-        except OSError as error:
-            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
-        else:
-            os.environ[rendezvous.FILE] = self._endpoint.file
-            loop.call_soon(self._open_endpoint)
-        self.settings[LOCAL_ENDPOINT] = self.serverapp.web_app.settings[LOCAL_ENDPOINT] = self._endpoint
-
-    def _open_endpoint(self) -> None:
-        try:
-            if self._endpoint:
-                self._endpoint.open()
-        except OSError as error:
-            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
-
-    def _close_endpoint(self) -> None:
         endpoint, self._endpoint = self._endpoint, None
-        if endpoint and self.serverapp:
-            self.serverapp.web_app.settings[LOCAL_ENDPOINT] = None
-            if os.environ.get(rendezvous.FILE) == endpoint.file:
-                del os.environ[rendezvous.FILE]
+        if endpoint:
+            self._share(LOCAL_ENDPOINT, None)
             endpoint.close()
 
     def make_backend(self) -> Backend:
         """Return the backend that is configured; raises `BackendUnavailable` if its client is not installed."""
         limit = parse_milli(self.limit) if self.limit else None
         fractions = tuple(sorted({parse_milli(text) for text in self.fractions}))
-        if choose(self.backend, os.environ) == "kubernetes":
+        if self._kind() == "kubernetes":
             try:
                 from jupyter_gpu.backends.kubernetes import KubernetesBackend  # only if it is used
             except ImportError as error:
@@ -371,21 +327,24 @@ class GpuExtension(ExtensionApp):
             )
         )
 
+    def _kind(self) -> str:
+        return choose(self.backend, os.environ)
+
     async def _start(self) -> None:
         await (await self._begin())
 
     async def _begin(self) -> asyncio.Task[None]:
-        """Begin to start the backend and return that task; do everything else meanwhile."""
+        """Begin to start the backend, and return that task; register events and the provisioner meanwhile."""
         assert self.serverapp is not None
         assert self.serverapp.event_logger is not None
         starting = asyncio.get_running_loop().create_task(self._start_backend())
         await asyncio.sleep(0)  # from here on it is under way
         self.serverapp.event_logger.register_event_schema(json.loads(SCHEMA.read_bytes()))
-        provisioning.use(PROVISIONER, self.serverapp, self.log)
+        provisioning.set_default(PROVISIONER, self.serverapp, self.log)
         return starting
 
     def _await_guard(self) -> None:
-        """Block until nothing that the server starts can open a GPU that it was not granted."""
+        """Block until no program that the server starts can open a GPU that was not granted."""
         if self._backend and self._starting and not self._starting.done():
             self._backend.await_guard()
 
@@ -399,50 +358,23 @@ class GpuExtension(ExtensionApp):
             if self.enforcement == "required":  # notebooks of a server that starts all the same could open any GPU
                 self.log.critical("GpuExtension.enforcement is 'required', so the server does not start.")
                 self.exit(1)
-            self._set(error)
+            self._share(VIEWERS, error)
         except Exception:
             self._backend = None
             self.log.exception("GPUs cannot be used: the backend did not start.")
-            self._set(BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what."))
+            self._share(
+                VIEWERS, BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what.")
+            )
         else:
-            self._serve(backend)
+            self._service = GpuService(
+                self.serverapp, backend, self._share, self.log, interval=self.sample_interval, points=self.points
+            )
+            self.log.info("GPUs: %s", _summary(backend.view()))
 
-    def _serve(self, backend: Backend) -> None:
-        app = self.serverapp
-        assert app is not None
-        # The terminals' extension may be loaded after this one, so it is looked up when needed.
-        notebooks = Notebooks(
-            app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
-        )
-        account = UsageAccount(backend, self.sample_interval)
-        self.settings[USAGE_ACCOUNT] = app.web_app.settings[USAGE_ACCOUNT] = account
-        sampler = Sampler(backend, self.sample_interval, self.points, self.log, account.count)
-        view = backend.view()
-        self._resizes.see(view, time.monotonic())
-        backend.subscribe(self._emit)
-        self.metrics = MetricsCollector(backend, sampler, self.log)
-        self.metrics.begin()
-        self._leases = Leases(backend, ProcessOwners(app.kernel_manager, app.event_logger))
-        self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
-        self._viewers = Viewers(backend, notebooks, sampler, self._leases)
-        self._viewers.notes = gateway.notes(app)
-        self._set(self._viewers)
-        # The terminals' extension may be loaded after this one, and all are before the loop goes on.
-        asyncio.get_running_loop().call_soon(prepare_terminals, app)
-        self.log.info("GPUs: %s", _summary(view))
-
-    def _set(self, viewers: Viewers | BackendUnavailable) -> None:
+    def _share(self, key: str, value: object) -> None:
+        """Make ``value`` known to all handlers, ours and the server's."""
         assert self.serverapp is not None
-        self.settings[VIEWERS] = viewers
-        self.serverapp.web_app.settings[VIEWERS] = viewers
-
-    def _emit(self, view: View) -> None:
-        assert self.serverapp is not None
-        assert self.serverapp.event_logger is not None
-        for resize in self._resizes.see(view, time.monotonic()):
-            self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
-            if self.metrics:
-                self.metrics.resized(resize)
+        self.settings[key] = self.serverapp.web_app.settings[key] = value
 
 
 def _milli(trait: str, text: str) -> int:

@@ -1,4 +1,4 @@
-"""The route of the server's findings for ``jupyter gpu doctor``."""
+"""The route of the server's facts for ``jupyter gpu doctor``: ``GET …/doctor``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import asyncio
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from jupyter_gpu.server.routes import STATE_DIR, ApiHandler
+from .handlers import RestHandler
+from .keys import STATE_DIR
 
 
-class FactsHandler(ApiHandler):
+class FactsHandler(RestHandler):
     """The facts that ``jupyter gpu doctor`` asks the server for."""
 
     _track_activity = False

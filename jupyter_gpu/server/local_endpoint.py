@@ -1,12 +1,13 @@
 """The server's endpoint for its own kernels and terminals: a Unix socket, a secret, and a file with both.
 
-Code cannot use what users log in with (a password, a hub, an identity provider of their own), and the server's port may
-require certificates that code does not have. So code connects to a Unix socket of this user with a secret that is new
-at each start. Only our own handlers accept it, and it grants no more rights than its holder has: that runs as the user
-of the server. If no such socket can be made, the file names the server's port.
+Code cannot log in as users do (with a password, at a hub, at an identity provider of their own), and the server's port
+may require certificates that code does not have. So code connects to a Unix socket of this user with a secret that is
+new at each start. Only our own handlers accept it, and it grants no additional rights: the code that has it runs as the
+user of the server. If no such socket can be made, the file names the server's port.
 
 The file's name is made of the machine (or container), the server's folder and its path prefix: a restarted server has
-the same, so programs that outlived it find it again. Equal servers have a number each, which they reserve by a lock.
+the same, so programs that outlived it find it again. Servers with the same name have a number each, which a lock
+reserves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import os
 import secrets
 import socket
 import stat
+from asyncio import AbstractEventLoop
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +50,19 @@ class LocalEndpoint:
         self._name, self._lock = _number(self._folder, rendezvous.digest(str(app.root_dir), str(app.base_url)))
         self._secret = secrets.token_urlsafe(32)
         self._http: HTTPServer | None = None
+        self._closed = False
         self.file = str(self._path("json"))
         """Path of the file, for `FILE`."""
         self.attached = self._path("attached")
         """Path of the file of `attached`, in which kernels read what is attached."""
 
     def open(self) -> None:
-        """Listen, and write the file. On the event loop, as soon as the server's own port is known."""
+        """Listen, and write the file. On the event loop, as soon as the server's own port is known.
+
+        Does nothing after `close`. Raises `OSError`.
+        """
+        if self._closed:
+            return
         sock = self._listen()
         about = {
             "pid": os.getpid(),
@@ -75,7 +84,10 @@ class LocalEndpoint:
         return kind.lower() == "token" and hmac.compare_digest(given.strip().encode(), self._secret.encode())
 
     def close(self) -> None:
-        """Close the endpoint at the end of the server, and remove its files."""
+        """Close the endpoint at the end of the server, and remove its files; nothing opens it again."""
+        self._closed = True
+        if os.environ.get(rendezvous.FILE) == self.file:
+            del os.environ[rendezvous.FILE]
         if self._http:
             self._http.stop()
             self._http = None
@@ -98,8 +110,33 @@ class LocalEndpoint:
         return str(path)
 
 
+def start_endpoint(app: Any, loop: AbstractEventLoop, log: Logger, *, container: bool) -> LocalEndpoint | None:
+    """Make the endpoint and name its file in the environment; ``loop`` opens it when the server's port is known.
+
+    Returns ``None``, with a warning, if it cannot be made.
+    """
+
+    def warn(error: OSError) -> None:
+        log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
+
+    def open_endpoint() -> None:
+        try:
+            endpoint.open()
+        except OSError as error:
+            warn(error)
+
+    try:
+        endpoint = LocalEndpoint(app, container)
+    except OSError as error:
+        warn(error)
+        return None
+    os.environ[rendezvous.FILE] = endpoint.file
+    loop.call_soon(open_endpoint)
+    return endpoint
+
+
 def listener(path: Path) -> socket.socket | None:
-    """Return a socket of this user alone that listens at ``path``; None if there can be none."""
+    """Return a socket that listens at ``path``, for this user alone; None if there can be none."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         path.unlink(missing_ok=True)
@@ -131,7 +168,7 @@ class LocalIdentityProvider(IdentityProvider):
 
 
 class LocalAuthorizer(Authorizer):
-    """The authorizer for these programs: they may do what they could do anyway as the user of the server."""
+    """The authorizer for these programs, which run as the user of the server and so gain no rights."""
 
     def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:  # noqa: ARG002
         """Allow our own resource only."""

@@ -24,7 +24,7 @@ NAMES_KEPT = 2.0
 """Seconds for which the list of sessions is kept; a renamed notebook shows after that."""
 
 _DEEPEST = 64
-"""The most parents to follow: more than any process tree has, so that a loop by a reused pid ends."""
+"""The most parents to follow: more than any process tree has, so that a loop through a reused pid ends."""
 
 
 class Origin(NamedTuple):
@@ -99,7 +99,7 @@ class Notebooks:
         self._titles_at = -NAMES_KEPT
 
     async def names(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
-        """Return names of the holders in ``view`` and of what else is given; without any, do not wait."""
+        """Return names for the holders in ``view``, for ``pids`` and ``kernels``; without any, do not wait."""
         pids = {*pids, *(user.pid for user in _users(view.gpus) if user.pid)}
         origins = {pid: self._origins[pid] for pid in pids & self._origins.keys()}
         if unknown := pids - origins.keys():

@@ -1,4 +1,4 @@
-"""The preparation of every kernel for GPUs that come while it runs, with no configuration by its user.
+"""Prepares every kernel for GPUs that are attached while it runs, without configuration by its user.
 
 A kernel provisioner (entry point ``jupyter-gpu``) is the public way to do that: it adds environment variables and, for
 Python kernels run by ipykernel, one argument that loads `startup`. The server extension makes it the default; a kernel
@@ -23,7 +23,8 @@ from jupyter_gpu.common import attached, rendezvous
 from jupyter_gpu.common.rules import visible
 from jupyter_gpu.server.rules import launching
 
-from .programs import VISIBLE_BY, attached_file, backend_of, endpoint_of, hint_of
+from .keys import STARTING, VISIBLE_BY
+from .programs import attached_file, backend_of, endpoint_of, hint_of
 
 ENVIRONMENT = {
     # is_available() asks NVML, which looks again each time, and not CUDA, which looks once.
@@ -35,16 +36,14 @@ ENVIRONMENT = {
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SLOW, _NO_SECONDS = 1.0, 300.0
-"""Seconds from which a question counts as slow, and for which its "no" is then kept: the package may be installed."""
-_STARTING = "jupyter_gpu_starting"
-"""Key as in `routes`, which is not imported here: kernels without the extension do not need it."""
+"""Seconds from which on a probe counts as slow, and for which its "no" is kept then: the package may be installed."""
 
 
 class GpuProvisioner(LocalProvisioner):
     """A provisioner that starts kernels on this machine as the stock one does, ready for GPUs."""
 
     unguarded = ""
-    """Reason the kernel has no CUDA guard; empty: it has one, or is not of Python."""
+    """Why the kernel has no CUDA guard; empty: it has one, or is not a Python kernel."""
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the environment and the command of the kernel, at each start and restart."""
@@ -93,7 +92,7 @@ class GpuProvisioner(LocalProvisioner):
 async def wait_until_started(server: Any) -> None:
     """Wait until the GPUs are guarded: no kernel may start before, also if a server is embedded in a program."""
     settings = getattr(getattr(server, "web_app", None), "settings", {})
-    starting: asyncio.Task[None] | None = settings.get(_STARTING)
+    starting: asyncio.Task[None] | None = settings.get(STARTING)
     if starting is not None:
         await asyncio.wait([starting])
 

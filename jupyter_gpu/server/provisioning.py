@@ -1,4 +1,4 @@
-"""The choice of our provisioner as the default of a server's kernels, unless an administrator chose another one."""
+"""Makes our provisioner the default of a server's kernels, unless an administrator chose another one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _STOCK = "local-provisioner"
 _DISTRIBUTION = "jupyter-gpu"
 
 
-def use(name: str, app: Any, log: Logger) -> None:
-    """Do so for the server ``app``.
+def set_default(name: str, app: Any, log: Logger) -> None:
+    """Make the provisioner ``name`` the default of the kernels of the server ``app``.
 
-    The factory reads about every installed distribution, some 10 ms at the start of a server: the first use
-    makes it, the first list of kernel specs, say. It finds its default in the server's configuration then.
+    The factory of provisioners is not created here: it reads about every installed distribution, which takes some 10
+    ms. Its first use creates it, with the default from the server's configuration.
     """
     made = Factory.initialized()
     chosen = Factory.instance().default_provisioner_name if made else _configured(app.config)
@@ -34,13 +34,13 @@ def use(name: str, app: Any, log: Logger) -> None:
 
 
 def _configured(config: Any) -> str:
-    """Read the default that the factory will have."""
+    """Return the default that the factory will have."""
     found = config[Factory.__name__].get("default_provisioner_name")
     return str(found or os.environ.get(Factory.default_provisioner_name_env, _STOCK))
 
 
 def is_installed(name: str) -> bool:
-    """Look into our own distribution only, which is quick."""
+    """Tell whether a provisioner is installed; asks our own distribution first, which is quick."""
     try:
         points = metadata.distribution(_DISTRIBUTION).entry_points
     except metadata.PackageNotFoundError:

@@ -21,7 +21,7 @@ from tornado import web, websocket
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, TooLarge
 
-from .routes import RESOURCE, JsonErrors
+from .handlers import RESOURCE, BaseHandler
 from .viewers import Version, Viewers
 
 MAX_MESSAGE_BYTES = 4096
@@ -93,7 +93,7 @@ def read_message(message: str | bytes) -> bool:
         raise InvalidRequest(str(error), field=error.field) from None
 
 
-class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, JupyterHandler):
+class StreamHandler(BaseHandler, WebSocketMixin, websocket.WebSocketHandler, JupyterHandler):
     """One connection; a `Viewer`."""
 
     auth_resource = RESOURCE

@@ -9,11 +9,12 @@ from tornado import web
 
 from jupyter_gpu.model.errors import BackendUnavailable
 
-from .routes import USAGE_ACCOUNT, ApiHandler
+from .handlers import RestHandler
+from .keys import USAGE_ACCOUNT
 from .usage_account import UsageAccount
 
 
-class UsageHandler(ApiHandler):
+class UsageHandler(RestHandler):
     """The use of GPUs since this server started."""
 
     _track_activity = False
@@ -23,7 +24,7 @@ class UsageHandler(ApiHandler):
     async def get(self) -> None:
         """Answer with the use, and the latest accounts of shares."""
         viewers = await self.viewers()
-        with contextlib.suppress(BackendUnavailable):  # then with their last accounts
+        with contextlib.suppress(BackendUnavailable):  # then the last accounts are returned
             await viewers.sampler.now()
         account: UsageAccount = self.settings[USAGE_ACCOUNT]
         self.answer(account.usage().to_json())

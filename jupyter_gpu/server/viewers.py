@@ -1,28 +1,22 @@
-"""The views and samples for all clients of one server: each is made once, for any number of viewers.
-
-Without clients there is no task and no timer.
-"""
+"""Views for all clients of one server: each is made once, for any number of them. Without clients there is no task."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import BackendUnavailable
-from jupyter_gpu.model.history import SampleHistory
-from jupyter_gpu.model.lease import Block, held
+from jupyter_gpu.model.reservation import Block, held
 from jupyter_gpu.model.sentence import sentence
-from jupyter_gpu.model.view import Condition, Sample, View
+from jupyter_gpu.model.view import Condition, View
 from jupyter_gpu.server.rules.gateway import noted
 
-from .leases import Leases
 from .notebooks import Notebooks, named
+from .reservations import Reservations
+from .sampler import SampleListener, Sampler
 
 
 def view_json(view: View) -> dict[str, Any]:
@@ -34,138 +28,25 @@ Version = tuple[int, int]
 """Version and revision of a view."""
 
 
-class Viewer(Protocol):
-    """A client that shows views and samples; no method waits."""
+class Viewer(SampleListener, Protocol):
+    """A client that shows views and samples. No method blocks."""
 
     def show_view(self, version: Version, text: str) -> None:
-        """Show a view, as JSON of a stream message. Older versions than shown before are to be ignored."""
-
-    def show_sample(self, text: str) -> None:
-        """Show a sample, as JSON of a stream message."""
+        """Show a view, as JSON of a stream message. A version older than the last is ignored."""
 
     def end(self) -> None:
-        """End the viewer: the server stops."""
-
-
-class Sampler:
-    """Samples of the pod's GPUs: taken for all viewers at once, only while there is one.
-
-    ``interval`` is in seconds, ``capacity`` the number of samples that the history covers. ``hear`` is called with
-    each.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        interval: float,
-        capacity: int,
-        log: logging.Logger,
-        hear: Callable[[Sample], None] = lambda _: None,
-    ) -> None:
-        self.interval = interval
-        self._hear = hear
-        self._backend, self._log = backend, log
-        self.history = SampleHistory(interval, capacity)
-        """The samples so far, for viewers that come later."""
-        self._newest: Sample | None = None
-        self._viewers: set[Viewer] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.taken_at = float("-inf")
-        """Time of the last sample, on the clock of the event loop."""
-        self._failed = False
-
-    @property
-    def watched(self) -> bool:
-        """Whether a viewer wants samples."""
-        return bool(self._viewers)
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether the next sample has a timer."""
-        return self._timer is not None
-
-    @property
-    def taking(self) -> bool:
-        """Whether a sample is being taken."""
-        return self._task is not None
-
-    def watch(self, viewer: Viewer, on: bool) -> None:
-        """Note that ``viewer`` wants samples from now on, or no more."""
-        (self._viewers.add if on else self._viewers.discard)(viewer)
-        if self._viewers:
-            self._arm()
-        elif self._timer:
-            self._timer.cancel()
-            self._timer = None
-
-    async def now(self) -> Sample:
-        """Return a sample that is no older than the interval, whoever it was taken for.
-
-        Raises `BackendUnavailable` if none can be taken.
-        """
-        if self._task is None and asyncio.get_running_loop().time() - self.taken_at >= self.interval:
-            if self._timer:
-                self._timer.cancel()
-            self._begin()
-        if self._task:
-            await asyncio.wait((self._task,))
-        if self._failed or self._newest is None:
-            raise BackendUnavailable("The load of the GPUs cannot be read now. Try again; the server's log says why.")
-        return self._newest
-
-    async def stop(self) -> None:
-        """Take no more samples."""
-        self._viewers.clear()
-        if self._timer:
-            self._timer.cancel()
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-
-    def _arm(self) -> None:
-        if self._timer or self._task:
-            return
-        loop = asyncio.get_running_loop()
-        # Measured from the last sample, so that switching on and off does not make them more frequent.
-        self._timer = loop.call_at(max(loop.time(), self.taken_at + self.interval), self._begin)
-
-    def _begin(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        self.taken_at = loop.time()
-        self._task = loop.create_task(self._take())
-
-    async def _take(self) -> None:
-        try:
-            sample = await self._backend.sample()
-            text = f'{{"type":"sample","sample":{self.history.push(sample)}}}'
-        except Exception as error:  # a chart pauses; the rest must continue
-            if not self._failed:
-                self._log.warning("The load of the GPUs cannot be read; trying again: %s", error, exc_info=error)
-            self._failed = True
-        else:
-            self._failed = False
-            self._newest = sample
-            self._hear(sample)
-            for viewer in tuple(self._viewers):
-                viewer.show_sample(text)
-        finally:
-            self._task = None
-        if self._viewers:
-            self._arm()
+        """End: the server stops."""
 
 
 class Viewers:
     """The views of a backend, with the notebooks behind the processes, for streams and for long polls."""
 
-    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler, leases: Leases) -> None:
+    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler, reservations: Reservations) -> None:
         self.backend = backend
         self.sampler = sampler
         self.notes: tuple[Condition, ...] = ()
         """Conditions of the server in addition to those of its backend."""
-        self._notebooks, self._leases = notebooks, leases
+        self._notebooks, self._reservations = notebooks, reservations
         self._revision = 0
         self._viewers: set[Viewer] = set()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -173,17 +54,17 @@ class Viewers:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._unsubscribe = backend.subscribe(self._on_view)
-        leases.changed = self._on_leases
+        reservations.changed = self._on_reservations
 
     async def named(self, view: View) -> View:
-        """Return ``view`` with the notebooks behind its processes, and with what their running code holds."""
-        view = replace(view, revision=self._revision)  # read before the leases that it counts, or it would be too new
-        leases = self._leases.held()
-        kernels = {lease.owner.kernel for lease, _ in leases if lease.owner.kernel}
-        names = await self._notebooks.names(view, (pid for _, pid in leases if pid), kernels)
+        """Return ``view`` with the notebooks behind its processes, and the blocks of code that raise the wish."""
+        view = replace(view, revision=self._revision)  # read before the reservations, or it would claim newer ones
+        reservations = self._reservations.current()
+        kernels = {one.owner.kernel for one, _ in reservations if one.owner.kernel}
+        names = await self._notebooks.names(view, (pid for _, pid in reservations if pid), kernels)
         blocks = [
-            Block(names.label(pid, lease.owner.kernel) or f"process {pid or lease.owner.pid}", lease.milli)
-            for lease, pid in leases
+            Block(names.label(pid, one.owner.kernel) or f"process {pid or one.owner.pid}", one.milli)
+            for one, pid in reservations
         ]
         return noted(held(named(view, names), blocks), self.notes)
 
@@ -202,7 +83,7 @@ class Viewers:
         return view_json(await self.named(self.backend.view()))
 
     def newer(self, instance: str, version: int) -> asyncio.Future[None]:
-        """Return a future that is done when there is a newer view or no more will come; cancel it to stop waiting."""
+        """Return a future that is done with a newer view, or when the server stops; cancel it to stop waiting."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         view = self.backend.view()
         if self._stopped or view.instance != instance or view.version > version:
@@ -225,15 +106,15 @@ class Viewers:
         viewer.show_view((view.version, view.revision), _message(view))
 
     def leave(self, viewer: Viewer) -> None:
-        """End ``viewer``; may come twice."""
+        """End ``viewer``; safe to call twice."""
         self._viewers.discard(viewer)
         self.sampler.watch(viewer, False)
 
     async def stop(self) -> None:
-        """End all waiting and all streams."""
+        """Answer all long polls and end all streams."""
         self._stopped = True
         self._unsubscribe()
-        self._leases.changed = lambda: None
+        self._reservations.changed = lambda: None
         self._wake()
         await self.sampler.stop()
         if self._task:
@@ -250,8 +131,8 @@ class Viewers:
         self._wake()
         self._publish_soon()
 
-    def _on_leases(self) -> None:
-        """Publish soon: the last view may name another notebook as a holder. No program waits for that."""
+    def _on_reservations(self) -> None:
+        """Publish soon: other notebooks may raise the wish. Long polls are not answered for that."""
         self._revision += 1
         self._publish_soon()
 

@@ -30,16 +30,16 @@ const DOMAIN = 'jupyter_gpu';
 
 const model: JupyterFrontEndPlugin<IGpuModel> = {
   id: 'jupyter-gpu:model',
-  description: 'What is so now with the GPUs of this server.',
+  description: 'The state of the GPUs of this server.',
   autoStart: true,
   provides: IGpuModel,
   activate: (app: JupyterFrontEnd): IGpuModel => {
     const gpus = new GpuModel(app.serviceManager.serverSettings);
-    const look = () => {
+    const followVisibility = () => {
       gpus.visible = document.visibilityState === 'visible';
     };
-    document.addEventListener('visibilitychange', look);
-    look();
+    document.addEventListener('visibilitychange', followVisibility);
+    followVisibility();
     // The network is back: do not wait for the back-off.
     window.addEventListener('online', () => gpus.reconnect());
     return gpus;

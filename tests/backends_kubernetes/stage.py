@@ -203,8 +203,8 @@ class Stage:
         """Do the same for a call that takes no time; without a result."""
         self.loop.call_soon_threadsafe(work)
 
-    def look(self) -> None:
-        """Have scheduler and agent look again: something changed that no watch tells."""
+    def reconcile(self) -> None:
+        """Make scheduler and agent reconcile: something changed that no watch reports."""
         self.loop.call_soon_threadsafe(self._work.set)
 
     def make(self, name: str = "", **options: Any) -> KubernetesBackend:
@@ -337,10 +337,10 @@ class Stage:
             self.loop.call_later(found.grace.give_back_at - now, self._work.set)
 
     def limit(self, milli: int | None, source: Source = ML, *, grace: float = 0.0) -> None:
-        """Limit all pods together to ``milli``, ``None``: unlimited, as the scheduler hears of a changed limit."""
+        """Limit all pods together to ``milli``, ``None``: unlimited, as if the scheduler saw a changed limit."""
         maximum = None if milli is None else Maximum(milli, source)
         self.limits = OwnerLimits(gpus=maximum, grace=grace, source=source)
-        self.look()
+        self.reconcile()
 
     async def _attach(self) -> None:
         broken = frozenset(gpu.uuid for gpu in self.gpus if not gpu.healthy)

@@ -54,7 +54,7 @@ def run(stage: Stage, play: Callable[[KubernetesBackend], Awaitable[None]], **op
 
 
 def test_wish_by_kubectl_is_followed(stage: Stage) -> None:
-    """A bare quantity is followed; a client that looked before is told so; the next wish is a new generation."""
+    """A bare quantity is followed; a client with the view before is refused; the next request is a new generation."""
 
     async def play(backend: KubernetesBackend) -> None:
         assert (await backend.request(Wish(1000))).generation == 1
@@ -303,7 +303,7 @@ def test_holders_and_draining_gpus_are_shown(stage: Stage) -> None:
         assert (view.status.phase, view.gpus[0].state) == (Phase.RELEASING, GpuState.DRAINING)
         assert view.gpus[0].users[0].command == "python"
         stage.holders.clear()
-        stage.look()
+        stage.reconcile()
         assert (await reaches(backend, lambda view: not view.gpus)).status.phase is Phase.IDLE
 
     run(stage, play)
@@ -315,7 +315,7 @@ def test_broken_gpu_is_shown(stage: Stage) -> None:
     async def play(backend: KubernetesBackend) -> None:
         await backend.request(Wish(1000))
         stage.gpus = tuple(replace(gpu, healthy=False, health="fell off the bus") for gpu in stage.gpus)
-        stage.look()
+        stage.reconcile()
         view = await reaches(
             backend, lambda view: view.status.phase is Phase.DEGRADED and view.gpus[0].state is GpuState.UNHEALTHY
         )
@@ -332,7 +332,7 @@ def test_silent_scheduler_is_waited_for_within_limits(stage: Stage) -> None:
         view = await backend.request(Wish(1000))
         assert (view.generation, view.status.phase) == (1, Phase.PENDING)
         stage.deciding = True
-        stage.look()
+        stage.reconcile()
         await reaches(backend, lambda view: view.status.phase is Phase.READY)
 
     run(stage, play, patience=0.5)

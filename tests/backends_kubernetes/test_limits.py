@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.model.annotations import Reason, Requested, Wish, encode
 from jupyter_gpu.model.errors import LimitExceeded
-from jupyter_gpu.model.lease import raised
 from jupyter_gpu.model.limits.source import Source, SourceKind
+from jupyter_gpu.model.reservation import raised
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import LIMIT_LOWERED, View
@@ -172,7 +172,7 @@ def test_servers_of_one_user_share_the_limit(stage: Stage) -> None:
 
 
 def test_block_beside_a_wish_above_the_limit_may_end(stage: Stage) -> None:
-    """Leases take away what they added although the rest is above the limit; a person's wish for it is refused."""
+    """Reservations that end lower a wish although the rest is above the limit; a person's wish for it is refused."""
 
     async def play(backend: KubernetesBackend) -> None:
         await stage.asking(stage.annotate("p", requested=encode(Requested(4, Wish(3000, base=2000)))))

@@ -115,7 +115,7 @@ def above(wish: Wish, current: Wish | None, of_user: PodLimit | None, limit: int
 def test_wish_above_the_users_limit_is_refused(
     wish: Wish, current: Wish | None, of_user: PodLimit | None, limit: int | None, says: str
 ) -> None:
-    """A wish above the user's limit is refused, unless as much stands already; of two limits the lower is told."""
+    """Above the user's limit a wish is refused, unless it stands already; of two limits the error names the lower."""
     assert above(wish, current, of_user, limit) == says
 
 

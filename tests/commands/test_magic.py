@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu import magic
-from jupyter_gpu.cli.options import wish
+from jupyter_gpu.cli.options import request
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, await_, environment, serve
 
@@ -113,7 +113,7 @@ def test_magic_completes(kernel: Kernel, line: str, there: set[str], gone: set[s
 
 def test_all_options_are_offered() -> None:
     """The words that are completed are those that are understood."""
-    known = {text for action in wish()._actions for text in action.option_strings}
+    known = {text for action in request()._actions for text in action.option_strings}
     assert known | {"--no-wait", "--timeout"} == set(magic.OPTIONS)
     assert set(magic.VALUES) == set(magic.OPTIONS) - {"--no-wait"}
 

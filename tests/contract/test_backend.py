@@ -9,10 +9,10 @@ import pytest
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
-from jupyter_gpu.model.lease import Lease, LeaseOwner
+from jupyter_gpu.model.reservation import Reservation, ReservationOwner
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
-from jupyter_gpu.server.leases import Leases
+from jupyter_gpu.server.reservations import Reservations
 
 from .backends import reaches, running
 from .conftest import Make
@@ -80,33 +80,33 @@ def test_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> None:
     run(make, play)
 
 
-def test_leases_add_to_the_base(make: Make) -> None:
-    """With leases and a request beside them, what is recorded keeps the base and all else."""
+def test_reservations_add_to_the_base(make: Make) -> None:
+    """With reservations and a request beside them, what is recorded keeps the base and all else."""
 
     class Seen:
-        async def check(self, owner: LeaseOwner) -> None:
+        async def check(self, owner: ReservationOwner) -> None:
             pass
 
-        def pid_of(self, owner: LeaseOwner) -> int | None:
+        def pid_of(self, owner: ReservationOwner) -> int | None:
             return None
 
-        def watch(self, owners: Iterable[LeaseOwner], ended: Callable[[LeaseOwner], None]) -> None:
+        def watch(self, owners: Iterable[ReservationOwner], ended: Callable[[ReservationOwner], None]) -> None:
             pass
 
     async def play(backend: Backend) -> None:
-        leases, owner = Leases(backend, Seen()), LeaseOwner(1, 1, 1)
-        await leases.request(lambda _: Wish(1000, priority=3), None)
-        await leases.begin(Lease("a", 2000, owner))
-        view = await leases.begin(Lease("b", 3000, owner))
+        reservations, owner = Reservations(backend, Seen()), ReservationOwner(1, 1, 1)
+        await reservations.request(lambda _: Wish(1000, priority=3), None)
+        await reservations.begin(Reservation("a", 2000, owner))
+        view = await reservations.begin(Reservation("b", 3000, owner))
         assert view.requested
         assert view.requested.wish == Wish(3000, priority=3, base=1000)
         assert view.status.attached == 3000
-        await leases.end("b")
+        await reservations.end("b")
         await reaches(backend, lambda view: view.status.attached == 2000)
-        await leases.request(lambda _: Wish(0), None)
-        view = await leases.end("a")
+        await reservations.request(lambda _: Wish(0), None)
+        view = await reservations.end("a")
         await reaches(backend, lambda view: view.status.phase is Phase.IDLE)
-        leases.stop()
+        reservations.stop()
 
     run(make, play)
 

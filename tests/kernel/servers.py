@@ -31,7 +31,7 @@ simulated.FIRST_MINOR = int(sys.argv.pop(1))
 from jupyter_server.serverapp import main
 main()
 """
-"""A server whose simulated GPUs are devices that nobody uses beside it."""
+"""A server whose simulated GPUs are devices that no other program uses."""
 
 
 def await_(condition: Any, seconds: float = 60) -> Any:

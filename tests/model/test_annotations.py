@@ -25,9 +25,9 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest, TooLarge
 from jupyter_gpu.model.gpu import MAX_GPUS, Device, DrainingShare, GpuShare, Holder, pieces, total
-from jupyter_gpu.model.lease import own
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
+from jupyter_gpu.model.reservation import own
 
 from . import strategies as any_
 from .test_strict import nearly_json

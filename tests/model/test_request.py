@@ -9,8 +9,8 @@ from hypothesis import given
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import InvalidRequest
-from jupyter_gpu.model.lease import own
 from jupyter_gpu.model.request import FORGET, decode_request
+from jupyter_gpu.model.reservation import own
 
 from . import strategies as any_
 
@@ -22,7 +22,7 @@ def asked(now: Wish | None, **body: object) -> Wish:
 
 
 def test_amount_alone_keeps_the_options() -> None:
-    """Everything else stays, also in a wish that leases raise."""
+    """Everything else stays, also in a wish that reservations raise."""
     assert asked(FULL, gpus=2) == Wish(2000, 500, 2**30, ("NVIDIA H100",), "island", "local", 5)
     assert asked(Wish(3000, memory=7, base=1000), milli=500) == Wish(500, memory=7)
     assert asked(None, gpus=2) == Wish(2000)
@@ -50,7 +50,7 @@ def test_too_many_shares_are_refused() -> None:
 
 
 def test_only_an_overruling_request_overrules() -> None:
-    """A request overrules leases only if it says so."""
+    """A request overrules reservations only if it says so."""
     assert not decode_request(b'{"gpus": 1}').overrule
     assert not decode_request(b'{"gpus": 1, "overrule": null}').overrule
     assert decode_request(b'{"gpus": 1, "overrule": true}').overrule

@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClientConnection
 from traitlets.config import Config
 
 from jupyter_gpu.server.app import GpuExtension
-from jupyter_gpu.server.routes import STARTING, VIEWERS
+from jupyter_gpu.server.keys import STARTING, VIEWERS
 from jupyter_gpu.server.viewers import Viewers
 from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor

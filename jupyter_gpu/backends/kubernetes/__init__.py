@@ -1,4 +1,4 @@
-"""The server in a pod of a Kubernetes cluster: it asks and reports; others decide and enforce."""
+"""The backend in a pod of a Kubernetes cluster: it only requests and reports; scheduler and node plugin decide."""
 
 from .backend import KubernetesBackend
 

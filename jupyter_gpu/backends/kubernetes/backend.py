@@ -1,8 +1,8 @@
-"""The backend of a pod as the server sees it: it records the wish in the pod, and follows what others make of it.
+"""The backend in a pod: it records the request in the pod, and follows what scheduler and node plugin make of it.
 
 Nothing here decides or enforces. The pod's `requested` is written with the pod's own token; scheduler and node plugin
 answer in `allocated` and `attached`, which the node plugin streams over the pod's socket, so that the pod need not be
-read at the API server. All of it is asynchronous I/O on the server's event loop: there is no thread.
+read at the API server. All of it is asynchronous I/O on the server's event loop.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
-from jupyter_gpu.model.lease import WishChange, resolve
 from jupyter_gpu.model.refusal import refusal
+from jupyter_gpu.model.reservation import WishChange, resolve
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
@@ -48,12 +48,12 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
 
 DEADLINE = 5.0
 """Seconds for one call of the API server."""
-FIRST_LOOK = 3.0
-"""Seconds that the start waits for the node plugin's first word."""
+FIRST_ANSWER = 3.0
+"""Seconds that the start waits for the node plugin's first answer."""
 PATIENCE = 10.0
 """Seconds that a request waits for scheduler and node plugin; they go on without it."""
-GOODBYE = 4.0
-"""Seconds that the end waits for the GPUs to be given back."""
+LAST_REQUEST = 4.0
+"""Seconds that `stop` waits until the GPUs are given back."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,13 +95,13 @@ class KubernetesBackend:
         self._writer: RequestWriter | None = None
 
     async def start(self) -> None:
-        """Find our pod and follow it. Passing trouble of the cluster is shown in the view."""
+        """Find our pod and follow it. A temporary failure of the cluster is shown in the view."""
         path = self._socket()
         credentials, identity = self._identify()
         try:
             kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
             own = OwnPod(kube, identity, lambda why: self._trouble.set("server", why))
-            pod = await own.find()
+            pod = await own.fetch_first()
         except NoCredentials as error:
             raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
         except BaseException:
@@ -113,10 +113,10 @@ class KubernetesBackend:
         self._writer = RequestWriter(own, lambda: self._state.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
-        for job in (self._node.run(), own.stay_in_touch(self._adopt), self._follow_events(kube, identity.namespace)):
+        for job in (self._node.run(), own.reconnect(self._adopt), self._follow_events(kube, identity.namespace)):
             self._run(job)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK):
+            async with asyncio.timeout(FIRST_ANSWER):
                 await self._node.known.wait()
         self._publish()
 
@@ -128,11 +128,11 @@ class KubernetesBackend:
         return self._feed.latest
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear of each new view; the returned function ends it."""
+        """See `Backend`."""
         return self._feed.subscribe(listener)
 
     async def request(self, wish: Wish | WishChange, generation: int | None = None) -> View:
-        """Record the wish; the view when cluster and node have answered. See `Backend`."""
+        """Record a wish; return the view when cluster and node have answered. See `Backend`."""
         writer = self._ready()
         async with self._writing:  # one after the other: what came first is recorded first
             error = self._refusal(resolve(wish, self._records().requested), generation)
@@ -191,21 +191,21 @@ class KubernetesBackend:
             ) from None
 
     def _fractions(self) -> tuple[str, ...]:
-        """List the uuids of the GPUs whose time is shared out to this pod; none where it is not."""
+        """Return the uuids of the GPUs of which the pod has a time share that is enforced."""
         attached, node = self._records().attached, self._state.node
         if attached is None or node is None or node.unenforced:
             return ()
         return tuple(share.uuid for share in attached.shares if not share.exclusive)
 
     async def stop(self) -> None:
-        """Ask for nothing any more: a server that ends needs no GPUs, even if its pod stays. Safe to call twice."""
+        """Release all GPUs: a server that ends needs none, even if its pod stays. Safe to call twice."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
         requested = read(self._state.pod).requested
         if requested and requested.milli and not self._state.gone:
             try:
-                async with asyncio.timeout(GOODBYE), self._writing:
+                async with asyncio.timeout(LAST_REQUEST), self._writing:
                     await writer.record(lambda _: Wish(0), None)
             except (GpuError, TimeoutError) as error:
                 _log.warning("The GPUs are given back when the pod ends, and not now: %s", error)
@@ -241,7 +241,9 @@ class KubernetesBackend:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            _log.critical("What follows the cluster failed: the GPUs are not looked after any more.", exc_info=error)
+            _log.critical(
+                "Following the cluster failed: the state of the GPUs is not updated any more.", exc_info=error
+            )
             self._see(cluster_trouble="an error inside this server, whose log says more; restart it")
 
     def _ready(self) -> RequestWriter:
@@ -290,13 +292,13 @@ class KubernetesBackend:
         await events.follow(kube, namespace, objects.uid(self._state.pod), lambda found: self._see(events=found))
 
     def _adopt(self, pod: Mapping[str, Any]) -> None:
-        """Take a state of the pod from the node plugin or a write. They may come out of order."""
+        """Take in a state of the pod, from the node plugin or from a write; they may arrive out of order."""
         known = self._state.pod
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
             self._state = replace(self._state, pod=pod)
             self._known.set()
             update = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
-            if self._node and update:  # by the node plugin; to ask it while it works would only hold it up
+            if self._node and update:  # by the node plugin; asking it earlier would only delay its work
                 self._node.refresh()
             self._publish()
 
@@ -305,7 +307,7 @@ class KubernetesBackend:
         self._publish()
 
     def _on_update(self, update: PodUpdate) -> None:
-        """Take in what the node plugin says of our pod."""
+        """Take in a report of the node plugin about our pod."""
         self._trouble.set("node", update.trouble)
         if update.gone:
             self._see(gone=True)

@@ -1,4 +1,4 @@
-"""The events that the cluster has about our pod, where the pod may read them."""
+"""Kubernetes Events about our pod, if the pod may read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Events = tuple[Mapping[str, Any], ...]
 
 
 async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], None]) -> None:
-    """Follow the pod's events until cancelled; end at once where it may not read them: they are a help, no more."""
+    """Follow the pod's Events until cancelled; return at once if it may not read them, as they are only a help."""
     path, fields = paths.events(namespace), f"involvedObject.uid={uid}"
     try:
         await kube.list(path, fields=fields, resource_version="0")

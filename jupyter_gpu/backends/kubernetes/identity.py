@@ -1,7 +1,7 @@
 """The identity of our own pod.
 
-The downward API says it best. Without it a token that is bound to the pod names it too: only the API server can tell
-whether a token is genuine, but this one is our own.
+The downward API says it best. Without it, a token that is bound to the pod names it, too. Only the API server can
+verify a token, but this one is our own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ env:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One pod; ``uid`` is empty where it is not known."""
+    """One pod; ``uid`` is empty if it is not known."""
 
     namespace: str
     name: str
@@ -63,7 +63,7 @@ def mistaken(identity: Identity, why: str) -> BackendUnavailable:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """Read what a service account token says of its pod; nothing where it is no such token."""
+    """Return what a service account token says about its pod; nothing if it is no such token."""
     parts = token.strip().split(".")
     if len(parts) != 3:
         return {}

@@ -1,7 +1,7 @@
-"""Questions to the node plugin over the pod's socket: the node's GPUs, the users of the pod's own, and the pod's state.
+"""The client of the node plugin, over the pod's socket: the node's GPUs, the holders of the pod's own, the pod's state.
 
-A connection stays open, over which each new state of the pod comes. When the plugin dies it ends, and that is known at
-once without asking again and again.
+One connection stays open, over which the plugin sends each new state of the pod. It ends when the plugin dies, so no
+polling is needed to notice that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NodeUse:
 
 
 class NodeSocket:
-    """The plugin's account of its node, kept up to date by `run`; ``changed`` is called when that changes.
+    """The node as the plugin describes it, kept up to date by `run`; ``changed`` is called when it changes.
 
     ``on_update`` is called with each state of the pod that the plugin reports.
     """
@@ -65,18 +65,18 @@ class NodeSocket:
         self._on_update = on_update
         self._again = asyncio.Event()
         self.node: Node | None = None
-        """The last answer; stays when the plugin is away."""
+        """The last answer; it stays while the plugin is away."""
         self.trouble = ""
-        """Reason the plugin cannot be asked now."""
+        """Why the plugin cannot be reached; empty if it can."""
         self.known = asyncio.Event()
-        """Set when it has answered for the first time, or could not."""
+        """Set when the plugin has answered for the first time, or could not be reached."""
 
     def refresh(self) -> None:
-        """Ask again soon: something about the pod changed, perhaps also about its node."""
+        """Ask again soon: the pod changed, and perhaps its node, too."""
         self._again.set()
 
     async def run(self) -> None:
-        """Keep the account of the node up to date, until cancelled."""
+        """Keep `node` up to date, until cancelled."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -94,17 +94,17 @@ class NodeSocket:
                 pause = min(pause * 2, LAST_PAUSE)
 
     async def sample(self) -> NodeUse:
-        """Ask for load and holders now. Raises `Unreachable`."""
+        """Return load and holders now. Raises `Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(read_use, await _ask(reader, writer, "sample"))
 
     async def details(self) -> Mapping[str, GpuDetails]:
-        """Ask for limits, rates and memory by process of the pod's GPUs. Raises `Unreachable`."""
+        """Return limits, rates and memory by process of the pod's GPUs. Raises `Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(_read_details, await _ask(reader, writer, "details"))
 
     async def totals(self) -> Totals:
-        """Ask for the part of the node that is free, and the number of waiting pods. Raises `Unreachable`."""
+        """Return the free part of the node and the number of waiting pods. Raises `Unreachable`."""
         from jupyter_gpu.model.machine import Totals
 
         async with self._connected() as (reader, writer):
@@ -115,7 +115,7 @@ class NodeSocket:
         self._tell(_read(read_node, await _ask(reader, writer, "node")), "")
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
-        """Listen until the connection ends. Questions in between go over another one, so that this one only listens."""
+        """Listen until the connection ends. Requests meanwhile use another connection."""
         listening = asyncio.ensure_future(self._listen(reader))
         try:
             while not listening.done():
@@ -134,7 +134,7 @@ class NodeSocket:
                 await listening
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Pass on each state that comes. Raises `Unreachable` at the end."""
+        """Pass on each state that arrives. Raises `Unreachable` at the end."""
         while True:
             self._on_update(_read(read_pod_update, await _line(reader)))
 
@@ -175,7 +175,7 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what:
 
 
 async def _asked_for_pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Any:
-    """Ask for the first state of the pod; more follow on this connection."""
+    """Return the first state of the pod; more follow on this connection."""
     answer = await _ask(reader, writer, "pod")
     if isinstance(answer, Mapping) and "error" in answer:
         raise Unreachable(SILENT)
@@ -217,7 +217,7 @@ def read_node(answer: Any) -> Node:
 
 
 def _read_shares(value: Any) -> dict[str, Any]:
-    """Read the node's words about the pod's time shares. A node that says nothing does not enforce them."""
+    """Read what the node reports on the pod's time shares. A node that reports nothing does not enforce them."""
     if value is None:
         return {"unenforced": OLDER}
     body = strict.an_object(value, "shares")

@@ -1,6 +1,6 @@
-"""Our own pod at the API server, by the one right that a notebook has: to patch its status.
+"""Our own pod at the API server, through the only right that a notebook has: to patch its status.
 
-The answer to a patch is the pod, also to one that changes nothing: so nothing need be read.
+The answer to a patch is the whole pod, even if the patch changes nothing. So no right to read is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class OwnPod:
-    """One pod, known by name and, as soon as it was seen, by uid. ``trouble``: why it cannot be reached; "": it can."""
+    """One pod, identified by name and, once it was fetched, by uid.
+
+    ``trouble`` is called with the reason why the API server cannot be reached, and with "" when it can.
+    """
 
     def __init__(self, kube: Kube, identity: Identity, trouble: Callable[[str], None] = lambda _: None) -> None:
         self._kube = kube
@@ -40,7 +43,7 @@ class OwnPod:
         self.uid = identity.uid
 
     async def fetch(self) -> Pod:
-        """Read the pod now. Raises `KubeError`; `NotFound` also where another pod has its name by now."""
+        """Return the pod as it is now. Raises `KubeError`; `NotFound` also if another pod has its name by now."""
         try:
             return await self.patch({})
         except Conflict as error:
@@ -49,7 +52,7 @@ class OwnPod:
             raise NotFound(404, "Replaced", "Another pod has the name of this one.") from None
 
     async def patch(self, metadata: Mapping[str, Any]) -> Pod:
-        """Merge this into its metadata; the pod afterwards. Raises `KubeError`."""
+        """Merge ``metadata`` into the pod's and return the pod after that. Raises `KubeError`."""
         body = {"metadata": {**({"uid": self.uid} if self.uid else {}), **metadata}}
         try:
             pod = await self._kube.patch(paths.pod(self._identity.namespace, self._identity.name, "status"), body)
@@ -63,10 +66,10 @@ class OwnPod:
         self.uid = self.uid or objects.uid(pod)
         return pod
 
-    async def find(self) -> Pod | None:
-        """Find the pod at the start; ``None`` while the cluster cannot be asked.
+    async def fetch_first(self) -> Pod | None:
+        """Return the pod at the start; ``None`` while the cluster cannot be asked.
 
-        Raises `BackendUnavailable` where waiting would not help.
+        Raises `BackendUnavailable` if waiting would not help.
         """
         identity = self._identity
         try:
@@ -85,8 +88,8 @@ class OwnPod:
             _log.warning("The cluster can't be asked yet: %s", error.message)
             return None
 
-    async def stay_in_touch(self, adopt: Callable[[Pod], None]) -> None:
-        """Find out by attempts when the API server is back, each time it was lost, until cancelled."""
+    async def reconnect(self, adopt: Callable[[Pod], None]) -> None:
+        """Each time that the API server is lost, retry until it answers, and adopt the pod. Runs until cancelled."""
         while True:
             await self._lost.wait()
             pause = FIRST_PAUSE

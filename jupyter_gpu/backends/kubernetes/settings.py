@@ -10,8 +10,8 @@ class Settings:
     """The options of the extension that mean something in a pod."""
 
     limit: int | None = None
-    """Milli that this server asks for at most. A courtesy: the scheduler has the limits that count."""
+    """The most milli that this server requests. Advisory: the scheduler has the limits that count."""
     fractions: tuple[int, ...] = (250, 500)
     """Milli that the slider offers below one GPU."""
     priority: int = 0
-    """0 to 9, of wishes that do not say theirs."""
+    """0 to 9: the priority of requests that name none."""

@@ -1,4 +1,4 @@
-"""Reasons why the cluster cannot be reached, by the part that needs it: shown when one lasts."""
+"""Reasons why the cluster cannot be reached, by the part that needs it; a reason that lasts is shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ GRACE = 0.5
 
 
 class Trouble:
-    """``tell`` is called with the reason after a moment, and with "" at once when all is well."""
+    """The reasons by source. ``tell`` is called with one that lasts `GRACE` seconds, and with "" as soon as there is
+    none.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -18,7 +20,7 @@ class Trouble:
         self._alarm: asyncio.TimerHandle | None = None
 
     def set(self, source: str, why: str) -> None:
-        """Set the reason of ``source``; ``why`` is empty where there is none."""
+        """Set the reason of ``source``; ``why`` is empty if there is none."""
         before = self._reasons.get(source, "")
         self._reasons[source] = why
         if why == before:
@@ -30,7 +32,7 @@ class Trouble:
             self._alarm = asyncio.get_running_loop().call_later(GRACE, self._told)
 
     def silence(self) -> None:
-        """Tell nothing any more."""
+        """Call ``tell`` no more."""
         if self._alarm:
             self._alarm.cancel()
             self._alarm = None

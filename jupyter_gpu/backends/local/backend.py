@@ -16,7 +16,7 @@ from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
-from jupyter_gpu.model.lease import WishChange
+from jupyter_gpu.model.reservation import WishChange
 from jupyter_gpu.model.view import Sample, View
 
 from .job_result import JobResult

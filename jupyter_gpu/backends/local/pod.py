@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
-from jupyter_gpu.model.lease import WishChange, resolve
+from jupyter_gpu.model.reservation import WishChange, resolve
 from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus

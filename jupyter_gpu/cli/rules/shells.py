@@ -1,6 +1,6 @@
-"""Variables as shells read them: lines for ``eval``. Pure.
+"""Lines that set variables, for the ``eval`` of shells. Pure.
 
-Whatever a value holds, no shell runs anything of it.
+A value is quoted, so that no shell runs any part of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SHELLS = (*_LINES, "tcsh", "json")
 
 
 def lines(variables: Mapping[str, str | None], shell: str) -> str:
-    """Write lines that set ``variables`` in ``shell``; None: removes.
+    """Return lines that set ``variables`` in ``shell``; None: removes.
 
     JSON: one object. csh: each line ends with a semicolon, as its ``eval`` makes one line of them. Raises
     InvalidRequest for a value that is no plain text.

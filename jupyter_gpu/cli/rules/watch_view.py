@@ -25,14 +25,14 @@ _STYLES = {"strong": "\x1b[1m", "dim": "\x1b[2m", "alarm": "\x1b[31m", "load": "
 
 @dataclass(frozen=True, slots=True)
 class StyledText:
-    """A piece of a line, and how it looks."""
+    """A piece of a line, and its style."""
 
     text: str
     look: str = ""
 
 
 def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, style: Style) -> list[str]:
-    """Lay out the whole screen; ``lost``: why the server does not answer now, else empty."""
+    """Return the lines of the whole screen; ``lost``: why the server does not answer, or empty."""
     space = " " * max(2, style.width - width(title) - len(clock))
     body = [
         [StyledText(title, "strong"), StyledText(space + clock, "dim")],
@@ -49,12 +49,12 @@ def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, 
 
 
 def width(text: str) -> int:
-    """Count the columns of a terminal that ``text`` takes."""
+    """Return the number of columns that ``text`` takes in a terminal."""
     return sum(_columns(mark) for mark in text)
 
 
 def change(view: View) -> str:
-    """Say in one line what is so after a change."""
+    """Return the state after a change in one line."""
     words = [_words(item) for item in sorted(view.gpus, key=lambda item: item.gpu.index)]
     return " · ".join([sentence(view), *words])
 
@@ -103,7 +103,7 @@ def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[StyledText]:
 
 
 def _bar(part: float, width: int, style: Style) -> str:
-    """Draw ``part`` of a whole, at least one cell of it if there is any."""
+    """Return a bar for ``part`` of a whole; at least one cell, unless it is zero."""
     part = min(1.0, max(0.0, part))
     full = min(width, max(round(part * width), 1 if part > 0 else 0))
     solid, empty = ("█", "░") if style.unicode else ("#", ".")
@@ -111,7 +111,7 @@ def _bar(part: float, width: int, style: Style) -> str:
 
 
 def _wrapped(body: Iterable[list[StyledText]], room: int) -> list[list[StyledText]]:
-    """Break what is one piece of text and too long at its spaces; each line begins where the first did."""
+    """Break a text that is too long at its spaces; each line is indented as the first one."""
     found: list[list[StyledText]] = []
     for parts in body:
         if len(parts) != 1 or width(parts[0].text) <= room:
@@ -148,7 +148,7 @@ def _line(parts: list[StyledText], style: Style) -> str:
 
 
 def _clipped(text: str, room: int, style: Style) -> str:
-    """Keep what fits, in characters that the terminal has."""
+    """Return the text cut to the width, in characters that the terminal has."""
     if not style.unicode:
         text = text.replace("…", "...").replace("·", "-").encode("ascii", "replace").decode()
     text = "".join(mark if mark.isprintable() else "?" for mark in text)

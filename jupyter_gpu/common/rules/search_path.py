@@ -1,4 +1,4 @@
-"""One folder in front of the others in which a program's libraries are looked for (LD_LIBRARY_PATH, ld.so(8)). Pure."""
+"""A folder put first in the search path of a program's libraries (LD_LIBRARY_PATH, ld.so(8)). Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ _SEPARATORS = re.compile(r"[:;]")
 
 
 def can_be_named(path: str) -> bool:
-    """Tell whether the variable can name it: these separate, and a dollar sign begins a name of the loader's own."""
+    """Tell whether the variable can name a folder: colons and semicolons separate, and ``$`` begins a token of the
+    loader.
+    """
     return path.isprintable() and not set(path) & set(":;$")
 
 
 def entries(value: str | None) -> list[str]:
-    """List the folders of the variable; an empty entry among others means the folder that a program is started in."""
+    """Return the folders of the variable; an empty entry among others means the working directory."""
     return _SEPARATORS.split(value) if value else []
 
 
 def joined(folder: str, before: str | None) -> str:
-    """Put ``folder`` first in the variable; whatever else the user has there stays."""
+    """Return the variable with ``folder`` first; the user's own entries stay."""
     return ":".join([folder, *_others(folder, before)])
 
 

@@ -23,7 +23,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
 """Variable with the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, the user chose another."""
 WANTED = "JUPYTER_GPU_CUDA_WANTED"
-"""Variable with a user's own choice, where our value is that, narrowed."""
+"""Variable with a user's own choice, if our value is a part of it."""
 ORDER, BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 """Variable and value by which CUDA counts GPUs as nvidia-smi, the panel and ``gpu.devices`` do."""
 _UUID = "GPU-"
@@ -31,7 +31,7 @@ _LONGEST_INDEX = 9
 
 
 def chosen(environ: Mapping[str, str]) -> str | None:
-    """Return the value that others than us chose for a program with this environment; None: there is none."""
+    """Return the value that someone else chose for a program with this environment; None if there is none."""
     given = environ.get(VISIBLE)
     return environ.get(WANTED) if given is not None and given == environ.get(OURS) else given
 
@@ -50,7 +50,9 @@ def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
 
 
 def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -> list[str]:
-    """Name ``gpus`` of ``hint``, by uuid or by index as the environment says. CUDA counts those it can open, by bus."""
+    """Return names of ``gpus`` of ``hint``, uuids or indices as the environment says. CUDA counts those it can open, by
+    bus.
+    """
     if environ.get(NAMED_BY) != "index" or environ.get(ORDER) != BUS_ORDER:
         return [gpu.uuid for gpu in gpus]
     places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}

@@ -1,4 +1,4 @@
-"""From facts to findings: what is in order, what should be known, what is wrong and what to do about it. Pure."""
+"""Findings from facts: what works, what to know, and what is wrong, with advice. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ _GUARD_LATE = "It is set up when jupyter_gpu is imported there; import it before
 
 
 def judge(here: Facts, there: Facts | None, view: View | None, lost: str) -> tuple[Finding, ...]:
-    """Judge what was found ``here``, and ``there`` in the server with its ``view``; ``lost``: why none answers."""
+    """Return the findings from the facts ``here``, and ``there`` in the server with its ``view``; ``lost``: why none
+    answers.
+    """
     server = there or here
     found = [*_installation(here), *_server(here, there, lost)]
     if there is not None and view is None:
@@ -105,14 +107,14 @@ def _labextension(facts: Facts) -> Iterator[Finding]:
 
 
 def _gpus(here: Facts, view: View) -> Iterator[Finding]:
-    """Report what the server knows of the GPUs, in its own words where it has any."""
+    """Return findings about the GPUs, in the server's own words where it has any."""
     driver = f" NVIDIA's driver is {here.driver}." if here.driver and not view.simulated else ""
     if view.total:
         yield Finding(Level.OK, "gpus", f"{count_gpus(view.total)} here, now: {sentence(view)}.{driver}")
     if view.mode is Mode.ENFORCED:
         yield Finding(Level.OK, "mode", "Enforced: the operating system keeps notebooks from GPUs that are not theirs.")
     if view.status.phase is Phase.PENDING:
-        text = "The request is recorded, and whoever decides about it has not answered yet."
+        text = "The request is recorded, and has not been decided yet."
         yield Finding(Level.NOTE, "request", text, "If it stays so, ask your administrator whether the scheduler runs.")
     for condition in view.conditions:
         level = Level.PROBLEM if condition.type in _WRONG else Level.NOTE
@@ -138,7 +140,7 @@ def _driver(here: Facts) -> Iterator[Finding]:
 
 
 def _environment(here: Facts, there: Facts | None) -> Iterator[Finding]:
-    """Report GPUs that were chosen by hand; the server's choice is every kernel's."""
+    """Return findings about GPUs that were chosen by hand; what is chosen for the server holds for all kernels."""
     for whose, facts in (("of the server", there), ("here", here)):
         if facts is not None and facts.visible:
             text = f"CUDA_VISIBLE_DEVICES is set to '{facts.visible}' {whose}, by somebody else, and is left as it is."
@@ -148,7 +150,7 @@ def _environment(here: Facts, there: Facts | None) -> Iterator[Finding]:
 
 
 def _place(facts: Facts, view: View | None) -> Iterator[Finding]:
-    """Report where the states are kept: in a cluster or in a directory."""
+    """Return findings about the place of records: a cluster, or a directory."""
     if facts.socket:
         if facts.socket_trouble:
             text = f"The node plugin does not answer at {facts.socket}: {facts.socket_trouble}."

@@ -1,4 +1,4 @@
-"""Errors of the CUDA guard, apart from it because kernels load the guard at their start and these hardly ever."""
+"""Errors of the CUDA guard, apart from it because kernels load the guard at their start, and these hardly ever."""
 
 from __future__ import annotations
 

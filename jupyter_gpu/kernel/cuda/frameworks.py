@@ -51,7 +51,7 @@ def torch(module: Any, guard: CudaGuard) -> None:
 
 
 def cupy(module: Any, guard: CudaGuard) -> None:
-    """Guard CuPy: its core is compiled, so the functions that a program begins with are what can be guarded."""
+    """Guard CuPy. Its core is compiled, so only the functions with which programs begin can be guarded."""
     for name in _CUPY_MAKERS:
         _replace(module, name, guard.starts)
     for path in _CUPY_NAMESPACES:
@@ -77,7 +77,7 @@ def numba(module: Any, guard: CudaGuard) -> None:
 
 
 def _once(initialise: Callable[[Any], Any], guard: CudaGuard) -> Callable[[Any], Any]:
-    """Guard `Driver.ensure_initialized` until it has run: it is called at every use, and only the first starts CUDA."""
+    """Guard `Driver.ensure_initialized` until it has run: each use calls it, and only the first call starts CUDA."""
     start = guard.starts(initialise)
 
     def ensure_initialized(self: Any) -> Any:
@@ -139,7 +139,7 @@ PATCHES: dict[str, Patch] = {
 
 
 def install(guard: CudaGuard) -> None:
-    """Guard the libraries that are loaded, and those that will be."""
+    """Guard the libraries that are loaded already, and those that are loaded later."""
     for name, patch in PATCHES.items():
         if name in sys.modules:
             _apply(name, patch, sys.modules[name], guard)

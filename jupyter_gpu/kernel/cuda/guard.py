@@ -1,4 +1,4 @@
-"""CUDA in a kernel whose GPUs change: which ones it will see, and which ones it can no longer see.
+"""The CUDA guard of a kernel whose GPUs change: it decides which GPUs CUDA sees, and when.
 
 CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
 attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
@@ -43,7 +43,7 @@ class CudaGuard:
         self._environ = environ
         self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
-        """Variables that the process was started with."""
+        """Environment with which the process was started."""
         self._hint: Hint | None = None
         self._started_with: tuple[str, ...] | None = None
         self._too_early = False
@@ -58,7 +58,7 @@ class CudaGuard:
         return self._started_with is None and hint is not None and not (hint.simulated or hint.gpus) and self._is_ours()
 
     def refresh(self) -> None:
-        """Read the file; cheap if nothing changed."""
+        """Read the file of `attached`; cheap if nothing changed."""
         hint = self._reader.read()
         if hint is not None:
             self.see(hint)
@@ -139,7 +139,7 @@ class CudaGuard:
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
     def new_notice(self) -> str:
-        """Return what is new of this process's notice and of the server's; "" if nothing is."""
+        """Return the notices of this process and of the server that are new; "" if none is."""
         self.refresh()
         if not self._changed:
             return ""
@@ -158,7 +158,7 @@ class CudaGuard:
         )
 
     def _ordered(self, gpus: list[attached.AttachedGpu]) -> list[attached.AttachedGpu]:
-        """Put the GPUs that CUDA started with first: libraries count devices in this order."""
+        """Sort the GPUs: those with which CUDA started first, as libraries count devices in this order."""
         known = {gpu.uuid: gpu for gpu in gpus}
         first = [known[uuid] for uuid in self._started_with or () if uuid in known]
         return first + [gpu for gpu in gpus if gpu not in first]
@@ -180,7 +180,7 @@ def guard() -> CudaGuard:
 
 
 def seen(view: View) -> tuple[str, ...]:
-    """Take note of ``view``; return the notices that the user of this process needs."""
+    """Pass ``view`` to the guard; return the notices that the user of this process needs."""
     mine = guard()
     mine.see(Hint.of(view))
     text = mine.notice()

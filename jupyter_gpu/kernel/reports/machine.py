@@ -12,7 +12,7 @@ from jupyter_gpu.model.quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpu
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MachineReport:
-    """All GPUs of the machine; as text where it is shown."""
+    """All GPUs of the machine; shown as text."""
 
     machine: Machine
 
@@ -21,7 +21,7 @@ class MachineReport:
 
 
 def machine_report(client: Client) -> MachineReport:
-    """Ask the server for its machine; raises as `Client.send`."""
+    """Return the report of the server; raises as `Client.send`."""
     return MachineReport(client.exchange(Call("GET", "machine")).ask(Machine.from_json))
 
 
@@ -69,7 +69,7 @@ def _part(part: GpuPart, servers: tuple[Server, ...]) -> str:
 
 
 def _name(server: Server) -> str:
-    """Name a server: ``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
+    """Return a name for a server: ``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
     if server.here:
         return "you"
     where = f" in {server.folder}" if server.folder else ""

@@ -23,15 +23,15 @@ class ShareReport:
     uuid: str
     """Uuid of its GPU."""
     index: int | None
-    """Index of its GPU; None if that was given back at this moment."""
+    """Index of its GPU; None if the GPU has just been given back."""
     allocated: float
     """Part of the GPU that you asked for: 0.25 is a quarter."""
     slice: float
-    """Part that it earns now: shares of one GPU lend each other what they do not use."""
+    """Part of the GPU that it earns now: shares of one GPU lend each other what they do not use."""
     guaranteed: float
-    """Ran on what it earned."""
+    """Ran on time that it earned."""
     borrowed: float
-    """Ran on what its bank had saved."""
+    """Ran on time that its bank had saved."""
     idle: float
     """Ran on time that no other share wanted."""
     waiting: float
@@ -47,9 +47,9 @@ class ShareReport:
     sharing: int
     """Number of other shares of the GPU."""
     busy: float | None
-    """Part of its time in which the GPU works, for all; None if that is not known."""
+    """Part of the time in which the GPU works, for all users; None if that is not known."""
     reason: str
-    """Reason for `slice`, where it was changed."""
+    """Reason for the current `slice`, if it was changed."""
     memory: int | None
     """Bytes in use; None if that is not known."""
     memory_limit: int | None
@@ -57,7 +57,7 @@ class ShareReport:
 
     @classmethod
     def of(cls, use: ShareUse, index: int | None) -> ShareReport:
-        """Convert to seconds and parts of a GPU; an overrun is time of its own, used early."""
+        """Convert to seconds and parts of a GPU; an overrun counts as earned time that was used early."""
         return cls(
             uuid=use.uuid,
             index=index,
@@ -101,10 +101,10 @@ class GpuUsage:
 
     @property
     def sentence(self) -> str:
-        """One line that says in plain words what is so."""
+        """The use in one line of plain words."""
         if self.unknown:
             count = _count(len(self.shares) + self.unknown)
-            return f"Your server has {count}; nothing is told yet of {self.unknown} of them."
+            return f"Your server has {count}; there are no figures yet for {self.unknown} of them."
         if self.shares:
             return f"Your server has {_count(len(self.shares))}."
         return (
@@ -129,7 +129,7 @@ class GpuUsage:
         return "".join([total, f"<p>{escape(self.sentence)}</p>", *map(_table, self.shares)])
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object: what was used in all, and the shares."""
+        """JSON object: the total use, and the shares."""
         total = self.total.to_json() if self.total else {}
         return {**total, "shares": [asdict(share) for share in self.shares], "unknown": self.unknown}
 
@@ -144,7 +144,7 @@ def usage(view: View, sample: Sample, total: Usage | None = None) -> GpuUsage:
 
 
 def in_short(one: ShareReport) -> str:
-    """Say in one line what it earns, what it has saved, and with whom it shares."""
+    """Return one line: what the share earns, what it has saved, and the number of other shares."""
     return f"{_slice(one)} · bank {seconds(one.bank)} of {seconds(one.bank_cap)} · {_neighbours(one)}"
 
 

@@ -1,4 +1,4 @@
-"""The values that `gpu.status()`, `gpu.resize()` and `gpu.devices` return, which also look good in a cell."""
+"""The values that `gpu.status()`, `gpu.resize()` and `gpu.devices` return, with their display in a cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GpuDevice:
     milli: int
     """Thousandths of it that are yours."""
     exclusive: bool
-    """Whether no other program uses it; else it is a time share, or a program uses it that did not get it from us."""
+    """Whether no other program uses it: neither a time share, nor one that did not get it from us."""
     path: str
     """Device node as programs open it."""
     simulated: bool = False

@@ -1,1 +1,1 @@
-"""Pure: what a program outside every Jupyter server is told."""
+"""Pure: messages to programs that belong to no Jupyter server."""

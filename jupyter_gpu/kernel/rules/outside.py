@@ -1,6 +1,6 @@
-"""The words to a program that belongs to no Jupyter server: which ones run, what it would get, how to say yes to it.
+"""Messages to a program that belongs to no Jupyter server: which servers run, what it would get, how to choose one.
 
-Such are scripts of cron, what papermill runs, kernels that another editor starts, a terminal beside Jupyter. Pure.
+Examples are cron jobs, notebooks run by papermill, kernels of another editor, and a terminal beside Jupyter. Pure.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class RunningServer(NamedTuple):
 
 
 def none(sudo_user: str) -> str:
-    """Write the error where none runs; ``sudo_user`` is who called sudo, if it was called."""
+    """Return the error if no server runs; ``sudo_user`` is the user that called sudo, if any."""
     return f"{NONE} It runs by sudo: servers of {sudo_user!r} are found without sudo." if sudo_user else NONE
 
 
 def message(servers: Sequence[RunningServer]) -> str:
-    """Write the error where ``servers`` run, at least one."""
+    """Return the error if ``servers`` run, at least one."""
     names = "; ".join(map(str, servers[:_FEW])) + (f"; and {len(servers) - _FEW} more" if len(servers) > _FEW else "")
     if len(servers) == 1:
         there = f"One runs here: {names}. To use its GPUs, say so: gpu.connect(), 'jupyter gpu … --connect', or"
@@ -50,7 +50,7 @@ def message(servers: Sequence[RunningServer]) -> str:
 
 
 def note(server: Mapping[str, str]) -> str:
-    """Write the note beside what is only looked at; ``server`` as OutsideServer names it."""
+    """Return the note for a program that only reads; ``server`` as `OutsideServer` names it."""
     known = RunningServer(server["url"], server["folder"], False)
     return f"Of the server at {known}. This terminal is outside of it; to change its GPUs from here, add --connect."
 

@@ -1,4 +1,4 @@
-"""Attention to pages that reach the server through the kernel.
+"""Tracks whether a page that reaches the server through the kernel is visible.
 
 The kernel sends repeated updates only while a page needs them: each message counts as activity of the kernel, and an
 unused kernel must be culled where idle kernels are.
@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_LEASE = 40.0
-"""Seconds for which a page's message holds; a visible page repeats it before."""
+_SECONDS = 40.0
+"""Seconds for which a page counts as visible after its message; it repeats the message sooner."""
 
 
 class Attention:
-    """Attention after a display or a page's message, and while a cell runs, when the kernel reads no messages."""
+    """Visibility of a slider: after its display or a page's message, and on during a cell, when no message is read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,12 +26,12 @@ class Attention:
 
     @property
     def held(self) -> bool:
-        """Whether a page is looked at, as far as is known."""
+        """Whether a page is visible, as far as is known."""
         return self._kept or self._clock() < self._until
 
-    def look(self) -> None:
+    def seen(self) -> None:
         """Note that a page is visible, or will be soon."""
-        self._until = self._clock() + _LEASE
+        self._until = self._clock() + _SECONDS
         self._kept = self._running
 
     def cell_begins(self, *_: object) -> None:
@@ -44,7 +44,7 @@ class Attention:
         self._running = False
         if self._kept:
             self._kept = False
-            self._until = self._clock() + _LEASE
+            self._until = self._clock() + _SECONDS
 
     def watch(self) -> None:
         """Follow the cells of a kernel; call it from a cell."""

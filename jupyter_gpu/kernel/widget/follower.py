@@ -1,4 +1,4 @@
-"""A follower of a server in a thread: updates arrive while a cell runs, whatever made the change."""
+"""Follows a server in a thread, so that updates arrive while a cell runs, also those that others caused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.view import Sample, View
 
 _POLL = 25.0
-"""Seconds that one question waits at the server."""
+"""Seconds that one poll waits at the server."""
 _BEAT = 2.5
-"""The same while a page is served through the kernel: states come this often, so silence means a dead kernel."""
+"""The same while a page is served through the kernel: states are sent this often, so silence means a dead kernel."""
 _PATIENCE = 5.0
 """Seconds that a server may take beyond them."""
 _FIRST, _LONGEST = 0.5, 10.0
-"""Pauses in seconds between tries while there is no server."""
+"""Seconds between attempts while there is no server."""
 
 
 class Listener(Protocol):
@@ -29,7 +29,7 @@ class Listener(Protocol):
         """Whether to repeat states, and show how time shares are used."""
 
     def show(self, view: View) -> None:
-        """Show the view now, new or not."""
+        """Show the latest view, new or not."""
 
     def show_sample(self, sample: Sample) -> None:
         """Show how time shares are used."""
@@ -50,19 +50,19 @@ class WidgetFollower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Ask at once, as a page begins to show the slider."""
+        """Poll at once: a page begins to show the slider."""
         if not self._quick:
             self._woken.set()
             self._abort()
 
     def stop(self) -> None:
-        """End the thread, and its current question."""
+        """End the thread, and its current poll."""
         self._ended.set()
         self._woken.set()
         self._abort()
 
     def run(self) -> None:
-        """Ask and report until stopped."""
+        """Poll and report until stopped."""
         view: View | None = None
         pause = _FIRST
         while not self._ended.is_set():

@@ -1,8 +1,8 @@
 """The kernel's side of the slider in a cell.
 
 The page talks to the server directly if it can, otherwise through the kernel (`messages`). Traits contain amounts, and
-the instance by which a page knows that it reached this very server: notebooks are saved with them. Names of notebooks
-and processes, addresses and sentences travel in messages only.
+the instance by which a page recognizes this server: they are saved with the notebook. Names of notebooks and processes,
+addresses and sentences are sent in messages only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import traitlets
 from jupyter_gpu.kernel.client import Client, put_request
 from jupyter_gpu.kernel.reports.status import gpus
 from jupyter_gpu.kernel.widget.rules.messages import (
-    LookMessage,
+    VisibleMessage,
     answer_message,
     lost_message,
     read_message,
@@ -34,7 +34,7 @@ from jupyter_gpu.model.view import Sample, View
 
 from .attention import Attention
 from .follower import WidgetFollower
-from .wishes import Wishes
+from .request_queue import RequestQueue
 from .words import catalog
 
 _FROM_PAGES = ("value",)
@@ -68,7 +68,7 @@ class GpuWidget(anywidget.AnyWidget):
         self._newest = threading.Lock()
         self._view: View | None = None
         self._attention = Attention()
-        self._wishes = Wishes(self._make)
+        self._requests = RequestQueue(self._request)
         super().__init__(_words=catalog(os.environ), **kwargs)
         self.on_msg(self.receive)
         self._attention.watch()
@@ -79,7 +79,7 @@ class GpuWidget(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Show the slider, with a line of text for front ends without widgets."""
-        self._attention.look()
+        self._attention.seen()
         self._follower.wake()
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
         return {**data, "text/plain": saved_line(self._view)}, metadata
@@ -106,7 +106,7 @@ class GpuWidget(anywidget.AnyWidget):
             if now is not None and now.instance == view.instance and view.version < now.version:
                 return
             self._view = view
-        if not self._wishes.pending:
+        if not self._requests.pending:
             self._tell(value=gpus(view.status.requested), error="")
         self._tell(
             attached=gpus(view.status.attached),
@@ -139,28 +139,28 @@ class GpuWidget(anywidget.AnyWidget):
     @traitlets.observe("value")
     def _moved(self, change: Any) -> None:
         if not getattr(self._own, "telling", False):
-            self._wishes.ask(parse_milli(change["new"]), self._answered)
+            self._requests.put(parse_milli(change["new"]), self._answered)
 
     def receive(self, _: object, content: Any, __: object) -> None:
         """Handle a message of a page."""
         message = read_message(content)
-        if isinstance(message, LookMessage):
-            self._attention.look()
+        if isinstance(message, VisibleMessage):
+            self._attention.seen()
             self._follower.wake()
             if self._view is not None:
                 self.send(view_message(self._view))
             elif self.error:
                 self.send(lost_message(self.error))
         elif message is not None:
-            name = message.name
+            key = message.key
 
             def answer(error: str) -> None:
                 self._answered(error)
-                self.send(answer_message(name, error))
+                self.send(answer_message(key, error))
 
-            self._wishes.ask(message.milli, answer)
+            self._requests.put(message.milli, answer)
 
-    def _make(self, milli: int) -> str:
+    def _request(self, milli: int) -> str:
         try:
             self.show(self._client().send(put_request({"milli": milli, "overrule": True})))
         except GpuError as error:
@@ -172,12 +172,12 @@ class GpuWidget(anywidget.AnyWidget):
     def _answered(self, error: str) -> None:
         """Show the current request, which is the previous one if this was refused."""
         view = self._view
-        if view is not None and not self._wishes.pending:
+        if view is not None and not self._requests.pending:
             self._tell(value=gpus(view.status.requested))
         self._tell(error=error)
 
     def _tell(self, **values: Any) -> None:
-        """Set traits without asking for GPUs."""
+        """Set traits without requesting GPUs."""
         self._own.telling = True
         try:
             for name, value in values.items():

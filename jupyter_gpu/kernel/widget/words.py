@@ -1,4 +1,4 @@
-"""The page's words in the language of the kernel, for pages that have no translation of their own.
+"""Translations of the page's words into the language of the kernel, for pages without translations of their own.
 
 JupyterLab and Notebook use the page's own language. Other front ends use that of the kernel's locale, from the same
 language packs, if one is installed in the kernel's environment.

@@ -1,4 +1,4 @@
-"""The schemas of our Jupyter events, and where they lie."""
+"""Our Jupyter events: identity and schema."""
 
 from __future__ import annotations
 

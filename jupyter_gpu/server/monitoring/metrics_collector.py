@@ -22,12 +22,12 @@ from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu.server.monitoring.rules.peaks import Peaks
 from jupyter_gpu.server.monitoring.rules.waits import Waits
 from jupyter_gpu.server.rules.resizes import Resize
-from jupyter_gpu.server.viewers import Sampler
+from jupyter_gpu.server.sampler import Sampler
 
 OLD = 150.0
-"""Seconds after which a sample is too old to be returned."""
+"""Seconds after which a sample is too old to be reported."""
 DONE = "Done"
-"""Outcome of a resize that got what it asked for."""
+"""Outcome of a resize that was fulfilled."""
 
 
 class MetricsCollector:

@@ -1,4 +1,4 @@
-"""One answer for all requests within a short time."""
+"""Shares one answer among all requests within a short time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Recent(Generic[T]):
             self._last = now
             task = self._task = asyncio.get_running_loop().create_task(_call(self._take))
             task.add_done_callback(_failed)  # the caller may be gone
-        return await asyncio.shield(task)  # a caller that goes away takes nothing from the others
+        return await asyncio.shield(task)  # a caller that is cancelled does not cancel it for the others
 
 
 async def _call(take: Callable[[], Awaitable[T]]) -> T:

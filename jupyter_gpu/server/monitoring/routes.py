@@ -8,7 +8,8 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from jupyter_gpu.model.errors import NotPermitted
-from jupyter_gpu.server.routes import SHOW_MACHINE, ApiHandler
+from jupyter_gpu.server.handlers import RestHandler
+from jupyter_gpu.server.keys import DETAILS, MACHINE, SHOW_MACHINE
 
 from .recent import Recent
 
@@ -16,18 +17,13 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine
 
-DETAILS = "jupyter_gpu_details"
-"""Key in the settings of the web application: details of the GPUs in addition to their load."""
 DETAILS_SECONDS = 2.0
 """Seconds for which details are kept."""
-MACHINE = "jupyter_gpu_machine"
-"""Key of the view of the whole machine."""
-
 MACHINE_SECONDS = 1.0
-"""Seconds for which it is kept."""
+"""Seconds for which the view of the machine is kept."""
 
 
-class DetailsHandler(ApiHandler):
+class DetailsHandler(RestHandler):
     """Limits, rates and memory by process of this server's GPUs."""
 
     _track_activity = False
@@ -44,7 +40,7 @@ class DetailsHandler(ApiHandler):
         self.answer(details.to_json())
 
 
-class MachineHandler(ApiHandler):
+class MachineHandler(RestHandler):
     """All GPUs of the machine, the servers that have them, and those that wait."""
 
     _track_activity = False

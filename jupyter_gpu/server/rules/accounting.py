@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server s
 
 _HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
 _LONGEST = 2.0
-"""Longest time that a sample stands for, in intervals: it does not stand for a pause before it."""
+"""The longest time that a sample stands for, in intervals: it does not stand for a pause before it."""
 _US = 1_000_000
 
 
@@ -99,7 +99,7 @@ def _named(use: GpuUse | None, item: PodGpu) -> GpuUse:
 
 
 def _with_share(use: GpuUse, before: ShareUse | None, share: ShareUse) -> GpuUse:
-    """Add what it ran since then. Totals that fell have started again from 0."""
+    """Add what the share ran since ``before``. Totals that fell have started again from 0."""
     ran, waited = _ran(share), share.waited
     if before is not None and before.waited <= waited and before.borrowed <= share.borrowed:
         ran, waited = max(0, ran - _ran(before)), waited - before.waited

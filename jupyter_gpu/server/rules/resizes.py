@@ -1,4 +1,4 @@
-"""The end of each resize, found in the sequence of views. Pure: time comes in as an argument."""
+"""Detects the end of each resize in the sequence of views. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Open(NamedTuple):
 class Resizes:
     """A detector of the ends of resizes in the sequence of views.
 
-    A resize begins with a new generation of the wish, and ends when the view is settled for it or when the next
+    A resize begins with a new generation of the request, and ends when the view is settled for it or when the next
     generation comes. Waiting in line is part of it.
     """
 
@@ -46,7 +46,7 @@ class Resizes:
         self._open: _Open | None = None
 
     def asked(self, now: float) -> int:
-        """Note a request and return its token. The wait for its turn is part of its duration."""
+        """Note that a request arrived and return its token. The wait for its turn is part of its duration."""
         self._tokens += 1
         self._asked[self._tokens] = now
         return self._tokens

@@ -1,6 +1,6 @@
 /** The actions for the current state of the GPUs: buttons below the sentence. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IWish } from '../api/request';
+import { IRequest } from '../api/request';
 import { IUser, IView } from '../api/view';
 import { gpus, isLimited, userName } from '../words/sentence';
 
@@ -11,7 +11,7 @@ export type Action = {
   readonly title: string;
 } & (
   | { readonly kind: 'restart'; readonly user: IUser & { readonly kernel: string } }
-  | { readonly kind: 'wish'; readonly wish: IWish }
+  | { readonly kind: 'request'; readonly request: IRequest }
 );
 
 /** The buttons for `view`, the likeliest first. */
@@ -19,7 +19,7 @@ export function actions(view: IView, trans: TranslationBundle): readonly Action[
   const { allocated, attached } = view.amounts;
   return [
     ...restarts(view, trans),
-    ...others(view, trans),
+    ...phaseActions(view, trans),
     ...(allocated || attached ? [release(trans)] : [])
   ];
 }
@@ -44,71 +44,82 @@ function restarts(view: IView, trans: TranslationBundle): Action[] {
   return [...kernels.values()];
 }
 
-function others(view: IView, trans: TranslationBundle): Action[] {
-  const { allocated, draining } = view.amounts;
+function phaseActions(view: IView, trans: TranslationBundle): Action[] {
   switch (view.phase) {
     case 'Waiting':
-      if (isLimited(view)) {
-        return [
-          keep(
-            view,
-            allocated,
-            allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Stop waiting'),
-            trans.__('Ask for no more than your limit allows now')
-          )
-        ];
-      }
-      return allocated
-        ? [
-            keep(
-              view,
-              allocated,
-              trans.__('Keep %1', gpus(allocated, trans)),
-              trans.__('Leave the line with what you have')
-            )
-          ]
-        : [keep(view, 0, trans.__('Stop waiting'), trans.__('Leave the line'))];
+      return [isLimited(view) ? whenLimited(view, trans) : whenWaiting(view, trans)];
     case 'Refused':
-      return [
-        keep(
-          view,
-          allocated,
-          allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Withdraw'),
-          trans.__('Ask for what you have'),
-          true // or the options that made it impossible would stay
-        )
-      ];
-    case 'Releasing': {
-      const before = allocated + draining;
-      return draining && before <= view.limit
-        ? [
-            keep(
-              view,
-              before,
-              trans.__('Keep %1 after all', gpus(before, trans)),
-              trans.__('Take back what is not given back yet')
-            )
-          ]
-        : [];
-    }
-    case 'Degraded': {
-      const healthy = view.gpus
-        .filter(gpu => gpu.state === 'attached' || gpu.state === 'attaching')
-        .reduce((sum, gpu) => sum + gpu.milli, 0);
-      return [
-        keep(
-          view,
-          healthy,
-          trans.__('Give it back'),
-          trans.__('Keep only the GPUs that work: %1', gpus(healthy, trans))
-        )
-      ];
-    }
+      return [whenRefused(view, trans)];
+    case 'Releasing':
+      return whenReleasing(view, trans);
+    case 'Degraded':
+      return [whenDegraded(view, trans)];
     default:
       return [];
   }
 }
 
+function whenLimited(view: IView, trans: TranslationBundle): Action {
+  const { allocated } = view.amounts;
+  return keep(
+    view,
+    allocated,
+    allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Stop waiting'),
+    trans.__('Ask for no more than your limit allows now')
+  );
+}
+
+function whenWaiting(view: IView, trans: TranslationBundle): Action {
+  const { allocated } = view.amounts;
+  return allocated
+    ? keep(
+        view,
+        allocated,
+        trans.__('Keep %1', gpus(allocated, trans)),
+        trans.__('Leave the line with what you have')
+      )
+    : keep(view, 0, trans.__('Stop waiting'), trans.__('Leave the line'));
+}
+
+function whenRefused(view: IView, trans: TranslationBundle): Action {
+  const { allocated } = view.amounts;
+  return keep(
+    view,
+    allocated,
+    allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Withdraw'),
+    trans.__('Ask for what you have'),
+    true // or the options that made it impossible would stay
+  );
+}
+
+function whenReleasing(view: IView, trans: TranslationBundle): Action[] {
+  const { allocated, draining } = view.amounts;
+  const before = allocated + draining;
+  return draining && before <= view.limit
+    ? [
+        keep(
+          view,
+          before,
+          trans.__('Keep %1 after all', gpus(before, trans)),
+          trans.__('Take back what is not given back yet')
+        )
+      ]
+    : [];
+}
+
+function whenDegraded(view: IView, trans: TranslationBundle): Action {
+  const healthy = view.gpus
+    .filter(gpu => gpu.state === 'attached' || gpu.state === 'attaching')
+    .reduce((sum, gpu) => sum + gpu.milli, 0);
+  return keep(
+    view,
+    healthy,
+    trans.__('Give it back'),
+    trans.__('Keep only the GPUs that work: %1', gpus(healthy, trans))
+  );
+}
+
+/** The button that requests `milli`, if the request is still the one on which the button is based. */
 function keep(
   view: IView,
   milli: number,
@@ -116,20 +127,20 @@ function keep(
   title: string,
   forget = milli === 0
 ): Action {
-  const wish = { ...based(view), milli, ...(forget ? { forget } : {}) };
-  return { kind: 'wish', label, title, wish };
+  const request = { ...basedOnCurrent(view), milli, ...(forget ? { forget } : {}) };
+  return { kind: 'request', label, title, request };
 }
 
 function release(trans: TranslationBundle): Action {
   return {
-    kind: 'wish',
+    kind: 'request',
     label: trans.__('Release all'),
     title: trans.__('Give every GPU back'),
-    wish: { milli: 0, forget: true }
+    request: { milli: 0, forget: true }
   };
 }
 
-/** The current wish: the server refuses if it has changed meanwhile, because the button was about that one. */
-function based(view: IView): Pick<IWish, 'generation'> {
+/** The current generation: the server refuses if the request has changed meanwhile, as the button was about that one. */
+function basedOnCurrent(view: IView): Pick<IRequest, 'generation'> {
   return view.requested ? { generation: view.requested.generation } : {};
 }

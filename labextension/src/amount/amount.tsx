@@ -105,7 +105,7 @@ function Buttons({
 }: IButtonsProps): React.JSX.Element | null {
   const all = actions(view, trans);
   const act = (action: Action) =>
-    action.kind === 'restart' ? restart(action.user) : void model.request(action.wish);
+    action.kind === 'restart' ? restart(action.user) : void model.request(action.request);
   return all.length === 0 ? null : (
     <div className="jp-gpu-Buttons">
       {all.map(action => (
@@ -129,7 +129,7 @@ function Failure({ model, trans }: IPartProps): React.JSX.Element | null {
     <div className="jp-gpu-Note jp-mod-error" role="alert">
       <p>{explain(failure.error, trans)}</p>
       <div className="jp-gpu-Buttons">
-        {failure.wish && (
+        {failure.request && (
           <button className="jp-gpu-Button" onClick={() => model.retry()}>
             {trans.__('Try again')}
           </button>
@@ -145,7 +145,7 @@ function Failure({ model, trans }: IPartProps): React.JSX.Element | null {
 /** Milliseconds that a state must last to be announced. */
 const PAUSE = 400;
 
-/** Announces the result of a wish to screen readers, politely and without every step. */
+/** Announces the result of a request to screen readers, politely and without every step. */
 export function Announcer({ model, trans }: IPartProps): React.JSX.Element {
   useSignal(model.changed);
   const { view, connection } = model;

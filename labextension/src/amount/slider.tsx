@@ -12,13 +12,13 @@ const ROOM = 10;
 export interface ISliderProps {
   readonly steps: readonly number[];
   readonly limit: number;
-  /** The wish. */
+  /** The requested amount. */
   readonly value: number;
   /** The attached amount: the filled part of the track. */
   readonly attached: number;
   readonly disabled: boolean;
   readonly trans: TranslationBundle;
-  /** Called when a wish is made, not while the thumb moves. */
+  /** Called when a request is made, not while the thumb moves. */
   readonly onCommit: (milli: number) => void;
 }
 
@@ -61,7 +61,7 @@ interface IRangeProps extends ISliderProps {
 
 /**
  * The range input itself. Its positions are the steps by index, so that a fraction is as easy to
- * hit as a whole GPU. A wish is made when the mouse or the key is released: `change` is emitted then for the
+ * hit as a whole GPU. A request is made when the mouse or the key is released: `change` is emitted then for the
  * mouse and for assistive software; for keys it is emitted at every repeat, so `keyup` counts there.
  */
 function Range(props: IRangeProps): React.JSX.Element {
@@ -72,24 +72,17 @@ function Range(props: IRangeProps): React.JSX.Element {
   const index = nearest(places, draft ?? value);
   const last = Math.max(1, places.length - 1);
 
-  const finish = useRef<() => void>(() => undefined);
-  finish.current = () => {
+  const finish = () => {
     typing.current = false;
     if (input.current) {
       onCommit(places[Number(input.current.value)] ?? value);
     }
   };
-  useEffect(() => {
-    // React's onChange is the DOM's `input`; the DOM's `change` has no name in React.
-    const node = input.current;
-    const onChange = () => {
-      if (!typing.current) {
-        finish.current();
-      }
-    };
-    node?.addEventListener('change', onChange);
-    return () => node?.removeEventListener('change', onChange);
-  }, []);
+  useDomChange(input, () => {
+    if (!typing.current) {
+      finish();
+    }
+  });
 
   return (
     <div className="jp-gpu-Slider">
@@ -117,24 +110,51 @@ function Range(props: IRangeProps): React.JSX.Element {
             onDraft(null);
           }
         }}
-        onKeyUp={() => typing.current && finish.current()}
-        onBlur={() => typing.current && finish.current()}
+        onKeyUp={() => typing.current && finish()}
+        onBlur={() => typing.current && finish()}
       />
-      <div className="jp-gpu-Ticks" aria-hidden="true">
-        {labelled(places, ROOM).map(i => (
-          <span
-            key={places[i]}
-            className={i === index ? 'jp-mod-current' : undefined}
-            style={{ '--jp-gpu-tick': i / last } as React.CSSProperties}
-          >
-            {shortGpus(places[i])}
-          </span>
-        ))}
-      </div>
+      <Ticks places={places} index={index} />
     </div>
   );
 }
 
+/** Call `listener` at each `change` of the DOM, which has no name in React: its onChange is the DOM's `input`. */
+function useDomChange(input: React.RefObject<HTMLInputElement>, listener: () => void): void {
+  const latest = useRef(listener);
+  latest.current = listener;
+  useEffect(() => {
+    const node = input.current;
+    const onChange = () => latest.current();
+    node?.addEventListener('change', onChange);
+    return () => node?.removeEventListener('change', onChange);
+  }, [input]);
+}
+
+/** Labels of some positions below the slider; the current one stands out. */
+function Ticks({
+  places,
+  index
+}: {
+  readonly places: readonly number[];
+  readonly index: number;
+}): React.JSX.Element {
+  const last = Math.max(1, places.length - 1);
+  return (
+    <div className="jp-gpu-Ticks" aria-hidden="true">
+      {labelled(places, ROOM).map(i => (
+        <span
+          key={places[i]}
+          className={i === index ? 'jp-mod-current' : undefined}
+          style={{ '--jp-gpu-tick': i / last } as React.CSSProperties}
+        >
+          {shortGpus(places[i])}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+/** Keys that move the thumb. */
 const MOVES = new Set([
   'ArrowLeft',
   'ArrowRight',
@@ -154,7 +174,7 @@ interface INumberProps {
   readonly onCommit: (milli: number) => void;
 }
 
-/** A field for any amount; Enter or leaving the field makes the wish. */
+/** A field for any amount; Enter or leaving the field makes the request. */
 function NumberField({ value, limit, disabled, trans, onCommit }: INumberProps): React.JSX.Element {
   const [typed, setTyped] = useState<string | null>(null);
   const errorId = useId();

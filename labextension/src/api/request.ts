@@ -37,21 +37,21 @@ export class BadAnswerError extends Error {
   }
 }
 
-/** Options that the server keeps from the last wish unless they are set. */
+/** Options that the server keeps from the last request unless they are set. */
 const OPTIONS = ['each', 'memory', 'model', 'topology', 'placement', 'priority'];
 
-/** A wish as it is sent. Options other than the amount stay as they are. */
-export interface IWish {
+/** A request for GPUs, as it is sent: an amount, and the options to change. Other options stay as they are. */
+export interface IRequest {
   readonly milli: number;
   /** Bytes of GPU memory of each, or a text such as "20GiB"; absent: unchanged. */
   readonly memory?: number | string;
-  /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
+  /** The generation that it is based on: refused as stale if the request was changed meanwhile. */
   readonly generation?: number;
   /** Remove the other options, too. */
   readonly forget?: boolean;
 }
 
-/** The view now. Throws one of the errors above. */
+/** Return the latest view. Throws one of the errors above. */
 export function getStatus(
   settings: ServerConnection.ISettings,
   signal?: AbortSignal
@@ -59,7 +59,7 @@ export function getStatus(
   return get(settings, 'status', parseView, signal);
 }
 
-/** The answer at `path`, parsed by `read`. Throws one of the errors above. */
+/** Return the answer at `path`, parsed by `read`. Throws one of the errors above. */
 export function get<T>(
   settings: ServerConnection.ISettings,
   path: string,
@@ -70,15 +70,15 @@ export function get<T>(
 }
 
 /**
- * Record `wish`; the view after that. It is the user's, so blocks of running code that need more
- * end. Throws one of the errors above.
+ * Record `request`, and return the view after that. It is the user's, so blocks of running code that need more
+ * lose their reservations. Throws one of the errors above.
  */
 export function putRequest(
   settings: ServerConnection.ISettings,
-  wish: IWish,
+  request: IRequest,
   signal?: AbortSignal
 ): Promise<IView> {
-  const { milli, memory, generation, forget } = wish;
+  const { milli, memory, generation, forget } = request;
   const options = forget ? Object.fromEntries(OPTIONS.map(name => [name, null])) : {};
   const body = JSON.stringify({
     ...options,

@@ -46,6 +46,16 @@ export function backoff(n: number, random: number, times: ITimes = TIMES): numbe
 
 /** A WebSocket that reconnects. */
 export class Stream implements IDisposable {
+  private state: Connection = { state: 'connecting' };
+  private socket: WebSocket | null = null;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private watchdog: ReturnType<typeof setTimeout> | undefined;
+  private attempt = 0;
+  private asking = false;
+  private wanted = false;
+  private mayRetry = true;
+  private disposed = false;
+
   constructor(
     private readonly open: () => WebSocket,
     private readonly handlers: IHandlers,
@@ -222,14 +232,4 @@ export class Stream implements IDisposable {
       this.handlers.connection(state);
     }
   }
-
-  private state: Connection = { state: 'connecting' };
-  private socket: WebSocket | null = null;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private watchdog: ReturnType<typeof setTimeout> | undefined;
-  private attempt = 0;
-  private asking = false;
-  private wanted = false;
-  private mayRetry = true;
-  private disposed = false;
 }

@@ -82,7 +82,7 @@ export interface ICondition {
   readonly message: string;
 }
 
-/** The recorded wish. */
+/** The recorded request. */
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;

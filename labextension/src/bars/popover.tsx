@@ -20,6 +20,11 @@ export interface IPopoverOptions extends IAmountProps {
  * and at a click elsewhere (HTML standard, popover="auto").
  */
 export class GpuPopover extends ReactWidget {
+  private readonly _toggled = new Signal<this, void>(this);
+  private _anchor: HTMLElement | null = null;
+  private notebook: NotebookWants | null = null;
+  private parts: typeof import('../amount/amount') | null = null;
+
   constructor(private readonly options: IPopoverOptions) {
     super();
     this.id = 'jupyter-gpu-popover';
@@ -131,9 +136,4 @@ export class GpuPopover extends ReactWidget {
       this.node.style.top = `${at.top}px`;
     }
   };
-
-  private readonly _toggled = new Signal<this, void>(this);
-  private _anchor: HTMLElement | null = null;
-  private notebook: NotebookWants | null = null;
-  private parts: typeof import('../amount/amount') | null = null;
 }

@@ -76,11 +76,11 @@ function Take({ model, trans, notebook, popover }: IToolbarOptions): React.JSX.E
   const { value } = notebook;
   const { view } = model;
   const wants = value && 'milli' in value ? value : null;
-  const wish = wants && view && model.wanted === null ? offer(wants, view) : null;
-  if (!wants || !view || !wish || model.connection.state !== 'online') {
+  const request = wants && view && model.wanted === null ? offer(wants, view) : null;
+  if (!wants || !view || !request || model.connection.state !== 'online') {
     return null;
   }
-  const label = trans.__('Take %1', gpus(wish.milli, trans));
+  const label = trans.__('Take %1', gpus(request.milli, trans));
   const why =
     wants.milli > view.limit
       ? trans.__(
@@ -98,7 +98,7 @@ function Take({ model, trans, notebook, popover }: IToolbarOptions): React.JSX.E
       aria-label={title}
       onClick={event => {
         const anchor = event.currentTarget;
-        void model.request(wish).then(done => {
+        void model.request(request).then(done => {
           if (!done && model.failure) {
             void popover.open(anchor, notebook); // which says why
           }

@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { IWish } from '../api/request';
+import type { IRequest } from '../api/request';
 import { IGpuModel } from '../model/tokens';
 import type { CurrentNotebook } from '../notebook/notebook';
 import { asked, offer } from '../notebook/wants';
@@ -52,7 +52,7 @@ export function addCommands(
           ? Math.round(args.gpus * MILLI_PER_GPU)
           : await choose(model, trans);
       if (milli !== null) {
-        await request(model, { milli }, trans);
+        await send(model, { milli }, trans);
       }
     }
   });
@@ -61,7 +61,7 @@ export function addCommands(
     caption: trans.__('Give back every GPU of this server'),
     isEnabled: online,
     describedBy: NO_ARGUMENTS,
-    execute: () => request(model, { milli: 0, forget: true }, trans)
+    execute: () => send(model, { milli: 0, forget: true }, trans)
   });
   addForNotebook(commands, model, notebook, trans);
   const changed = () => {
@@ -85,7 +85,7 @@ function addForNotebook(
   notebook: CurrentNotebook,
   trans: TranslationBundle
 ): void {
-  const wish = () => {
+  const offered = () => {
     const { view } = model;
     const wants = notebook.value?.value;
     return view && wants && 'milli' in wants ? offer(wants, view) : null;
@@ -107,12 +107,12 @@ function addForNotebook(
   commands.addCommand(CommandIDs.take, {
     label: trans.__('Take the GPUs That This Notebook Wants'),
     caption: trans.__('Ask for as many GPUs as the notebook in front says that it wants'),
-    isEnabled: () => model.connection.state === 'online' && wish() !== null,
+    isEnabled: () => model.connection.state === 'online' && offered() !== null,
     describedBy: NO_ARGUMENTS,
     execute: async () => {
-      const wanted = wish();
+      const wanted = offered();
       if (wanted) {
-        await request(model, wanted, trans);
+        await send(model, wanted, trans);
       }
     }
   });
@@ -135,8 +135,8 @@ async function choose(model: IGpuModel, trans: TranslationBundle): Promise<numbe
   return answer.button.accept && index >= 0 ? view.steps[index] : null;
 }
 
-async function request(model: IGpuModel, wish: IWish, trans: TranslationBundle): Promise<void> {
-  await model.request(wish);
+async function send(model: IGpuModel, request: IRequest, trans: TranslationBundle): Promise<void> {
+  await model.request(request);
   if (model.failure) {
     Notification.error(explain(model.failure.error, trans), { autoClose: false });
   }

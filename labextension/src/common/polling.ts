@@ -45,7 +45,7 @@ export function usePolled<T>(
       busy = true;
       last = Date.now();
       try {
-        const known = await get(model.settings, path, read, controller.signal);
+        const known = await get(model.serverSettings, path, read, controller.signal);
         setAnswer({ known, failure: null });
       } catch (reason) {
         if (!controller.signal.aborted) {

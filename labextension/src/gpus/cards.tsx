@@ -1,4 +1,4 @@
-/** A card for each GPU: model, users and load. Or the same as a table of text. */
+/** The GPUs of this server: model, users and load of each, as cards with charts or as a table of text. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { ILoad } from '../api/sample';
@@ -20,7 +20,7 @@ export interface IGpusProps {
   readonly trans: TranslationBundle;
 }
 
-/** The cards. */
+/** A card for each GPU. */
 export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
   const details = useOpenDetails(model);
@@ -46,16 +46,26 @@ interface ICardProps extends Omit<IGpusProps, 'gpus'> {
 }
 
 function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Element {
-  const series = model.history.series(gpu.uuid, window);
-  const now = model.history.latest ?? 0;
-  const load = newest(series);
-  const utilisation = words.percent(load, trans);
-  const memory = words.memory(load, gpu, trans);
   // Programs on a simulated GPU can work without having it open: show nothing rather than a contradiction.
   const silent =
     !gpu.users.length && (gpu.strangers.length > 0 || model.history.shares.isUsed(gpu.uuid));
   return (
     <li className="jp-gpu-Card" data-state={gpu.state}>
+      <CardHead gpu={gpu} trans={trans} />
+      <LoadCharts gpu={gpu} model={model} window={window} trans={trans} />
+      {gpu.milli < MILLI_PER_GPU && (
+        <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
+      )}
+      {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
+      <DetailsLine gpu={gpu} load={model.history.load(gpu.uuid)} details={details} trans={trans} />
+    </li>
+  );
+}
+
+/** Number, state, model, share, and what is unusual about the GPU. */
+function CardHead({ gpu, trans }: Pick<ICardProps, 'gpu' | 'trans'>): React.JSX.Element {
+  return (
+    <>
       <div className="jp-gpu-Card-head">
         <h4>{trans.__('GPU %1', gpu.index)}</h4>
         <span className="jp-gpu-Badge" data-state={gpu.state}>
@@ -70,6 +80,19 @@ function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Ele
         <p className="jp-gpu-Card-strangers">{words.strangers(gpu.strangers, trans)}</p>
       )}
       {gpu.health && <p className="jp-gpu-Card-health">{gpu.health}</p>}
+    </>
+  );
+}
+
+/** Utilisation and memory: the current figures, and their charts. */
+function LoadCharts({ gpu, model, window, trans }: Omit<ICardProps, 'details'>): React.JSX.Element {
+  const series = model.history.series(gpu.uuid, window);
+  const now = model.history.latest ?? 0;
+  const load = newest(series);
+  const utilisation = words.percent(load, trans);
+  const memory = words.memory(load, gpu, trans);
+  return (
+    <>
       <p className="jp-gpu-Card-load">
         <span>{trans.__('Utilisation')}</span>
         <span>{utilisation}</span>
@@ -96,16 +119,11 @@ function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Ele
         now={now}
         colour="--jp-accent-color1"
       />
-      {gpu.milli < MILLI_PER_GPU && (
-        <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
-      )}
-      {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
-      <DetailsLine gpu={gpu} load={model.history.load(gpu.uuid)} details={details} trans={trans} />
-    </li>
+    </>
   );
 }
 
-/** The same in words and numbers. */
+/** The same as {@link Cards} in words and numbers. */
 export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
   const details = useOpenDetails(model);
@@ -129,26 +147,9 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
           </tr>
         </thead>
         <tbody>
-          {gpus.map(gpu => {
-            const load = newest(model.history.series(gpu.uuid, 10 * model.history.interval));
-            return (
-              <tr key={gpu.uuid}>
-                <th scope="row" title={gpu.model}>
-                  {gpu.index}
-                </th>
-                <td>{words.state(gpu.state, trans)}</td>
-                <td>{words.percent(load, trans)}</td>
-                <td>{words.memory(load, gpu, trans)}</td>
-                <td>{words.share(gpu, trans)}</td>
-                <td>
-                  {(gpu.users.length > 0 || !gpu.strangers.length) && (
-                    <div>{words.users(gpu.users, trans)}</div>
-                  )}
-                  {gpu.strangers.length > 0 && <div>{words.strangers(gpu.strangers, trans)}</div>}
-                </td>
-              </tr>
-            );
-          })}
+          {gpus.map(gpu => (
+            <Row key={gpu.uuid} gpu={gpu} model={model} trans={trans} />
+          ))}
         </tbody>
       </table>
       {gpus.map(gpu => (
@@ -173,6 +174,31 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
           />
         ))}
     </div>
+  );
+}
+
+function Row({
+  gpu,
+  model,
+  trans
+}: Pick<ICardProps, 'gpu' | 'model' | 'trans'>): React.JSX.Element {
+  const load = newest(model.history.series(gpu.uuid, 10 * model.history.interval));
+  return (
+    <tr>
+      <th scope="row" title={gpu.model}>
+        {gpu.index}
+      </th>
+      <td>{words.state(gpu.state, trans)}</td>
+      <td>{words.percent(load, trans)}</td>
+      <td>{words.memory(load, gpu, trans)}</td>
+      <td>{words.share(gpu, trans)}</td>
+      <td>
+        {(gpu.users.length > 0 || !gpu.strangers.length) && (
+          <div>{words.users(gpu.users, trans)}</div>
+        )}
+        {gpu.strangers.length > 0 && <div>{words.strangers(gpu.strangers, trans)}</div>}
+      </td>
+    </tr>
   );
 }
 

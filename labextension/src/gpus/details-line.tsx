@@ -14,16 +14,16 @@ const PACE = { pause: 3000, second: 1000 };
 
 /** The GPUs whose details are open, and what is known about them. */
 export interface IOpenDetails extends IAnswer<Details> {
-  readonly look: (uuid: string, on: boolean) => void;
+  readonly setOpen: (uuid: string, on: boolean) => void;
 }
 
 /** Poll the server while the details of at least one GPU are open. */
 export function useOpenDetails(model: IGpuModel): IOpenDetails {
-  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
-  const look = useCallback((uuid: string, on: boolean) => {
-    setOpen(before => new Set([...before].filter(one => one !== uuid).concat(on ? uuid : [])));
+  const [open, setUuids] = useState<ReadonlySet<string>>(new Set());
+  const setOpen = useCallback((uuid: string, on: boolean) => {
+    setUuids(before => new Set([...before].filter(one => one !== uuid).concat(on ? uuid : [])));
   }, []);
-  return { ...usePolled(model, 'details', parseDetails, open.size > 0, PACE), look };
+  return { ...usePolled(model, 'details', parseDetails, open.size > 0, PACE), setOpen };
 }
 
 /** Properties of the line. */
@@ -44,23 +44,23 @@ export function DetailsLine({
   trans,
   name
 }: IDetailsLineProps): React.JSX.Element {
-  const { look } = details;
-  useEffect(() => () => look(gpu.uuid, false), [look, gpu.uuid]);
-  const [open, setOpen] = useState(false);
+  const { setOpen } = details;
+  useEffect(() => () => setOpen(gpu.uuid, false), [setOpen, gpu.uuid]);
+  const [shown, setShown] = useState(false);
   return (
     <details
       className="jp-gpu-Details"
       onToggle={event => {
         const on = event.currentTarget.open;
-        setOpen(on);
-        look(gpu.uuid, on);
+        setShown(on);
+        setOpen(gpu.uuid, on);
       }}
     >
       <summary aria-label={trans.__('Details of GPU %1: %2', gpu.index, brief(load, trans))}>
         <span>{name ?? trans.__('Details')}</span>
         <span>{brief(load, trans)}</span>
       </summary>
-      {open && <Facts gpu={gpu} load={load} details={details} trans={trans} />}
+      {shown && <Facts gpu={gpu} load={load} details={details} trans={trans} />}
     </details>
   );
 }

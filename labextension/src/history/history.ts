@@ -21,6 +21,14 @@ interface IColumns {
 
 /** Samples in order of time; `capacity` of them are kept. */
 export class History {
+  private loads: ReadonlyMap<string, ILoad> = new Map();
+  private size = 0;
+  private next = 0;
+  private readonly times: Float64Array;
+  /** 1 if a sample follows the one before without a gap. */
+  private readonly joins: Uint8Array;
+  private readonly columns = new Map<string, IColumns>();
+
   constructor(readonly capacity: number) {
     this.times = new Float64Array(capacity);
     this.joins = new Uint8Array(capacity);
@@ -129,14 +137,6 @@ export class History {
       }
     }
   }
-
-  private loads: ReadonlyMap<string, ILoad> = new Map();
-  private size = 0;
-  private next = 0;
-  private readonly times: Float64Array;
-  /** 1 if a sample follows the one before without a gap. */
-  private readonly joins: Uint8Array;
-  private readonly columns = new Map<string, IColumns>();
 }
 
 const known = (value: number): number | null => (Number.isNaN(value) ? null : value);

@@ -149,6 +149,8 @@ function mean(first: IMoment, second: IMoment, start: number): IRates {
 
 /** Moments of every share in order of time; `capacity` are kept of each. */
 export class ShareHistory {
+  private readonly tracks = new Map<string, ITrack>();
+
   constructor(readonly capacity: number) {}
 
   /** Forget all. */
@@ -226,6 +228,4 @@ export class ShareHistory {
   adjustments(uuid: string): readonly IAdjustment[] {
     return [...(this.tracks.get(uuid)?.adjustments ?? [])].reverse();
   }
-
-  private readonly tracks = new Map<string, ITrack>();
 }

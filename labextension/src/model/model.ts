@@ -1,9 +1,9 @@
 /**
- * The page's model of this server's GPUs: the newest view, the samples, the wish under way.
+ * The page's model of this server's GPUs: the newest view, the samples, the request under way.
  *
  * Two rules keep it correct in any order of arrival. A view replaces another only if it is newer, by
- * (instance, version, revision). And wishes go out one at a time, the newest next: an answer to an older wish
- * never hides a newer one, and the server gets them in the order they were made.
+ * (instance, version, revision). And requests are sent one at a time, the newest next, so the server gets them in the
+ * order in which they were made, and the answer to an older request never hides a newer one.
  */
 import { ServerConnection } from '@jupyterlab/services';
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
@@ -12,7 +12,7 @@ import { Message } from '../api/message';
 import {
   BadAnswerError,
   getStatus,
-  IWish,
+  IRequest,
   putRequest,
   RefusedError,
   streamUrl
@@ -28,18 +28,32 @@ const CAPACITY = 3600;
 const PATIENCE = 30_000;
 
 interface IPending {
-  readonly wish: IWish;
+  readonly request: IRequest;
   readonly done: (recorded: boolean) => void;
 }
 
 /** The model behind the panel, the status bar and the commands. */
 export class GpuModel implements IGpuModel {
+  readonly history = new History(CAPACITY);
+  private readonly stream: Stream;
+  private readonly calls = new Set<AbortController>();
+  private readonly pastInstances = new Set<string>();
+  private readonly _changed = new Signal<this, void>(this);
+  private readonly _sampled = new Signal<this, void>(this);
+  private _view: IView | null = null;
+  private _connection: Connection = { state: 'connecting' };
+  private _failure: IFailure | null = null;
+  private sending: IPending | null = null;
+  private next: IPending | null = null;
+  private watchers = 0;
+  private shown = true;
+
   constructor(
-    readonly settings: ServerConnection.ISettings,
+    readonly serverSettings: ServerConnection.ISettings,
     times?: ITimes
   ) {
     this.stream = new Stream(
-      () => new settings.WebSocket(streamUrl(settings)),
+      () => new serverSettings.WebSocket(streamUrl(serverSettings)),
       {
         message: message => this.receive(message),
         connection: connection => {
@@ -61,7 +75,7 @@ export class GpuModel implements IGpuModel {
   }
 
   get wanted(): number | null {
-    return (this.next ?? this.sending)?.wish.milli ?? null;
+    return (this.next ?? this.sending)?.request.milli ?? null;
   }
 
   get failure(): IFailure | null {
@@ -100,10 +114,10 @@ export class GpuModel implements IGpuModel {
     return this.watchers > 0;
   }
 
-  request(wish: IWish): Promise<boolean> {
+  request(request: IRequest): Promise<boolean> {
     return new Promise(done => {
       this.next?.done(false);
-      this.next = { wish, done };
+      this.next = { request, done };
       this._failure = null;
       this._changed.emit();
       if (!this.sending) {
@@ -113,8 +127,8 @@ export class GpuModel implements IGpuModel {
   }
 
   retry(): void {
-    if (this._failure?.wish) {
-      void this.request(this._failure.wish);
+    if (this._failure?.request) {
+      void this.request(this._failure.request);
     }
   }
 
@@ -137,10 +151,10 @@ export class GpuModel implements IGpuModel {
     }
   }
 
-  /** Take `view` if it is newer; whether it was taken. */
+  /** Take `view` if it is newer; return whether it was taken. */
   accept(view: IView): boolean {
     const old = this._view;
-    if (this.gone.has(view.instance)) {
+    if (this.pastInstances.has(view.instance)) {
       return false;
     }
     if (
@@ -151,7 +165,7 @@ export class GpuModel implements IGpuModel {
       return false;
     }
     if (old && old.instance !== view.instance) {
-      this.gone.add(old.instance);
+      this.pastInstances.add(old.instance);
     }
     this._view = view;
     this._changed.emit();
@@ -163,12 +177,14 @@ export class GpuModel implements IGpuModel {
       const pending = (this.sending = this.next);
       this.next = null;
       try {
-        this.accept(await this.call(signal => putRequest(this.settings, pending.wish, signal)));
+        this.accept(
+          await this.call(signal => putRequest(this.serverSettings, pending.request, signal))
+        );
         pending.done(true);
       } catch (error) {
-        // After a newer wish the failure of this one does not matter.
+        // After a newer request the failure of this one does not matter.
         if (!this.superseded) {
-          this._failure = { error: error as Error, wish: pending.wish };
+          this._failure = { error: error as Error, request: pending.request };
         }
         pending.done(false);
       }
@@ -183,7 +199,7 @@ export class GpuModel implements IGpuModel {
 
   private async ask(): Promise<Answer> {
     try {
-      this.accept(await this.call(signal => getStatus(this.settings, signal)));
+      this.accept(await this.call(signal => getStatus(this.serverSettings, signal)));
       return { kind: 'alive' };
     } catch (error) {
       return (error instanceof RefusedError && error.status < 500) ||
@@ -208,8 +224,8 @@ export class GpuModel implements IGpuModel {
   private receive(message: Message): void {
     switch (message.type) {
       case 'view':
-        if (this._failure?.wish === null) {
-          this._failure = null; // it belonged to the connection before
+        if (this._failure?.request === null) {
+          this._failure = null; // of the last connection
         }
         this.accept(message.view);
         break;
@@ -225,24 +241,10 @@ export class GpuModel implements IGpuModel {
       case 'error':
         this._failure = {
           error: new RefusedError(message.reason, message.message, 503),
-          wish: null
+          request: null
         };
         this._changed.emit();
         break;
     }
   }
-
-  readonly history = new History(CAPACITY);
-  private readonly stream: Stream;
-  private readonly calls = new Set<AbortController>();
-  private readonly gone = new Set<string>();
-  private readonly _changed = new Signal<this, void>(this);
-  private readonly _sampled = new Signal<this, void>(this);
-  private _view: IView | null = null;
-  private _connection: Connection = { state: 'connecting' };
-  private _failure: IFailure | null = null;
-  private sending: IPending | null = null;
-  private next: IPending | null = null;
-  private watchers = 0;
-  private shown = true;
 }

@@ -11,6 +11,8 @@ export class GpuSettings implements IGpuSettings {
   notifyOnDesktop = false;
   chartWindow = 120;
   tableInsteadOfCharts = false;
+  private stored: ISettingRegistry.ISettings | null = null;
+  private readonly _changed = new Signal<this, void>(this);
 
   get changed(): ISignal<this, void> {
     return this._changed;
@@ -46,7 +48,4 @@ export class GpuSettings implements IGpuSettings {
     this._changed.emit();
     await this.stored?.set('notifyOnDesktop', use);
   }
-
-  private stored: ISettingRegistry.ISettings | null = null;
-  private readonly _changed = new Signal<this, void>(this);
 }

@@ -3,7 +3,7 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
-import type { IWish } from '../api/request';
+import type { IRequest } from '../api/request';
 import type { Connection } from '../api/stream';
 import type { IView } from '../api/view';
 import type { History } from '../history/history';
@@ -11,8 +11,8 @@ import type { History } from '../history/history';
 /** A failure; `explain` has the words for it. */
 export interface IFailure {
   readonly error: Error;
-  /** The wish to send again, if that may help. */
-  readonly wish: IWish | null;
+  /** The request to send again, if that may help. */
+  readonly request: IRequest | null;
 }
 
 /** The GPUs of this server, live. */
@@ -21,24 +21,24 @@ export interface IGpuModel extends IDisposable {
   readonly view: IView | null;
   readonly connection: Connection;
   readonly history: History;
-  /** Address of the server, and how to ask it. */
-  readonly settings: ServerConnection.ISettings;
-  /** Milli of the newest wish that the server has not answered yet, else `null`. */
+  /** The settings of calls to the server. */
+  readonly serverSettings: ServerConnection.ISettings;
+  /** Milli of the newest request that the server has not answered yet, else `null`. */
   readonly wanted: number | null;
   readonly failure: IFailure | null;
   /** Emitted when anything but the samples changed. */
   readonly changed: ISignal<IGpuModel, void>;
   /** Emitted when samples arrived. */
   readonly sampled: ISignal<IGpuModel, void>;
-  /** Ask for GPUs; whether the server recorded it. `false`: see `failure`, or a newer wish replaced it. */
-  request(wish: IWish): Promise<boolean>;
-  /** Send the failed wish again. */
+  /** Ask for GPUs; returns whether the server recorded it. `false`: see `failure`, or a newer request replaced it. */
+  request(request: IRequest): Promise<boolean>;
+  /** Send the failed request again. */
   retry(): void;
   /** Dismiss `failure`. */
   dismiss(): void;
   /** Try to connect now. */
   reconnect(): void;
-  /** Have samples sent until the result is disposed. */
+  /** Receive samples until the result is disposed. */
   watch(): IDisposable;
   /** Whether samples are wanted. */
   readonly watched: boolean;
@@ -47,7 +47,7 @@ export interface IGpuModel extends IDisposable {
 /** The model of this page. */
 export const IGpuModel = new Token<IGpuModel>(
   'jupyter-gpu:IGpuModel',
-  'The GPUs of this server: what is so now, and how to ask for another number of them.'
+  'The GPUs of this server: their state, and requests for another number of them.'
 );
 
 /** The user's settings. */

@@ -24,6 +24,11 @@ export type NotebookPanel = Widget & { readonly content: INotebookContent };
 
 /** The wants of one open notebook. */
 export class NotebookWants {
+  private readonly tell = () => this._changed.emit();
+
+  private model: INotebookModel | null = null;
+  private readonly _changed = new Signal<this, void>(this);
+
   constructor(private readonly content: INotebookContent) {
     content.modelChanged.connect(this.follow);
     this.follow();
@@ -80,17 +85,17 @@ export class NotebookWants {
     this.model?.metadataChanged.connect(this.tell);
     this.tell();
   };
-
-  private readonly tell = () => this._changed.emit();
-
-  private model: INotebookModel | null = null;
-  private readonly _changed = new Signal<this, void>(this);
 }
 
 const known = new WeakMap<INotebookContent, NotebookWants>();
 
 /** The wants of the notebook in front. */
 export class CurrentNotebook {
+  private readonly tell = () => this._changed.emit();
+
+  private followed: NotebookWants | null = null;
+  private readonly _changed = new Signal<this, void>(this);
+
   constructor(private readonly shell: JupyterFrontEnd.IShell) {
     shell.currentChanged?.connect(this.follow);
     this.follow();
@@ -113,9 +118,4 @@ export class CurrentNotebook {
     this.followed?.changed.connect(this.tell);
     this.tell();
   };
-
-  private readonly tell = () => this._changed.emit();
-
-  private followed: NotebookWants | null = null;
-  private readonly _changed = new Signal<this, void>(this);
 }

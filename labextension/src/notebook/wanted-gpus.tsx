@@ -26,7 +26,7 @@ export function WantedGpus({ notebook, model, trans }: IWantedGpusProps): React.
   const wants = notebook.value;
   const text = says(wants, view, trans);
   const known = wants && 'milli' in wants ? wants : null;
-  const wish = known && offer(known, view);
+  const request = known && offer(known, view);
   const now = asked(view);
   const differs =
     now.milli > 0 &&
@@ -40,13 +40,13 @@ export function WantedGpus({ notebook, model, trans }: IWantedGpusProps): React.
     <section className="jp-gpu-Section jp-gpu-Wanted" aria-label={trans.__('This notebook')}>
       {text && <p>{text}</p>}
       <div className="jp-gpu-Buttons">
-        {wish && (
+        {request && (
           <button
             className="jp-gpu-Button"
             disabled={disabled}
-            onClick={() => void model.request(wish)}
+            onClick={() => void model.request(request)}
           >
-            {trans.__('Take %1', gpus(wish.milli, trans))}
+            {trans.__('Take %1', gpus(request.milli, trans))}
           </button>
         )}
         {differs && notebook.writable && (

@@ -4,7 +4,7 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { FieldError, fields, integer, number, Reader } from '../api/check';
-import type { IWish } from '../api/request';
+import type { IRequest } from '../api/request';
 import { IView } from '../api/view';
 import { formatBytes, MILLI_PER_GPU } from '../words/quantity';
 import { gpus } from '../words/sentence';
@@ -75,8 +75,8 @@ export function withWants(metadata: unknown, wants: IWants | null): Record<strin
   return Object.keys(all).length ? all : null;
 }
 
-/** The wish of a click: what is wanted, or as much of it as the limit allows; `null` if that is no more than now. */
-export function offer(wants: IWants, view: IView): IWish | null {
+/** The request of a click: what is wanted, or as much of it as the limit allows; `null` if that is no more than now. */
+export function offer(wants: IWants, view: IView): IRequest | null {
   const milli = Math.min(wants.milli, view.limit);
   if (milli <= view.amounts.requested) {
     return null;

@@ -1,13 +1,13 @@
 /**
  * Notices about waits for GPUs, about failures and lowered limits, found by comparing a view with the one before. Pure.
  *
- * The user's own changes cause no notice: a wait whose wish was changed is dropped.
+ * The user's own changes cause no notice: a wait whose request was changed is dropped.
  */
 import { IView } from '../api/view';
 
 /** A wait for GPUs. */
 interface IWait {
-  /** Generation of the wish that waits. */
+  /** Generation of the request that waits. */
   readonly generation: number;
   /** Milliseconds since the epoch. */
   readonly since: number;

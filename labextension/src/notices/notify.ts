@@ -5,7 +5,7 @@ import { IView } from '../api/view';
 import { sentence } from '../words/sentence';
 import { claimAlone, patience } from './claim';
 import { INotice, Kind } from './notices';
-import { ISight, isWorthShowing } from './sight';
+import { IVisibility, isWorthShowing } from './visibility';
 
 /** Options of {@link notify}. */
 export interface INotifyOptions {
@@ -14,7 +14,7 @@ export interface INotifyOptions {
   readonly place: string;
   /** Whether to show it on the desktop, too. */
   readonly desktop: boolean;
-  readonly sight: ISight;
+  readonly visibility: IVisibility;
   /** Milliseconds since this tab was visible. */
   readonly unseen: number;
   /** Show the panel. */
@@ -31,19 +31,19 @@ const TYPES: Record<Kind, Toast.TypeOptions> = {
 
 /** Show `notice`, unless another tab did or the user sees the change anyway; that silences the other tabs, too. */
 export async function notify(notice: INotice, view: IView, options: INotifyOptions): Promise<void> {
-  const { sight, unseen, place, trans, open } = options;
-  const pause = patience(document.hasFocus(), sight.hidden, unseen);
+  const { visibility, unseen, place, trans, open } = options;
+  const pause = patience(document.hasFocus(), visibility.hidden, unseen);
   if (pause) {
     await new Promise(done => setTimeout(done, pause));
   }
-  if (!(await claimAlone(`${place} ${notice.id}`)) || !isWorthShowing(notice, sight)) {
+  if (!(await claimAlone(`${place} ${notice.id}`)) || !isWorthShowing(notice, visibility)) {
     return;
   }
   const text = words(notice.kind, sentence(view, trans), trans);
   const asks = options.desktop && permission() === 'default';
   Toast.emit(text, TYPES[notice.kind], {
     // A notice in a hidden tab stays until the tab is visible.
-    autoClose: isLasting(notice.kind) || sight.hidden ? false : 15_000,
+    autoClose: isLasting(notice.kind) || visibility.hidden ? false : 15_000,
     actions: [
       {
         label: trans.__('Open GPUs'),
@@ -61,7 +61,7 @@ export async function notify(notice: INotice, view: IView, options: INotifyOptio
         : [])
     ]
   });
-  if (options.desktop && sight.hidden && permission() === 'granted') {
+  if (options.desktop && visibility.hidden && permission() === 'granted') {
     show(text, notice.id, open);
   }
 }

@@ -36,7 +36,7 @@ export function watchWaits(
       trans,
       place: app.serviceManager.serverSettings.baseUrl,
       desktop: settings.notifyOnDesktop,
-      sight: { hidden, open: model.watched || isPopoverOpen() },
+      visibility: { hidden, open: model.watched || isPopoverOpen() },
       unseen: hidden ? Date.now() - lastSeen : 0,
       open: () => void app.commands.execute(CommandIDs.showPanel)
     };

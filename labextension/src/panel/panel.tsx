@@ -10,6 +10,10 @@ import type { IContentProps } from './content';
 
 /** The widget, which requests samples only while it is in view. */
 export class GpuPanel extends ReactWidget {
+  private watching: IDisposable | null = null;
+  private content: ((props: IContentProps) => React.JSX.Element) | null = null;
+  private failed = false;
+
   constructor(private readonly options: IContentProps) {
     super();
     this.id = 'jupyter-gpu-panel';
@@ -29,17 +33,17 @@ export class GpuPanel extends ReactWidget {
 
   protected onAfterShow(msg: Message): void {
     super.onAfterShow(msg);
-    this.look();
+    this.followVisibility();
   }
 
   protected onAfterAttach(msg: Message): void {
     super.onAfterAttach(msg);
-    this.look();
+    this.followVisibility();
   }
 
   protected onAfterHide(msg: Message): void {
     super.onAfterHide(msg);
-    this.look();
+    this.followVisibility();
   }
 
   protected onBeforeDetach(msg: Message): void {
@@ -48,7 +52,7 @@ export class GpuPanel extends ReactWidget {
     this.watching = null;
   }
 
-  private look(): void {
+  private followVisibility(): void {
     if (this.isVisible) {
       this.watching ??= this.options.model.watch();
       void this.load();
@@ -70,8 +74,4 @@ export class GpuPanel extends ReactWidget {
     this.failed = !loaded;
     this.update();
   }
-
-  private watching: IDisposable | null = null;
-  private content: ((props: IContentProps) => React.JSX.Element) | null = null;
-  private failed = false;
 }

@@ -21,6 +21,12 @@ export async function instanceAt(where: IEndpoint): Promise<string> {
 
 /** One stream for all sliders of the page: the first opens it, the last closes it. */
 export class DirectLink implements ILink {
+  private readonly listeners = new Set<IListener>();
+  private readonly curious = new Set<IListener>();
+  private stream: Stream | null = null;
+  private view: IView | null = null;
+  private trouble = '';
+
   constructor(
     private readonly where: IEndpoint,
     private readonly trans: TranslationBundle
@@ -45,7 +51,7 @@ export class DirectLink implements ILink {
     };
   }
 
-  async wish(milli: number): Promise<void> {
+  async request(milli: number): Promise<void> {
     const { request, headers } = this.where;
     const body = JSON.stringify({ milli, overrule: true });
     let answer: Response;
@@ -79,12 +85,12 @@ export class DirectLink implements ILink {
       ask: () => this.ask()
     });
     this.stream.samples = this.curious.size > 0;
-    document.addEventListener('visibilitychange', this.look);
-    this.look();
+    document.addEventListener('visibilitychange', this.follow);
+    this.follow();
   }
 
   private close(): void {
-    document.removeEventListener('visibilitychange', this.look);
+    document.removeEventListener('visibilitychange', this.follow);
     this.stream?.dispose();
     this.stream = this.view = null;
     this.trouble = '';
@@ -140,17 +146,11 @@ export class DirectLink implements ILink {
     }
   }
 
-  private readonly look = () => {
+  private readonly follow = () => {
     if (this.stream) {
       this.stream.active = document.visibilityState === 'visible';
     }
   };
-
-  private readonly listeners = new Set<IListener>();
-  private readonly curious = new Set<IListener>();
-  private stream: Stream | null = null;
-  private view: IView | null = null;
-  private trouble = '';
 }
 
 /** Samples of the history that are shown. */

@@ -17,7 +17,7 @@ export interface ILink {
   /** Add a listener; returns how to remove it. */
   join(listener: IListener): () => void;
   /** Ask for so much. Throws an error whose message is for people. */
-  wish(milli: number): Promise<void>;
+  request(milli: number): Promise<void>;
   /** `listener` wants samples, or no more. */
   samples(listener: IListener, on: boolean): void;
   /** Try to connect now, instead of later. */

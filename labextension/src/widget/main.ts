@@ -15,7 +15,7 @@ import { ILink, IListener } from './link';
 import { SliderView } from './slider-view';
 import { IModel, KernelLink } from './through-kernel';
 import { translation } from './translation';
-import { Wishes } from './wishes';
+import { RequestQueue } from './request-queue';
 
 /** Moments of a share that are kept: only the last second is shown. */
 const KEPT = 60;
@@ -32,9 +32,9 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   let trouble = '';
   let ended = false;
 
-  const wishes = new Wishes(async milli => link?.wish(milli), draw);
+  const requests = new RequestQueue(async milli => link?.request(milli), draw);
   const slider = new SliderView(trans, {
-    commit: milli => void wishes.make(milli),
+    commit: milli => void requests.make(milli),
     retry: () => link?.retry()
   });
   el.append(slider.root);
@@ -42,7 +42,7 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   function draw(): void {
     const instead = trouble ? saved() : trans.__('Looking for the server…');
     const far = link instanceof KernelLink;
-    const { pending, error } = wishes;
+    const { pending, error } = requests;
     slider.show({ view, pending, trouble, error, instead, shares, far });
   }
 

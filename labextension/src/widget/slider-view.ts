@@ -12,7 +12,7 @@ import { bank, layerName, part, quota } from '../words/share';
 /** The shown state. */
 export interface IShown {
   readonly view: IView | null;
-  /** A wish under way; null: none. */
+  /** A request under way; null: none. */
   readonly pending: number | null;
   readonly trouble: string;
   readonly error: string;
@@ -41,6 +41,20 @@ let count = 0;
 /** The elements and their events. */
 export class SliderView {
   readonly root = make('div', { class: 'jp-gpu-InCell' });
+  private readonly input: HTMLInputElement;
+  private readonly title: HTMLElement;
+  private readonly output: HTMLElement;
+  private readonly line: HTMLElement;
+  private readonly limit: HTMLElement;
+  private readonly shares: HTMLElement;
+  private readonly alert: HTMLElement;
+  private readonly words: HTMLElement;
+  private readonly trouble: HTMLElement;
+  private readonly again: HTMLButtonElement;
+  private shown: IShown | null = null;
+  private places: readonly number[] = [0];
+  /** The thumb is being moved, by mouse or by keys. */
+  private held = false;
 
   constructor(
     private readonly trans: TranslationBundle,
@@ -126,7 +140,7 @@ export class SliderView {
     return this.places[Number(this.input.value)] ?? 0;
   }
 
-  /** With keys `change` is emitted at every repeat, so the wish is made when the key is released. */
+  /** With keys `change` is emitted at every repeat, so the request is made when the key is released. */
   private listen(): void {
     const { input } = this;
     let typing = false;
@@ -203,21 +217,6 @@ export class SliderView {
     });
     this.shares.replaceChildren(...groups);
   }
-
-  private readonly input: HTMLInputElement;
-  private readonly title: HTMLElement;
-  private readonly output: HTMLElement;
-  private readonly line: HTMLElement;
-  private readonly limit: HTMLElement;
-  private readonly shares: HTMLElement;
-  private readonly alert: HTMLElement;
-  private readonly words: HTMLElement;
-  private readonly trouble: HTMLElement;
-  private readonly again: HTMLButtonElement;
-  private shown: IShown | null = null;
-  private places: readonly number[] = [0];
-  /** The thumb is being moved, by mouse or by keys. */
-  private held = false;
 }
 
 function make<K extends keyof HTMLElementTagNameMap>(

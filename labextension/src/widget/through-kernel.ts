@@ -1,7 +1,7 @@
 /**
  * The connection through the kernel, for pages that do not reach its server: Voilà, a gateway, VS Code. The kernel sends
- * the state to a visible page every few seconds, also while a cell runs, so silence means that it is dead. It reads wishes
- * only between cells. All this goes in messages: nothing of it is saved with the notebook.
+ * the state to a visible page every few seconds, also while a cell runs, so silence means that it is dead. It reads
+ * requests only between cells. All of it are messages, which are not saved with the notebook.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { fields, FieldError, text } from '../api/check';
@@ -20,14 +20,29 @@ export interface IModel {
 /** Milliseconds: of silence before trouble is shown; between two messages that the page is visible; until a delay is explained. */
 export interface ITimes {
   readonly silence: number;
-  readonly look: number;
+  readonly report: number;
   readonly slow: number;
 }
 
-const TIMES: ITimes = { silence: 9000, look: 15_000, slow: 2000 };
+const TIMES: ITimes = { silence: 9000, report: 15_000, slow: 2000 };
 
 /** The connection of one slider. */
 export class KernelLink implements ILink {
+  private listener: IListener | null = null;
+  private view: IView | null = null;
+  private heard = false;
+  /** There was no message for too long. */
+  private silent = false;
+  /** It does not reach its server. */
+  private lost = false;
+  private reports: ReturnType<typeof setInterval> | undefined;
+  private watchdog: ReturnType<typeof setTimeout> | undefined;
+  private waiting: {
+    readonly id: string;
+    readonly resolve: () => void;
+    readonly reject: (error: Error) => void;
+  } | null = null;
+
   constructor(
     private readonly model: IModel,
     private readonly trans: TranslationBundle,
@@ -38,21 +53,21 @@ export class KernelLink implements ILink {
     this.listener = listener;
     this.model.on('msg:custom', this.hear);
     this.model.on('comm_live_update', this.suspect);
-    document.addEventListener('visibilitychange', this.look);
-    this.looks = setInterval(this.look, this.times.look);
-    this.look();
+    document.addEventListener('visibilitychange', this.reportVisible);
+    this.reports = setInterval(this.reportVisible, this.times.report);
+    this.reportVisible();
     return () => {
       this.listener = null;
       this.model.off('msg:custom', this.hear);
       this.model.off('comm_live_update', this.suspect);
-      document.removeEventListener('visibilitychange', this.look);
-      clearInterval(this.looks);
+      document.removeEventListener('visibilitychange', this.reportVisible);
+      clearInterval(this.reports);
       clearTimeout(this.watchdog);
       this.fail('');
     };
   }
 
-  wish(milli: number): Promise<void> {
+  request(milli: number): Promise<void> {
     const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
     const busy = this.trans.__('The kernel is busy. It asks for that when its cell ends.');
     let told = false;
@@ -63,8 +78,8 @@ export class KernelLink implements ILink {
     const answered = new Promise<void>((resolve, reject) => {
       this.waiting = { id, resolve, reject };
     });
-    this.send({ type: 'wish', id, milli });
-    this.look();
+    this.send({ type: 'request', id, milli });
+    this.reportVisible();
     return answered.finally(() => {
       clearTimeout(slow);
       this.waiting = null;
@@ -81,7 +96,7 @@ export class KernelLink implements ILink {
   retry(): void {
     this.silent = false;
     this.tell('');
-    this.look();
+    this.reportVisible();
   }
 
   private readonly hear = (content: unknown) => {
@@ -142,9 +157,9 @@ export class KernelLink implements ILink {
   }
 
   /** Report that the page is visible. A hidden one sends nothing, so the kernel falls silent, too. */
-  private readonly look = () => {
+  private readonly reportVisible = () => {
     if (document.visibilityState === 'visible') {
-      this.send({ type: 'look' });
+      this.send({ type: 'visible' });
       if (this.watchdog === undefined) {
         this.expect();
       }
@@ -156,7 +171,7 @@ export class KernelLink implements ILink {
 
   /** The kernel's end may have closed; it has a moment to answer. */
   private readonly suspect = () => {
-    this.send({ type: 'look' });
+    this.send({ type: 'visible' });
     this.expect(this.times.slow);
   };
 
@@ -194,19 +209,4 @@ export class KernelLink implements ILink {
   private tell(words: string): void {
     this.listener?.trouble(words);
   }
-
-  private listener: IListener | null = null;
-  private view: IView | null = null;
-  private heard = false;
-  /** There was no message for too long. */
-  private silent = false;
-  /** It does not reach its server. */
-  private lost = false;
-  private looks: ReturnType<typeof setInterval> | undefined;
-  private watchdog: ReturnType<typeof setTimeout> | undefined;
-  private waiting: {
-    readonly id: string;
-    readonly resolve: () => void;
-    readonly reject: (error: Error) => void;
-  } | null = null;
 }

@@ -149,7 +149,7 @@ class Sentence {
   private refused(): string {
     const { view, trans } = this;
     const { requested, attached } = view.amounts;
-    const wish = formatGpus(requested);
+    const amount = formatGpus(requested);
     const over = view.reason === 'LimitExceeded';
     const kept = !attached
       ? trans.__('nothing was changed')
@@ -158,10 +158,10 @@ class Sentence {
         : trans.__('your server keeps %1', formatGpus(attached));
     if (over) {
       const limit = gpus(view.limit, trans);
-      return trans.__("%1 is over your server's limit of %2: %3", wish, limit, kept);
+      return trans.__("%1 is over your server's limit of %2: %3", amount, limit, kept);
     }
     return requested > view.total
-      ? trans.__('%1 is more than the %2 here: %3', wish, gpus(view.total, trans), kept)
+      ? trans.__('%1 is more than the %2 here: %3', amount, gpus(view.total, trans), kept)
       : trans.__('the GPUs here can never fit this request: %1', kept);
   }
 

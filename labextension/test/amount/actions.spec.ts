@@ -42,8 +42,8 @@ const user = (more: object) => ({
 });
 
 const labels = (of: IView) => actions(of, trans).map(action => action.label);
-const wishes = (of: IView) =>
-  actions(of, trans).map(action => (action.kind === 'wish' ? action.wish : null));
+const requests = (of: IView) =>
+  actions(of, trans).map(action => (action.kind === 'request' ? action.request : null));
 
 test('there is no action without GPUs', () => {
   expect(labels(now('Idle', {}))).toEqual([]);
@@ -52,13 +52,13 @@ test('there is no action without GPUs', () => {
 test('attached GPUs can be given back', () => {
   const of = now('Ready', { requested: 2000, allocated: 2000, attached: 2000 });
   expect(labels(of)).toEqual(['Release all']);
-  expect(wishes(of)).toEqual([{ milli: 0, forget: true }]);
+  expect(requests(of)).toEqual([{ milli: 0, forget: true }]);
 });
 
-test('a wait can be stopped, based on the wish that the button refers to', () => {
+test('a wait can be stopped, based on the request that the button refers to', () => {
   const of = now('Waiting', { requested: 2000 });
   expect(labels(of)).toEqual(['Stop waiting']);
-  expect(wishes(of)).toEqual([{ milli: 0, generation: 7, forget: true }]);
+  expect(requests(of)).toEqual([{ milli: 0, generation: 7, forget: true }]);
 });
 
 test('a partial grant can be kept; the server keeps the other options', () => {
@@ -67,14 +67,14 @@ test('a partial grant can be kept; the server keeps the other options', () => {
     requested
   });
   expect(labels(of)).toEqual(['Keep 1 GPU', 'Release all']);
-  expect(wishes(of)[0]).toEqual({ milli: 1000, generation: 9 });
+  expect(requests(of)[0]).toEqual({ milli: 1000, generation: 9 });
 });
 
-test('a refused wish can be withdrawn, keeping what is attached', () => {
+test('a refused request can be withdrawn, keeping what is attached', () => {
   expect(labels(now('Refused', { requested: 9000 }))).toEqual(['Withdraw']);
   const partly = now('Refused', { requested: 9000, allocated: 2000, attached: 2000 });
   expect(labels(partly)[0]).toBe('Keep 2 GPUs');
-  expect(wishes(partly)[0]).toMatchObject({ milli: 2000, forget: true });
+  expect(requests(partly)[0]).toMatchObject({ milli: 2000, forget: true });
 });
 
 test('a kernel that still has a GPU open can be restarted, listed once, in every state', () => {
@@ -100,7 +100,7 @@ test('processes that are no kernel of this server cannot be restarted', () => {
   const users = [user({}), user({ foreign: true, kernel: 'k1' })];
   const of = now('Releasing', { draining: 1000 }, [{ state: 'draining', users }]);
   expect(labels(of)).toEqual(['Keep 1 GPU after all']);
-  expect(wishes(of)[0]).toMatchObject({ milli: 1000, generation: 7 });
+  expect(requests(of)[0]).toMatchObject({ milli: 1000, generation: 7 });
 });
 
 test('undoing a shrink is not offered beyond the limit', () => {
@@ -114,16 +114,16 @@ test('failed GPUs can be given back while working ones stay', () => {
   const gpus = [{}, { state: 'unhealthy' as const }, { milli: 500, state: 'attaching' as const }];
   const of = now('Degraded', { requested: 2500, allocated: 2500, attached: 2500 }, gpus);
   expect(labels(of)).toEqual(['Give it back', 'Release all']);
-  expect(wishes(of)[0]?.milli).toBe(1500);
+  expect(requests(of)[0]?.milli).toBe(1500);
 });
 
-test('a wish that waits for the limit can be lowered to what is there', () => {
+test('a request that waits for the limit can be lowered to what is there', () => {
   const limited = { reason: 'LimitExceeded' };
   const some = now('Waiting', { requested: 3000, allocated: 2000, attached: 2000 }, [], limited);
   expect(labels(some)).toEqual(['Keep 2 GPUs', 'Release all']);
-  expect(wishes(some)[0]).toEqual({ milli: 2000, generation: 7 });
+  expect(requests(some)[0]).toEqual({ milli: 2000, generation: 7 });
   const none = now('Waiting', { requested: 3000 }, [], limited);
   expect(labels(none)).toEqual(['Stop waiting']);
-  expect(wishes(none)).toEqual([{ milli: 0, generation: 7, forget: true }]);
+  expect(requests(none)).toEqual([{ milli: 0, generation: 7, forget: true }]);
   expect(actions(none, trans)[0].title).toBe('Ask for no more than your limit allows now');
 });

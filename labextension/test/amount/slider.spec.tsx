@@ -49,7 +49,7 @@ const fire = (node: HTMLElement, event: Event) =>
 const change = (node: HTMLElement) => fire(node, new Event('change', { bubbles: true }));
 const key = (type: string, name: string) => new KeyboardEvent(type, { key: name, bubbles: true });
 
-test('shows the wish by the index of its step, and in words', () => {
+test('shows the request by the index of its step, and in words', () => {
   show({ value: 500 });
   expect(range().value).toBe('2');
   expect(range().max).toBe('6');
@@ -59,7 +59,7 @@ test('shows the wish by the index of its step, and in words', () => {
   expect(field().value).toBe('0.5');
 });
 
-test('dragging changes only the words; releasing makes the wish', () => {
+test('dragging changes only the words; releasing makes the request', () => {
   show();
   for (const at of ['1', '2', '3', '4']) {
     input(range(), at);
@@ -71,7 +71,7 @@ test('dragging changes only the words; releasing makes the wish', () => {
   expect(commits).toEqual([2000]);
 });
 
-test('a held key makes one wish when it is released', () => {
+test('a held key makes one request when it is released', () => {
   show();
   for (const at of ['1', '2', '3']) {
     fire(range(), key('keydown', 'ArrowRight'));
@@ -83,7 +83,7 @@ test('a held key makes one wish when it is released', () => {
   expect(commits).toEqual([1000]);
 });
 
-test('a key held while the focus leaves makes its wish then', () => {
+test('a key held while the focus leaves makes its request then', () => {
   show();
   fire(range(), key('keydown', 'End'));
   input(range(), '6');
@@ -92,14 +92,14 @@ test('a key held while the focus leaves makes its wish then', () => {
   expect(commits).toEqual([4000]);
 });
 
-test('Tab over the slider makes no wish', () => {
+test('Tab over the slider makes no request', () => {
   show({ value: 1000 });
   fire(range(), key('keydown', 'Tab'));
   fire(range(), key('keyup', 'Tab'));
   expect(commits).toEqual([]);
 });
 
-test('returning to the old position makes no wish', () => {
+test('returning to the old position makes no request', () => {
   show({ value: 1000 });
   input(range(), '6');
   input(range(), '3');
@@ -122,7 +122,7 @@ test('an amount between the steps gets its own position', () => {
   expect(range().max).toBe('7');
 });
 
-test('the number field makes a wish on Enter or on leaving it', () => {
+test('the number field makes a request on Enter or on leaving it', () => {
   show();
   input(field(), '1.5');
   expect(commits).toEqual([]);
@@ -173,7 +173,7 @@ test('a limit that is lowered and raised again leaves a dragged thumb where it w
   expect(commits).toEqual([4000]);
 });
 
-test('with a limit of nothing a wish that stands can be taken back, and nothing can be asked for', () => {
+test('with a limit of nothing a request that stands can be taken back, and nothing can be asked for', () => {
   show({ steps: [0], limit: 0, value: 0 });
   expect(range().disabled).toBe(true);
   show({ steps: [0], limit: 0, value: 3000 });

@@ -15,7 +15,7 @@ afterEach(() => server.asked.splice(0));
 
 const asked = () => until(() => server.asked.shift());
 
-test('a wish is sent to our route below the base URL, as JSON, with the token', async () => {
+test('a request is sent to our route below the base URL, as JSON, with the token', async () => {
   const answer = putRequest(server.settings(), {
     milli: 500,
     generation: 3

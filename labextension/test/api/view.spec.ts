@@ -17,7 +17,7 @@ describe('parseView', () => {
     expect(() => parseView(view, 'view')).toThrow(FieldError);
   });
 
-  test('reads amount, memory and generation of a wish; the server keeps the rest', () => {
+  test('reads amount, memory and generation of a request; the server keeps the rest', () => {
     const { view } = golden('views')[0];
     const requested = { generation: 3, milli: 1000, base: 0, model: ['H100'], newer: 1 };
     const parsed = parseView({ ...(view as object), requested }, 'view');

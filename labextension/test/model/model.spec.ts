@@ -52,7 +52,7 @@ describe('views', () => {
   });
 });
 
-describe('wishes', () => {
+describe('requests', () => {
   test('are shown at once, and come from the view once answered', async () => {
     const recorded = model.request({ milli: 2000 });
     expect(model.wanted).toBe(2000);
@@ -70,7 +70,7 @@ describe('wishes', () => {
     first.answer(200, granted(2, 1000));
     const second = await asked();
     expect(second.body).toEqual({ milli: 500, overrule: true });
-    // The answer to the first wish is there, but the user wants the last one.
+    // The answer to the first request is there, but the user wants the last one.
     expect(model.view?.amounts.requested).toBe(1000);
     expect(model.wanted).toBe(500);
     second.answer(200, granted(3, 500));
@@ -89,7 +89,7 @@ describe('wishes', () => {
     expect(model.view?.version).toBe(7);
   });
 
-  test('a refusal is reported, and the slider returns to the recorded wish', async () => {
+  test('a refusal is reported, and the slider returns to the recorded request', async () => {
     const recorded = model.request({ milli: 9000 });
     (await asked()).answer(422, {
       reason: 'LimitExceeded',
@@ -99,12 +99,12 @@ describe('wishes', () => {
     expect(await recorded).toBe(false);
     await until(() => model.wanted === null);
     expect(model.failure?.error).toBeInstanceOf(RefusedError);
-    expect(model.failure?.wish).toEqual({ milli: 9000 });
+    expect(model.failure?.request).toEqual({ milli: 9000 });
     model.dismiss();
     expect(model.failure).toBeNull();
   });
 
-  test('the failure of a replaced wish is not reported', async () => {
+  test('the failure of a replaced request is not reported', async () => {
     void model.request({ milli: 9000 });
     void model.request({ milli: 1000 });
     (await asked()).answer(422, {
@@ -117,7 +117,7 @@ describe('wishes', () => {
     expect(model.failure).toBeNull();
   });
 
-  test('a failed wish can be sent again', async () => {
+  test('a failed request can be sent again', async () => {
     void model.request({ milli: 2000 });
     (await asked()).hangUp();
     await until(() => model.failure);

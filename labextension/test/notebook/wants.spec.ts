@@ -80,9 +80,9 @@ test('wants are written, read and removed; other metadata stays', () => {
 test('a click asks for more, never for less and never beyond the limit', () => {
   for (let milli = 250; milli <= 9000; milli += 250) {
     for (let requested = 0; requested <= 4000; requested += 250) {
-      const wish = offer({ milli, memory: null }, now(requested, 4000));
+      const request = offer({ milli, memory: null }, now(requested, 4000));
       const target = Math.min(milli, 4000);
-      expect(wish).toEqual(requested < target ? { milli: target } : null);
+      expect(request).toEqual(requested < target ? { milli: target } : null);
     }
   }
   expect(offer({ milli: 2000, memory: '20GiB' }, now(0, 4000))).toEqual({

@@ -2,7 +2,7 @@
 import { IView, parseView } from '../../src/api/view';
 import { claim, claimAlone, patience } from '../../src/notices/claim';
 import { follow, IFollowed, INotice } from '../../src/notices/notices';
-import { isWorthShowing } from '../../src/notices/sight';
+import { isWorthShowing } from '../../src/notices/visibility';
 import { view } from '../server';
 
 interface IState {
@@ -85,7 +85,7 @@ test('the user’s own changes cause no notice', () => {
   );
 });
 
-test('a new wish that waits starts a new wait', () => {
+test('a new request that waits starts a new wait', () => {
   const more = { ...waiting, requested: 3000, generation: 2 };
   const all = { phase: 'Ready', requested: 3000, attached: 3000, generation: 2 };
   expect(noticesOf(waiting, waiting, more, all)).toEqual(['came 1']);
@@ -116,7 +116,7 @@ test('a restarted server has no earlier wait', () => {
   expect(noticesOf(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
 });
 
-test('no sequence causes a notice for the first view, a second time, or without its wish', () => {
+test('no sequence causes a notice for the first view, a second time, or without its request', () => {
   let seed = 7;
   const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
   const phases = ['Idle', 'Pending', 'Waiting', 'Attaching', 'Releasing', 'Ready', 'Degraded'];
@@ -151,11 +151,11 @@ test('a notice is shown only if the change is not visible, or after a long wait'
   const elsewhere = { hidden: false, open: false };
   const hidden = { hidden: true, open: true };
   const of = (kind: INotice['kind'], waited: number) => ({ kind, id: '', waited });
-  for (const sight of [elsewhere, hidden]) {
-    expect(isWorthShowing(of('came', 2000), sight)).toBe(false);
-    expect(isWorthShowing(of('came', 4000), sight)).toBe(true);
-    expect(isWorthShowing(of('lost', 0), sight)).toBe(true);
-    expect(isWorthShowing(of('lowered', 0), sight)).toBe(true);
+  for (const visibility of [elsewhere, hidden]) {
+    expect(isWorthShowing(of('came', 2000), visibility)).toBe(false);
+    expect(isWorthShowing(of('came', 4000), visibility)).toBe(true);
+    expect(isWorthShowing(of('lost', 0), visibility)).toBe(true);
+    expect(isWorthShowing(of('lowered', 0), visibility)).toBe(true);
   }
   expect(isWorthShowing(of('came', 4000), seen)).toBe(false);
   expect(isWorthShowing(of('cannot', 40_000), seen)).toBe(true);

@@ -2,9 +2,9 @@
 import { IView } from '../../src/api/view';
 import { endpoint } from '../../src/widget/endpoint';
 import { isNewer } from '../../src/widget/link';
+import { RequestQueue } from '../../src/widget/request-queue';
 import { lendTranslation, translation } from '../../src/widget/translation';
 import { fill } from '../../src/words/translation';
-import { Wishes } from '../../src/widget/wishes';
 import { nullTranslator } from '@jupyterlab/translation';
 
 const HERE = 'http://127.0.0.1:8888/user/ann/lab/tree/x.ipynb';
@@ -47,41 +47,41 @@ test('older views are ignored, except those of a restarted server', () => {
   expect(isNewer(at('a', 1), null)).toBe(true);
 });
 
-describe('wishes', () => {
+describe('requests', () => {
   const setUp = () => {
     const sent: { milli: number; resolve: () => void; reject: (error: Error) => void }[] = [];
     const send = (milli: number) =>
       new Promise<void>((resolve, reject) => sent.push({ milli, resolve, reject }));
-    return { sent, wishes: new Wishes(send, () => undefined) };
+    return { sent, requests: new RequestQueue(send, () => undefined) };
   };
   const soon = () => new Promise(resolve => setImmediate(resolve));
 
   test('are sent one at a time, and only the newest of the waiting ones', async () => {
-    const { sent, wishes } = setUp();
-    [1000, 2000, 3000].forEach(milli => void wishes.make(milli));
+    const { sent, requests } = setUp();
+    [1000, 2000, 3000].forEach(milli => void requests.make(milli));
     expect(sent.map(one => one.milli)).toEqual([1000]);
-    expect(wishes.pending).toBe(3000);
+    expect(requests.pending).toBe(3000);
     sent[0].resolve();
     await soon();
     expect(sent.map(one => one.milli)).toEqual([1000, 3000]);
     sent[1].resolve();
     await soon();
-    expect(wishes.pending).toBeNull();
+    expect(requests.pending).toBeNull();
   });
 
   test('the error of a replaced one is not shown', async () => {
-    const { sent, wishes } = setUp();
-    void wishes.make(1000);
-    void wishes.make(2000);
+    const { sent, requests } = setUp();
+    void requests.make(1000);
+    void requests.make(2000);
     sent[0].reject(new Error('old'));
     await soon();
-    expect(wishes.error).toBe('');
+    expect(requests.error).toBe('');
     sent[1].reject(new Error('Your limit is 1 GPU.'));
     await soon();
-    expect(wishes.error).toBe('Your limit is 1 GPU.');
-    expect(wishes.pending).toBeNull();
-    void wishes.make(0);
-    expect(wishes.error).toBe('');
+    expect(requests.error).toBe('Your limit is 1 GPU.');
+    expect(requests.pending).toBeNull();
+    void requests.make(0);
+    expect(requests.error).toBe('');
   });
 });
 

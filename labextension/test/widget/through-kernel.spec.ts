@@ -5,7 +5,7 @@ import { IView } from '../../src/api/view';
 import { IModel, KernelLink } from '../../src/widget/through-kernel';
 import { golden } from '../golden';
 
-const TIMES = { silence: 9000, look: 15_000, slow: 2000 };
+const TIMES = { silence: 9000, report: 15_000, slow: 2000 };
 const trans = nullTranslator.load('jupyter_gpu');
 
 /** A widget's model, with the page's messages, and a kernel that the test plays. */
@@ -59,7 +59,7 @@ afterEach(() => {
 });
 
 test('reports a visible page repeatedly, and shows newer views', () => {
-  expect(model.said).toEqual([{ type: 'look' }]);
+  expect(model.said).toEqual([{ type: 'visible' }]);
   model.view(5);
   model.view(4);
   expect(views.map(view => view.version)).toEqual([5]);
@@ -97,37 +97,37 @@ test('a closed connection is reported after two seconds', () => {
   expect(troubles.at(-1)).toMatch(/^The kernel does not answer/);
 });
 
-test('a wish is answered by its id', async () => {
+test('a request is answered by its id', async () => {
   model.view(1);
-  const wish = link.wish(2000);
-  const { id, milli } = model.said.find(one => one.type === 'wish')!;
+  const request = link.request(2000);
+  const { id, milli } = model.said.find(one => one.type === 'request')!;
   expect(milli).toBe(2000);
   model.hear({ type: 'answer', id: 'of another page', error: 'no' });
   model.hear({ type: 'answer', id, error: '' });
-  await wish;
-  const refused = link.wish(9000);
+  await request;
+  const refused = link.request(9000);
   model.hear({ type: 'answer', id: model.said.at(-2)!.id, error: 'Your limit is 4 GPUs.' });
   await expect(refused).rejects.toThrow('Your limit is 4 GPUs.');
   expect(troubles).toEqual([]);
 });
 
-test('a wish during a running cell waits, with an explanation', async () => {
+test('a request during a running cell waits, with an explanation', async () => {
   model.view(1);
-  const wish = link.wish(2000);
+  const request = link.request(2000);
   for (let i = 0; i < 20; i++) {
     jest.advanceTimersByTime(2500);
     model.view(1);
   }
   expect(troubles).toEqual(['The kernel is busy. It asks for that when its cell ends.']);
-  model.hear({ type: 'answer', id: model.said.find(one => one.type === 'wish')!.id, error: '' });
-  await wish;
+  model.hear({ type: 'answer', id: model.said.find(one => one.type === 'request')!.id, error: '' });
+  await request;
   expect(troubles.at(-1)).toBe('');
 });
 
-test('a wish to a dead kernel ends with a message', async () => {
+test('a request to a dead kernel ends with a message', async () => {
   model.view(1);
-  const wish = link.wish(2000);
-  const ended = expect(wish).rejects.toThrow('The kernel does not answer.');
+  const request = link.request(2000);
+  const ended = expect(request).rejects.toThrow('The kernel does not answer.');
   jest.advanceTimersByTime(10_000);
   await ended;
 });

@@ -3,12 +3,12 @@ import { formatBytes, formatGpus } from '../../src/words/quantity';
 
 const STEPS = [0, 250, 500, 1000, 2000, 3000, 4000];
 
-test('positions are the steps, and a wish of code between them', () => {
+test('positions are the steps, and a request of code between them', () => {
   expect(positions(STEPS, 4000, 1000)).toEqual(STEPS);
   expect(positions(STEPS, 4000, 750)).toEqual([0, 250, 500, 750, 1000, 2000, 3000, 4000]);
 });
 
-test('no position is above the limit, except a wish', () => {
+test('no position is above the limit, except a request', () => {
   expect(positions(STEPS, 2000, 0)).toEqual([0, 250, 500, 1000, 2000]);
   expect(positions(STEPS, 2000, 4000)).toEqual([0, 250, 500, 1000, 2000, 4000]);
 });

@@ -35,7 +35,7 @@ test('dragging while a cell runs changes what the kernel can open', async ({
   await expect(output).toContainText(/can open 1[^]*can open 0/);
 });
 
-test('dragging changes only the words; releasing makes one wish', async ({ page, panel }) => {
+test('dragging changes only the words; releasing makes one request', async ({ page, panel }) => {
   const bodies: string[] = [];
   page.on('request', request => {
     if (request.method() === 'PUT' && request.url().includes('/jupyter-gpu/')) {
@@ -63,7 +63,7 @@ test('slider and field work by keyboard alone', async ({ page, panel, server }) 
   await page.keyboard.press('Home');
   await expect(panel.sentence).toHaveText('0 of 4 GPUs attached');
 
-  // A held key is one wish: generation counts them.
+  // A held key is one request: generation counts them.
   const generation = async () =>
     ((await server.view()) as unknown as { requested: { generation: number } }).requested
       .generation;

@@ -56,7 +56,7 @@ test('a killed kernel is reported within ten seconds, with what to do', async ({
     'The kernel does not answer. If it was restarted or has ended, run this cell again.',
     { timeout: 12_000 }
   );
-  await slider.press('End'); // a wish is not swallowed
+  await slider.press('End'); // a request is not swallowed
   await expect(alert).toContainText('The kernel does not answer.');
   await expect(webview.page.getByRole('button', { name: 'Try again' })).toBeVisible();
   await expect(slider).toHaveAttribute('aria-valuetext', '0 of 4 GPUs', { timeout: 15_000 });

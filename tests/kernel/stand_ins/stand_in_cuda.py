@@ -10,7 +10,7 @@ class NoDeviceError(RuntimeError):
 
 
 def visible() -> list[str]:
-    """Return what a look now would find: NVML looks each time."""
+    """Return the GPUs that CUDA would find now: NVML looks each time."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         raise AssertionError("CUDA_VISIBLE_DEVICES was never set, so this process would take any GPU")
@@ -18,7 +18,7 @@ def visible() -> list[str]:
 
 
 def devices() -> list[str]:
-    """The look that happens once."""
+    """The GPUs of the first look, which is the only one."""
     global _found
     if _found is None:
         _found = visible()

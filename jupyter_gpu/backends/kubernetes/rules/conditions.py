@@ -1,4 +1,4 @@
-"""The conditions that a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
+"""Conditions that a user in a pod should know, beside the GPUs themselves, in plain words; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def simulated(count: int) -> Condition:
     return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
 
 
-def looking() -> Condition:
+def not_answered() -> Condition:
     """Say that the node has not answered yet."""
     return _condition("LookingForGpus", "Looking for the GPUs of this pod's node.")
 
@@ -25,7 +25,7 @@ def no_gpu() -> Condition:
 
 
 def share_not_enforced(why: str) -> Condition:
-    """Say that a fraction is held, and its time is not shared out."""
+    """Say that the pod has a time share that is not enforced."""
     return _condition(
         "ShareNotEnforced",
         "This server has a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it "
@@ -48,7 +48,7 @@ def node_unreachable(why: str) -> Condition:
 
 
 def cluster_unreachable(why: str) -> Condition:
-    """Say that the API server cannot be heard."""
+    """Say that the API server cannot be reached."""
     return _condition(
         "ClusterUnreachable",
         f"The cluster can't be heard now, so what you see may be old and requests can't be recorded ({why}). You keep "

@@ -1,4 +1,4 @@
-"""Kubernetes's events about the pod, in plain words with its own after them; pure."""
+"""Events of Kubernetes about the pod, in plain words, with the original text after them; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import Condition
 
 MAX_EVENTS = 4
-"""Most events shown at a time, the latest."""
+"""The most events shown at a time, the latest first."""
 MAX_MESSAGE = 1024
 
 

@@ -18,7 +18,7 @@ class PodUpdate:
     gone: bool
     """Whether the cluster said that there is no such pod any more."""
     trouble: str
-    """Reason the node plugin cannot hear the cluster; empty: it can."""
+    """Why the node plugin cannot reach the cluster; empty: it can."""
 
 
 def read_pod_update(answer: Any) -> PodUpdate:

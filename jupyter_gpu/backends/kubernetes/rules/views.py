@@ -41,14 +41,14 @@ class Node:
     simulated: bool
     gpus: tuple[Gpu, ...]
     unenforced: str = ""
-    """Reason time shares of this pod are only counted; empty: they are enforced."""
+    """Why time shares of this pod are only counted; empty: they are enforced."""
     taken: Mapping[str, str] = field(default_factory=dict)
-    """Reason the pod's share of a GPU was taken away, by uuid."""
+    """Why the pod's share of a GPU was taken away, by uuid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The three annotations of a pod, and what could not be read of them."""
+    """The three annotations of a pod, with a condition for each that could not be read."""
 
     requested: Requested | None = None
     allocated: Allocated | None = None
@@ -57,12 +57,12 @@ class Records:
 
     @property
     def generation(self) -> int:
-        """Generation of the recorded wish; 0 where it was written by hand."""
+        """Generation of the recorded request; 0 if it was written by hand."""
         return self.requested.generation if self.requested else 0
 
     @property
     def newest(self) -> int:
-        """The highest generation that anybody has seen: a wish that was written by hand hides the one before."""
+        """The highest generation on record: a request that was written by hand hides the one before."""
         seen = [item.observed_generation for item in (self.allocated, self.attached) if item]
         return max([self.generation, *seen])
 
@@ -86,9 +86,10 @@ def read(pod: Mapping[str, Any] | None) -> Records:
 
 
 def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = False) -> Requested:
-    """Return ``wish`` as the next generation; the very same one again changes nothing, unless it is asked ``anew``.
+    """Return ``wish`` as the next generation; the same wish again changes nothing, unless ``anew``.
 
-    After one that was written by hand (generation 0) the count goes on from the ``highest`` that was ever seen.
+    After a request that was written by hand (generation 0), the count continues from the ``highest`` that was ever
+    seen.
     """
     previous = records.requested
     after = next_request(previous, wish)
@@ -98,27 +99,28 @@ def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = Fals
 
 
 def candidates(wish: Wish, node: Node | None) -> tuple[Gpu, ...] | None:
-    """Return the GPUs that may serve ``wish``; ``None`` where not all of them are known: only the scheduler can refuse.
+    """Return the GPUs that may serve ``wish``; ``None`` if not all of them are known, so that only the scheduler can
+    refuse.
 
-    That is so while the ``node`` has not answered, and for a wish that GPUs of other nodes may serve.
+    That is so while the ``node`` has not answered, and for a wish that other nodes may serve.
     """
     return None if node is None or wish.placement == "any" else node.gpus
 
 
 def answered(records: Records, generation: int) -> bool:
-    """Tell whether cluster and node have done what can be done now about the wish of this generation."""
+    """Tell whether cluster and node have done all that can be done now for the request of this generation."""
     if records.generation != generation:
-        return records.generation > generation  # another wish came after it
+        return records.generation > generation  # another request followed
     allocated, attached = records.allocated, records.attached
     given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
     if allocated is None or allocated.observed_generation != generation:
-        # A wish for nothing where nothing is held needs no answer.
+        # A request for nothing needs no answer if nothing is held.
         wanted = records.requested.milli if records.requested else 0
         return not (wanted or given or usable or (attached and attached.draining))
     if given != usable:
         return False
-    # A GPU on its way out is waited for until it is closed, or until its holders are known.
+    # A draining GPU is waited for until it is closed, or until its holders are known.
     return all(item.holders for item in attached.draining) if attached else True
 
 
@@ -128,12 +130,12 @@ class KnownState:
 
     instance: str
     pod: Mapping[str, Any] | None = None
-    """The last state that was seen."""
+    """The last known state."""
     gone: bool = False
     """Whether the cluster said that there is no such pod any more."""
     node: Node | None = None
     holders: Mapping[str, tuple[Holder, ...]] | None = None
-    """Holders at the last look; ``None`` before the first."""
+    """Holders by the last scan; ``None`` before the first."""
     events: tuple[Mapping[str, Any], ...] = ()
     node_trouble: str = ""
     cluster_trouble: str = ""
@@ -195,7 +197,7 @@ def _of_node(state: KnownState) -> Iterator[Condition]:
         yield conditions.node_unreachable(state.node_trouble)
     if state.node is None:
         if not state.node_trouble:
-            yield conditions.looking()
+            yield conditions.not_answered()
     elif not state.node.gpus:
         yield conditions.no_gpu()
     elif state.node.simulated:

@@ -1,4 +1,4 @@
-"""A server's use in words: for how long it held which GPU, and how busy that is known to have been. Pure."""
+"""A server's use in words: for how long it held each GPU, and how busy the GPU was, as far as is known. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from jupyter_gpu.model.usage import GpuUse, Usage
 
 
 def lines(usage: Usage) -> list[str]:
-    """Lay it out as text."""
+    """Return the use as text."""
     return [sentence(usage), *(f"  GPU {use.index:<3} {' · '.join(facts(use))}" for use in usage.gpus)]
 
 
 def html(usage: Usage) -> str:
-    """Lay it out as a table."""
+    """Return the use as an HTML table."""
     cells = [(use.index, escape(" · ".join(facts(use)))) for use in usage.gpus]
     rows = "".join(
         f'<tr><th scope="row">GPU {index}</th><td style="text-align: left">{text}</td></tr>' for index, text in cells
@@ -23,7 +23,7 @@ def html(usage: Usage) -> str:
 
 
 def sentence(usage: Usage) -> str:
-    """Say in one line what it comes to."""
+    """Return the use in one line."""
     running = f"since it started {seconds(usage.seconds)} ago"
     if not usage.gpus:
         return f"This server has held no GPU {running}."
@@ -31,7 +31,7 @@ def sentence(usage: Usage) -> str:
 
 
 def facts(use: GpuUse) -> list[str]:
-    """Say of one GPU what was held, and what of it was used as far as that is known."""
+    """Return how long one GPU was held, and how busy it was, as far as is known."""
     found = []
     if use.whole:
         found.append(f"{seconds(use.whole)} whole")

@@ -12,54 +12,54 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import Sample, View
 
 _ID = 64
-"""The most characters of a wish's name."""
+"""The most characters of a request's id."""
 _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 
 @dataclass(frozen=True, slots=True)
-class LookMessage:
+class VisibleMessage:
     """The message that a page without its own connection to the server is visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class WishMessage:
+class RequestMessage:
     """The message that such a page moved the slider."""
 
-    name: str
+    key: str
     """Chosen by the page and repeated in the answer, which all pages of a notebook get."""
     milli: int
 
 
-def read_message(content: Any) -> LookMessage | WishMessage | None:
+def read_message(content: Any) -> VisibleMessage | RequestMessage | None:
     """Read a page's message, which is not trusted; None for anything else."""
     try:
         body = strict.an_object(content, "message")
-        if strict.required(body, "type", strict.one_of("look", "wish")) == "look":
-            return LookMessage()
-        name = strict.required(body, "id", strict.text(_ID))
-        return WishMessage(name, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
+        if strict.required(body, "type", strict.one_of("visible", "request")) == "visible":
+            return VisibleMessage()
+        key = strict.required(body, "id", strict.text(_ID))
+        return RequestMessage(key, strict.required(body, "milli", strict.integer(0, MAX_MILLI)))
     except strict.FieldError:
         return None
 
 
 def view_message(view: View) -> Mapping[str, Any]:
-    """Make the message of a view, as in the server's stream."""
+    """Return the message of a view, as in the server's stream."""
     return {"type": "view", "view": view.to_json()}
 
 
 def sample_message(sample: Sample) -> Mapping[str, Any]:
-    """Make the message of a sample, as in the server's stream."""
+    """Return the message of a sample, as in the server's stream."""
     return {"type": "sample", "sample": sample.to_json()}
 
 
 def lost_message(error: str) -> Mapping[str, Any]:
-    """Make the message that the kernel does not reach its server."""
+    """Return the message that the kernel does not reach its server."""
     return {"type": "error", "reason": "ServerUnreachable", "message": error}
 
 
-def answer_message(wish: str, error: str) -> Mapping[str, Any]:
-    """Make the message that a wish is recorded, or refused with a reason."""
-    return {"type": "answer", "id": wish, "error": error}
+def answer_message(key: str, error: str) -> Mapping[str, Any]:
+    """Return the message that a request is recorded, or refused with a reason."""
+    return {"type": "answer", "id": key, "error": error}
 
 
 def saved_line(view: View | None) -> str:

@@ -27,7 +27,7 @@ class Figures:
 
     view: View
     sample: Sample | None = None
-    """The last one, unless it is too old."""
+    """The last sample, unless it is too old."""
     waiting: float = 0.0
     """Seconds of the current wait."""
     waited: float = 0.0

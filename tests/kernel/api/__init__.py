@@ -1,0 +1,1 @@
+"""`gpu` in a notebook: its methods, errors and public names."""

@@ -1,0 +1,1 @@
+"""Finding and reaching the server of a program."""

@@ -1,0 +1,1 @@
+"""The CUDA guard, and the variables that show GPUs to programs."""

@@ -1,0 +1,1 @@
+"""The reports of `gpu.status()`, `gpu.usage()` and `gpu.machine()`."""

@@ -1,0 +1,1 @@
+"""Figures and details beside views and samples."""

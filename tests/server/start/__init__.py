@@ -1,0 +1,1 @@
+"""Configuration, start and end of a server."""
