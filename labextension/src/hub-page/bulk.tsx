@@ -3,7 +3,9 @@ import React, { useState } from 'react';
 import { ISubjectRow } from '../hub-api/limits';
 import { readTyped } from '../hub-model/amount';
 import { editsOf } from '../hub-model/edits';
+import { reclaimable } from '../hub-model/reclaim';
 import { usePage } from './context';
+import { Reclaim } from './reclaim';
 import { ISaving } from './saving';
 
 /** Properties of the bar. */
@@ -19,6 +21,7 @@ export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element |
   const [most, setMost] = useState('');
   const [guaranteed, setGuaranteed] = useState('');
   const [error, setError] = useState('');
+  const [reclaims, setReclaims] = useState(false);
   if (!rows.length) {
     return null;
   }
@@ -42,46 +45,59 @@ export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element |
     void saving.propose(editsOf(rows, fields, trans), true);
   }
   return (
-    <form
-      className="card card-body mb-2 gpu-Bulk"
-      aria-label={trans.__('Change all chosen')}
-      onSubmit={save}
-    >
-      <div className="d-flex flex-wrap gap-3 align-items-end">
-        <strong role="status">{trans.__('%1 chosen', rows.length)}</strong>
-        <label>
-          {trans.__('Limit')}
-          <input
-            className="form-control form-control-sm"
-            value={most}
-            maxLength={32}
-            autoComplete="off"
-            placeholder={trans.__('unchanged')}
-            onChange={event => setMost(event.target.value)}
-          />
-        </label>
-        <label>
-          {trans.__('Guaranteed')}
-          <input
-            className="form-control form-control-sm"
-            value={guaranteed}
-            maxLength={32}
-            autoComplete="off"
-            placeholder={trans.__('unchanged')}
-            onChange={event => setGuaranteed(event.target.value)}
-          />
-        </label>
-        <button type="submit" className="btn btn-sm btn-primary" disabled={saving.busy}>
-          {trans.__('Preview and save')}
-        </button>
-        <button type="button" className="btn btn-sm btn-secondary" onClick={onClear}>
-          {trans.__('Choose none')}
-        </button>
-      </div>
-      <div className="gpu-Source" role="status">
-        {error ||
-          trans.__('Type a number, “unlimited” or “inherit”; an empty field changes nothing.')}
-      </div>
-    </form>
+    <>
+      {reclaims && (
+        <Reclaim rows={reclaimable(rows)} saving={saving} onClose={() => setReclaims(false)} />
+      )}
+      <form
+        className="card card-body mb-2 gpu-Bulk"
+        aria-label={trans.__('Change all chosen')}
+        onSubmit={save}
+      >
+        <div className="d-flex flex-wrap gap-3 align-items-end">
+          <strong role="status">{trans.__('%1 chosen', rows.length)}</strong>
+          <label>
+            {trans.__('Limit')}
+            <input
+              className="form-control form-control-sm"
+              value={most}
+              maxLength={32}
+              autoComplete="off"
+              placeholder={trans.__('unchanged')}
+              onChange={event => setMost(event.target.value)}
+            />
+          </label>
+          <label>
+            {trans.__('Guaranteed')}
+            <input
+              className="form-control form-control-sm"
+              value={guaranteed}
+              maxLength={32}
+              autoComplete="off"
+              placeholder={trans.__('unchanged')}
+              onChange={event => setGuaranteed(event.target.value)}
+            />
+          </label>
+          <button type="submit" className="btn btn-sm btn-primary" disabled={saving.busy}>
+            {trans.__('Preview and save')}
+          </button>
+          <button
+            type="button"
+            className="btn btn-sm btn-secondary"
+            disabled={saving.busy || !reclaimable(rows).length}
+            onClick={() => setReclaims(true)}
+          >
+            {trans.__('Take GPUs back…')}
+          </button>
+          <button type="button" className="btn btn-sm btn-secondary" onClick={onClear}>
+            {trans.__('Choose none')}
+          </button>
+        </div>
+        <div className="gpu-Source" role="status">
+          {error ||
+            trans.__('Type a number, “unlimited” or “inherit”; an empty field changes nothing.')}
+        </div>
+      </form>
+    </>
   );
 }

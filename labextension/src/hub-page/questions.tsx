@@ -3,6 +3,7 @@ import React from 'react';
 import { Fields } from '../hub-api/limits';
 import { amount } from '../hub-model/amount';
 import { IConflict } from '../hub-model/edits';
+import { fieldText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
 import { Dialog } from './dialog';
@@ -104,21 +105,6 @@ function Value(props: {
   const { trans } = usePage();
   const { fields, name } = props;
   return <>{fields ? fieldText(name, fields[name], trans) : trans.__('no limit')}</>;
-}
-
-/** A field of a limit in words: amounts of GPUs as such, others as the spec has them. */
-export function fieldText(
-  name: string,
-  value: unknown,
-  trans: Parameters<typeof amount>[1]
-): string {
-  if (value === null || value === undefined) {
-    return trans.__('inherited');
-  }
-  if (typeof value === 'string') {
-    return name === 'max' || name === 'guaranteed' ? amount(value, trans) : value;
-  }
-  return JSON.stringify(value);
 }
 
 /** Two buttons at the end of a dialog. */

@@ -15,6 +15,8 @@ export interface IRowProps {
   readonly mayEdit: boolean;
   readonly chosen: boolean;
   readonly onChoose: (row: ISubjectRow, chosen: boolean) => void;
+  /** The name of a user: why is the limit what it is? */
+  readonly onExplain: (user: string) => void;
   readonly onSave: (row: ISubjectRow, field: 'max' | 'guaranteed', value: string | null) => void;
 }
 
@@ -58,6 +60,16 @@ export function Row(props: IRowProps): React.JSX.Element {
           onSave={(of, value) => props.onSave(of, 'max', value)}
         />
         <InForce row={row} />
+        {row.subject.kind === 'User' && (
+          <button
+            type="button"
+            className="btn btn-sm btn-link p-0"
+            aria-label={trans.__('Why has %1 this limit?', name)}
+            onClick={() => props.onExplain(row.subject.name)}
+          >
+            {trans.__('Why?')}
+          </button>
+        )}
       </td>
       <td className="gpu-Number">{count(row.used, trans)}</td>
       <td className="gpu-Number">{count(row.waiting, trans)}</td>

@@ -3,12 +3,14 @@ import React, { useEffect, useState } from 'react';
 import { versionOf } from '../hub-api/changes';
 import { ISubjectRow, readSubjects } from '../hub-api/limits';
 import { editOf } from '../hub-model/edits';
-import { addressOf, Column, IQuery, pages, SIZE, sortBy, START } from '../hub-model/query';
+import { addressOf, Column, IQuery, pages, sortBy, START } from '../hub-model/query';
 import { keyOf } from '../hub-model/subject';
 import { Bulk } from './bulk';
 import { usePage } from './context';
+import { Explanation } from './explanation';
 import { Filter } from './filter';
 import { Problem } from './messages';
+import { Pages } from './pages';
 import { Questions } from './questions';
 import { useResource } from './resource';
 import { Row } from './row';
@@ -19,6 +21,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
   const { api, trans, counts } = usePage();
   const [query, setQuery] = useState(START);
   const [chosen, setChosen] = useState<ReadonlyMap<string, ISubjectRow>>(new Map());
+  const [explained, setExplained] = useState('');
   const saving = useSaving();
   const version = versionOf(counts, 'users', 'limits');
   const { value, error, stale } = useResource(api, addressOf(query), readSubjects, version);
@@ -50,6 +53,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
       {mayEdit && <Bulk rows={current} saving={saving} onClear={() => setChosen(new Map())} />}
       <Outcome saving={saving} />
       <Questions saving={saving} />
+      {explained && <Explanation user={explained} onClose={() => setExplained('')} />}
       {error && <Problem error={error} trans={trans} />}
       <div className="table-responsive">
         <table className="table table-hover gpu-Table" aria-busy={stale}>
@@ -65,6 +69,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
                 row={row}
                 mayEdit={mayEdit}
                 chosen={chosen.has(keyOf(row.subject))}
+                onExplain={setExplained}
                 onChoose={(which, on) => choose([which], on)}
                 onSave={(of, field, typed) => {
                   const edit = editOf(of, { [field]: typed });
@@ -75,7 +80,13 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
           </tbody>
         </table>
       </div>
-      {value && <Pages query={query} total={value.total} onChange={setQuery} />}
+      {value && (
+        <Pages
+          page={query.page}
+          total={value.total}
+          onChange={page => setQuery({ ...query, page })}
+        />
+      )}
     </section>
   );
 }
@@ -161,39 +172,5 @@ function ChooseAll({ rows, chosen, choose }: IAll): React.JSX.Element {
         onChange={event => choose(open, event.target.checked)}
       />
     </td>
-  );
-}
-
-function Pages(props: {
-  readonly query: IQuery;
-  readonly total: number;
-  readonly onChange: (query: IQuery) => void;
-}): React.JSX.Element {
-  const { trans } = usePage();
-  const { query, total, onChange } = props;
-  const first = (query.page - 1) * SIZE + 1;
-  const last = Math.min(total, first + SIZE - 1);
-  return (
-    <nav className="d-flex gap-2 align-items-center" aria-label={trans.__('Pages')}>
-      <button
-        type="button"
-        className="btn btn-sm btn-secondary"
-        disabled={query.page <= 1}
-        onClick={() => onChange({ ...query, page: query.page - 1 })}
-      >
-        {trans.__('Previous')}
-      </button>
-      <span role="status">
-        {total ? trans.__('%1 to %2 of %3', first, last, total) : trans.__('Nothing is found.')}
-      </span>
-      <button
-        type="button"
-        className="btn btn-sm btn-secondary"
-        disabled={query.page >= pages(total)}
-        onClick={() => onChange({ ...query, page: query.page + 1 })}
-      >
-        {trans.__('Next')}
-      </button>
-    </nav>
   );
 }
