@@ -6,7 +6,9 @@ test('a limit is explained', async ({ as }) => {
   const dialog = root.page.getByRole('dialog', { name: 'The limit of user ann' });
   await expect(dialog).toContainText('ann may have 3 GPUs, set for user ann');
   await expect(dialog.getByRole('row', { name: 'user ann 3 GPUs' })).toContainText('This holds.');
-  await expect(dialog.getByRole('row', { name: 'group ml 2 GPUs' })).toContainText('It counts only where');
+  await expect(dialog.getByRole('row', { name: 'group ml 2 GPUs' })).toContainText(
+    'It counts only where'
+  );
   await root.axeInBothThemes();
   await root.page.keyboard.press('Escape');
   await expect(dialog).toHaveCount(0);
