@@ -24,7 +24,9 @@ export function AmountCell(props: IAmountCellProps): React.JSX.Element {
   const left = useRef(false);
   const { row, field, shown } = props;
   const text = shown ? amount(shown.value, trans) : trans.__('not set');
-  const source = shown && describeSource(shown.source, trans, false);
+  // That nothing is guaranteed where nothing is set needs no words.
+  const told = field === 'max' || shown?.source.kind !== 'Unset';
+  const source = shown && told && describeSource(shown.source, trans, false);
 
   useEffect(() => {
     if (!editing && left.current) {

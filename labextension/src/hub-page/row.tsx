@@ -41,7 +41,7 @@ export function Row(props: IRowProps): React.JSX.Element {
           />
         </td>
       )}
-      <td>{kindName(row.subject.kind, trans)}</td>
+      <td className="gpu-Number">{kindName(row.subject.kind, trans)}</td>
       <th scope="row">
         <Name row={row} />
         {lock && <Lock reason={lock} />}
@@ -116,8 +116,8 @@ function Name({ row }: { readonly row: ISubjectRow }): React.JSX.Element {
 function Lock({ reason }: { readonly reason: string }): React.JSX.Element {
   return (
     <div className="gpu-Source">
-      <span aria-hidden="true">🔒 </span>
-      {reason}
+      <i className="fa fa-lock" aria-hidden="true" />
+      {` ${reason}`}
     </div>
   );
 }
