@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
+from tests.counting import counted_lines
 
 # The time of one example depends more on what else the machine does than on the code.
 hypothesis.settings.register_profile(
@@ -124,14 +124,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Counting the lines that run makes simulated hours four times as slow; shorter tests count the same lines."""
-    tracer = sys.gettrace()
-    if item.get_closest_marker("uncounted"):
-        sys.settrace(None)
-    try:
+    """Count the lines that the test runs, or those of some of its examples, or none."""
+    with counted_lines(item):
         return (yield)
-    finally:
-        sys.settrace(tracer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

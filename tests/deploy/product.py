@@ -16,6 +16,7 @@ from typing import Any
 from tests.cluster.testbed import Cluster, Existing, borrowed, existing, temporary_cluster
 from tests.deploy.archives import together
 from tests.devices import first_of_cluster
+from tests.gate.building import build_driver
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart" / "jupyter-gpu"
@@ -87,7 +88,7 @@ def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str,
 def stand_in(cluster: Cluster) -> None:
     """Put a driver for the simulated GPUs on each node, and the folder of their boards."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["sh", ROOT / "node_plugin" / "gate" / "standin" / "build.sh", folder], check=True)
+        build_driver(Path(folder))
         for node in cluster.nodes:
             library, boards = node.path(STAND_IN) / "usr" / "lib64" / "libcuda.so.1", node.path(BOARDS)
             for made in (library.parent, boards):

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from .building import GATE, PROGRAMS, ROOT, build_entries, build_gate, command
+from .building import PROGRAMS, ROOT, build_driver, build_entries, build_gate, command
 
 CC = "aarch64-linux-gnu-gcc"
 TREE = Path("/usr/aarch64-linux-gnu")
@@ -28,7 +28,7 @@ class Arm:
     def __init__(self, folder: Path) -> None:
         self.gate, self.client, self._folder = folder / "gate", folder / "client", folder
         self._driver = folder / "driver"
-        command("sh", GATE / "standin" / "build.sh", self._driver, CC=CC)
+        build_driver(self._driver, CC=CC)
         build_gate(self.gate, self._driver / "libcuda.so.1", CC=CC)
         command(CC, "-g", "-O1", "-w", "-pthread", PROGRAMS / "client.c", "-o", self.client)
         self.entries = build_entries(folder / "entries", self._driver, CC)

@@ -4,13 +4,21 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .compiled import compiled
+
 ROOT = Path(__file__).parents[2]
 GATE = ROOT / "node_plugin" / "gate"
 PROGRAMS = Path(__file__).parent / "clients"
+SANITIZERS = {
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
+    "thread": ("-fsanitize=thread",),
+}
+"""Options of the compiler: equal ones everywhere, so that the gate is compiled once with each."""
 
 
 def command(*arguments: str | Path, **env: str) -> None:
@@ -53,14 +61,14 @@ class Built:
 
 
 def build(folder: Path, flags: Sequence[str] = ()) -> Built:
-    """Build everything; `flags`, such as those of a sanitizer, are for the gate and the programs.
+    """Build everything; `flags`, such as those of a sanitizer, are for the gate and the programs: then without a shim.
 
     The test program is built twice: one looks for the driver, the other is linked with it (`linked`).
     """
     built = gate_and_driver(folder, flags)
-    option = [f"--flag={flag}" for flag in flags]
-    command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver",
-            built.driver / "libcuda.so.1", "--sockets", built.sockets, *option)  # fmt: skip
+    if not flags:
+        command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver",
+                built.driver / "libcuda.so.1", "--sockets", built.sockets)  # fmt: skip
     compile_program(built, "client", flags)
     for name in ("memory", "streams"):
         compile_program(built, name, [*flags, "-ldl"])
@@ -72,9 +80,22 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
 def gate_and_driver(folder: Path, flags: Sequence[str] = ()) -> Built:
     """Build the stand-in driver and the local form of the gate; `flags` are for the gate."""
     built = Built(folder)
-    command("sh", GATE / "standin" / "build.sh", built.driver)
+    build_driver(built.driver)
     build_gate(built.gate, built.driver / "libcuda.so.1", [f"--flag={flag}" for flag in flags])
     return built
+
+
+def build_driver(folder: Path, *options: str | Path, **env: str) -> None:
+    """Build the stand-in driver in ``folder``, with further options of the compiler."""
+    script = GATE / "standin" / "build.sh"
+
+    def make(output: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=output.parent) as made:
+            command("sh", script, made, *options, **env)
+            (Path(made) / "libcuda.so.1").rename(output)
+
+    words = ("driver", *map(str, options), *(f"{name}={value}" for name, value in env.items()))
+    compiled(folder / "libcuda.so.1", GATE, words, make)
 
 
 def compile_program(
@@ -88,7 +109,12 @@ def compile_program(
 
 def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: str) -> Path:
     """Build the local form in front of ``driver``, laid out as in the product; return its folder."""
-    command(sys.executable, GATE / "build.py", "local", folder / "libcuda.so.1", *option, **env)
+
+    def make(output: Path) -> None:
+        command(sys.executable, GATE / "build.py", "local", output, *option, **env)
+
+    words = ("local", *option, *(f"{name}={value}" for name, value in env.items()))
+    compiled(folder / "libcuda.so.1", GATE, words, make)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
     return folder

@@ -7,11 +7,10 @@ import pytest
 
 from tests.shares.serve import Serving
 
-from .building import compile_program, gate_and_driver
+from .building import SANITIZERS, compile_program, gate_and_driver
 from .place import GPU, MIB, Place, Program
 from .standin.clients import ROOT
 from .stub import Connection
-from .test_shares import SANITIZERS
 
 PREAMBLE = f"""
 import ctypes, os, sys

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Grant, Need, Revoke, encode
 from tests.shares.world import until
 
-from .building import GATE, Built, build_gate, command
+from .building import Built, build_driver, build_gate
 from .place import Place
 from .standin.board import Work
 from .stub import Connection
@@ -416,7 +416,7 @@ def test_capture_between_kernels_stays_valid(place: Place) -> None:
 def test_capture_that_begins_stays_valid(built: Built, short: Path) -> None:
     """The gate's thread records no event after another stream's work while a capture begins."""
     slow = short / "slow"
-    command("sh", GATE / "standin" / "build.sh", slow / "driver", "-DSTANDIN_SLOW_CAPTURE=2000")
+    build_driver(slow / "driver", "-DSTANDIN_SLOW_CAPTURE=2000")
     gate = build_gate(slow / "gate", slow / "driver" / "libcuda.so.1")
     place = Place(built, short)
     before = ("kernels:300:10", "sync")

@@ -10,13 +10,8 @@ import pytest
 from tests.shares.serve import Serving
 from tests.shares.world import until
 
-from .building import Built, build
+from .building import SANITIZERS, Built, build
 from .place import GPU, MIB, Place, Program
-
-SANITIZERS = {
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
-    "thread": ("-fsanitize=thread",),
-}
 
 
 @pytest.fixture(scope="session", params=list(SANITIZERS))

@@ -16,7 +16,7 @@ from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Revoke
 from tests.shares.enforcing import EnforcingServer, process, state, until
 from tests.shares.world import until as wait_until
 
-from .building import GATE, Built, build_gate, command
+from .building import Built, build_driver, build_gate
 from .place import GPU, Place, Program
 
 ALWAYS = "kernels:1000000:1000"
@@ -91,7 +91,7 @@ def test_program_stopped_by_its_user_is_no_violation(place: Place, short: Path, 
 def test_each_thread_stopped_before_the_driver_launches_once_more(built: Built, short: Path, threads: int) -> None:
     """Between the gate's check and the driver: when it resumes, its lease is over, and nothing else passes."""
     stops = short / "stops"
-    command("sh", GATE / "standin" / "build.sh", stops / "driver", f"-DSTANDIN_STOPS={threads}")
+    build_driver(stops / "driver", f"-DSTANDIN_STOPS={threads}")
     gate = build_gate(stops / "gate", stops / "driver" / "libcuda.so.1")
     place = Place(built, short)
     work = f"threads:{threads}:100"

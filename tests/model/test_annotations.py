@@ -32,6 +32,8 @@ from jupyter_gpu.model.reservation import own
 from . import strategies as any_
 from .test_strict import nearly_json
 
+pytestmark = pytest.mark.uncounted(after=25)
+
 DECODERS: list[Callable[[str | bytes], Any]] = [
     decode_requested,
     decode_allocated,

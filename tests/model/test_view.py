@@ -15,6 +15,8 @@ from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, GpuUser, Mode, 
 from . import strategies as any_
 from .test_share import ONE as SHARE
 
+pytestmark = pytest.mark.uncounted(after=25)
+
 
 @given(any_.views)
 def test_view_survives_a_round_trip(view: View) -> None:

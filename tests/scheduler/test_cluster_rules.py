@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -366,7 +367,7 @@ class Cluster(RuleBasedStateMachine):
             assert len(filter_nodes(self.snapshot, pod, NODES).never) == len(NODES), f"{pod.uid} starved"
 
 
-TestCluster = Cluster.TestCase
+TestCluster = pytest.mark.uncounted(after=30)(Cluster.TestCase)
 TestCluster.settings = settings(
     max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

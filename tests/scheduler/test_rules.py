@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -467,6 +468,7 @@ def midway(draw: st.DrawFn) -> World:
     return world
 
 
+@pytest.mark.uncounted(after=50)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(midway())
 def test_decision_in_any_state_obeys_the_rules(world: World) -> None:
@@ -479,7 +481,7 @@ def test_decision_in_any_state_obeys_the_rules(world: World) -> None:
     world.a_gpu_is_never_given_twice()
 
 
-TestWorld = World.TestCase
+TestWorld = pytest.mark.uncounted(after=50)(World.TestCase)
 TestWorld.settings = settings(
     max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -24,7 +24,7 @@ import pytest
 from tornado.websocket import websocket_connect
 
 from jupyter_gpu_node.gpus import simulated
-from tests.gate.building import GATE
+from tests.gate.building import build_driver
 from tests.gate.initializing import LIST_GPUS
 from tests.kernel import servers
 from tests.kernel.servers import Server, await_, serve
@@ -114,7 +114,7 @@ def machine() -> Iterator[Machine]:
     folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     driver = folder / "driver"
     driver.mkdir(parents=True)
-    subprocess.run(["sh", GATE / "standin" / "build.sh", driver], check=True)
+    build_driver(driver)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("CUDA_")]:
             patch.delenv(name)

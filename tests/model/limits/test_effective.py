@@ -21,6 +21,8 @@ from jupyter_gpu.model.limits.times import Budget, BudgetWindow, Hours
 
 from .strategies import amounts, limit_sets, owners
 
+pytestmark = pytest.mark.uncounted(after=25)
+
 ANN = Owner("User", "ann", "jhub")
 Key = Callable[[Any], Any]
 SIMPLE: dict[str, Key] = {

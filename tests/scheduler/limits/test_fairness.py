@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 from tests.builders import NODE, apply, pod, world
+
+pytestmark = pytest.mark.uncounted(after=25)
 
 ALL = 14
 """GPUs of the node: every wish could be served if all were free."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def line(count: int) -> ClusterSnapshot:
     return snapshot
 
 
+@pytest.mark.uncounted
 def test_leaving_a_long_line_costs_few_writes() -> None:
     """In a line of a thousand, only pods near the front are written, and the few behind whose number became wrong."""
     snapshot = line(1000)

@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpu_node.gpus import simulated
 from tests.backends.local.stage import Nursery
 from tests.devices import first_minor
-from tests.gate.building import GATE, PROGRAMS
+from tests.gate.building import PROGRAMS, build_driver
 
 from .machine import Machine
 
@@ -21,7 +21,7 @@ def standin() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="jg-standin-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        subprocess.run(["sh", GATE / "standin" / "build.sh", folder], check=True)
+        build_driver(folder)
         program = ["gcc", "-O1", "-w", "-pthread", str(PROGRAMS / "client.c"), "-o", str(folder / "client")]
         subprocess.run(program, check=True)
         yield folder

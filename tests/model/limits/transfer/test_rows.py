@@ -21,6 +21,8 @@ from jupyter_gpu.model.limits.transfer.table import BOM, COLUMNS, read_table, wr
 from ... import strategies as any_
 from ..strategies import ODD_NAMES, limits_of, subjects
 
+pytestmark = pytest.mark.uncounted(after=25)
+
 named = limits_of(
     subjects(st.sampled_from(ODD_NAMES) | any_.names(20) | st.text("=+-@\t\r\n\"';, a", min_size=1, max_size=9))
 )
