@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
-from tests.counting import counted_lines
+from tests.counting import counted_lines, uncounted
 
 # The time of one example depends more on what else the machine does than on the code.
 hypothesis.settings.register_profile(
@@ -30,10 +31,22 @@ NEEDS = {
 
 INSTALLED = "tests/cluster/whole"
 """Folder of tests that share one cluster with the product, and so run one after another."""
+NODES = (
+    "tests/cluster/",
+    "tests/deploy/test_images.py",
+    "tests/deploy/test_install.py",
+    "tests/kubelet/",
+    "tests/packaging/test_release.py",
+)
+"""Tests that need nodes or images. All others marked `cluster` need an API server only, and are marked `plane`, too."""
 FIRST = (
     INSTALLED,
     "tests/deploy/test_install.py",
     "tests/kubelet/test_real.py",
+    "tests/agent/test_sharing.py",
+    "tests/scheduler_process/test_controller.py",
+    "tests/scheduler_process/test_extender.py",
+    "tests/kernel/test_local_endpoint.py",
     "tests/shares/turns/test_gangs.py",
     "tests/binder/test_binder.py",
     "tests/packaging/test_wheel.py",
@@ -66,6 +79,7 @@ def pytest_report_header() -> str:
     return existing.choice().why
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test has another chance, one on a cluster two: dozens of processes share two cores. The summary names each.
 
@@ -75,6 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+            if not item.nodeid.startswith(NODES) and not existing.choice().context:
+                item.add_marker("plane")
         elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
@@ -120,6 +136,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if marker == "root" and os.environ.get("CI") == "true":
             pytest.fail(f"{need}, and CI must run every such test: start it as root", pytrace=False)
         pytest.skip(f"not run: {need}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Count no lines of tests with an API server: unit tests count those of the rules."""
+    with uncounted() if item.get_closest_marker("plane") else nullcontext():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

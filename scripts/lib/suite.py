@@ -79,7 +79,9 @@ class Part:
     folder: str = "."
     """Its working directory."""
     beside: str = ""
-    """Name of the part that it runs beside, if both are run. Each has its own devices."""
+    """Name of the part that it runs beside, if both are run; parts beside the same run one after another.
+
+    Each has its own devices."""
     needs: str = ""
     """Name of the part that is run before it, named or not."""
 
@@ -99,8 +101,8 @@ class Result:
     seconds: float
 
 
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder")
-"""Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices.
+SIDE_BY_SIDE = ("--dist=loadscope", "--no-loadscope-reorder")
+"""Files side by side: most wait for processes that they start. The same number on any machine: all use its devices.
 `tests/conftest.py` decides which tests make a group, and which groups come first."""
 
 ROOT = os.geteuid() == 0
@@ -112,13 +114,18 @@ PARTS = (
     Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
     Part(
         "pytest",
-        ["pytest", "-m", "not cluster", *SIDE_BY_SIDE, "--cov", "--cov-report=", "--junitxml={report}"],
+        ["pytest", "-m", "not cluster or plane", "--numprocesses=3", *SIDE_BY_SIDE, "--cov", "--cov-report=", "--junitxml={report}"],
         of_junit,
     ),
-    Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests", "pytest"),
-    Part("demo", ["scripts/demo", "--check"]),
-    Part("cluster", ["pytest", "-m", "cluster", *SIDE_BY_SIDE, "--junitxml={report}"], of_junit, needs=IMAGES),
+    Part("demo", ["scripts/demo", "--check"], beside="pytest"),
+    Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
+    Part(
+        "cluster",
+        ["pytest", "-m", "cluster and not plane", "--numprocesses=2", *SIDE_BY_SIDE, "--junitxml={report}"],
+        of_junit,
+        needs=IMAGES,
+    ),
     *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"], needs=IMAGES)] if ROOT else []),
 )
 
@@ -147,12 +154,15 @@ def run(part: Part, output: TextIO | None = None) -> Result:
 
 
 def run_together(leader: Part, others: Sequence[Part]) -> list[Result]:
-    """Run parts at the same time; print the output of ``others`` when all have ended, so that lines do not mix."""
+    """Run a part and, beside it, others one after another.
+
+    The output of ``others`` is printed when all have ended, so that lines do not mix.
+    """
     told = f" (beside it {', '.join(other.name for other in others)})" if others else ""
     print(f"\n━━ {leader.name}{told}", flush=True)
     with ExitStack() as stack:
         outputs = [stack.enter_context(TemporaryFile("w+")) for _ in others]
-        pool = stack.enter_context(ThreadPoolExecutor(len(others) or 1))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
         running = [pool.submit(run, other, output) for other, output in zip(others, outputs, strict=True)]
         results = [run(leader)]
         for other, output, result in zip(others, outputs, running, strict=True):
