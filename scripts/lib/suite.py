@@ -101,8 +101,10 @@ class Result:
     seconds: float
 
 
-SIDE_BY_SIDE = ("--dist=loadscope", "--no-loadscope-reorder")
-"""Files side by side: most wait for processes that they start. The same number on any machine: all use its devices.
+PYTEST = ("pytest", "--dist=loadscope", "--no-loadscope-reorder", "--junitxml={report}")
+"""Test files side by side, as most wait for processes that they start: three on any machine, as all use its devices, or
+two that have a whole cluster each.
+
 `tests/conftest.py` decides which tests make a group, and which groups come first."""
 
 ROOT = os.geteuid() == 0
@@ -114,7 +116,7 @@ PARTS = (
     Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
     Part(
         "pytest",
-        ["pytest", "-m", "not cluster or plane", "--numprocesses=3", *SIDE_BY_SIDE, "--cov", "--cov-report=", "--junitxml={report}"],
+        [*PYTEST, "--numprocesses=3", "-m", "not cluster or plane", "--cov", "--cov-report="],
         of_junit,
     ),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests", "pytest"),
@@ -122,7 +124,7 @@ PARTS = (
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part(
         "cluster",
-        ["pytest", "-m", "cluster and not plane", "--numprocesses=2", *SIDE_BY_SIDE, "--junitxml={report}"],
+        [*PYTEST, "--numprocesses=2", "-m", "cluster and not plane"],
         of_junit,
         needs=IMAGES,
     ),

@@ -90,6 +90,25 @@ def test_parts_run_concurrently_with_separate_output(tmp_path: Path, capfd: pyte
     ]
 
 
+def test_parts_beside_another_run_one_after_another(tmp_path: Path) -> None:
+    """The second sees that the first has ended, while their leader, which waits for both, still runs."""
+    files = [tmp_path / name for name in ("one", "two")]
+    leader = Part("leader", [*python(MEET), str(tmp_path / "leader"), str(files[1])])
+    first = Part(
+        "one", [*python("import pathlib, sys, time; time.sleep(0.2); pathlib.Path(sys.argv[1]).touch()"), str(files[0])]
+    )
+    second = Part(
+        "two",
+        [
+            *python(
+                "import pathlib, sys; one, two = map(pathlib.Path, sys.argv[1:]); assert one.exists(); two.touch()"
+            ),
+            *map(str, files),
+        ],
+    )
+    assert [result.ok for result in suite.run_together(leader, [first, second])] == [True, True, True]
+
+
 def test_prerequisites_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run whether or not they are named; nothing else does."""
     parts = (Part("check", []), Part("images", [], beside="check"), Part("cluster", [], needs="images"))
