@@ -310,6 +310,25 @@ setup_promtool() {
 
 # A control plane needs no root. Nodes do, so what they need is installed for root only.
 setup_cluster() {
+  setup_cluster_tools
+  if ! kubernetes_is_built; then
+    step "Kubernetes (minutes, once)" "$python" scripts/lib/cluster.py build
+  fi
+  setup_node
+  [ -d tests/cluster/hub/node_modules ] || rm -f "$cache/stamps/Proxy-of-JupyterHub"
+  once "Proxy of JupyterHub" tests/cluster/hub/{package.json,yarn.lock} -- npm_packages tests/cluster/hub
+}
+
+kubernetes_is_built() { "$python" scripts/lib/cluster.py build --check >/dev/null; }
+
+# Begins to build Kubernetes, if it must be, while other things are set up, most of which wait for the network. What goes
+# wrong is told by setup_cluster, which waits for this build and then finds it done, or builds itself.
+begin_kubernetes() {
+  kubernetes_is_built || nice -n 19 "$python" scripts/lib/cluster.py build >"$cache/log/Kubernetes-begun.log" 2>&1 </dev/null &
+}
+
+# What a cluster needs of the system, and what Kubernetes is built with.
+setup_cluster_tools() {
   local missing=() command package
   while read -r command package; do
     command -v "$command" >/dev/null || missing+=("$package")
@@ -319,13 +338,7 @@ setup_cluster() {
   fi
   [ ${#missing[@]} = 0 ] || apt_install "What Kubernetes needs (${missing[*]})" "${missing[@]}"
   ! lacks_netavark || apt_install "netavark, which buildah needs," netavark
-  if ! "$python" scripts/lib/cluster.py build --check >/dev/null; then
-    go_is_new || get_go
-    step "Kubernetes (minutes, once)" "$python" scripts/lib/cluster.py build
-  fi
-  setup_node
-  [ -d tests/cluster/hub/node_modules ] || rm -f "$cache/stamps/Proxy-of-JupyterHub"
-  once "Proxy of JupyterHub" tests/cluster/hub/{package.json,yarn.lock} -- npm_packages tests/cluster/hub
+  kubernetes_is_built || go_is_new || get_go
 }
 
 # Each command with the package that has it.

@@ -59,8 +59,9 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("clean")
     sh(f"{sys.executable} -m venv --without-pip {venv}")
     sh(
-        f"{sys.executable} -m pip --python {venv}/bin/python install --no-index --find-links {WHEELS} --no-compile "
-        f"'{wheel}' jupyterlab"
+        f"offline='--no-index --find-links {WHEELS}'; "
+        f"{sys.executable} -m uv pip install --python {venv}/bin/python $offline jupyterlab && "
+        f"{sys.executable} -m pip --python {venv}/bin/python install $offline --no-compile '{wheel}'"
     )
     return venv / "bin"
 

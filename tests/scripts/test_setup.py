@@ -75,3 +75,12 @@ def test_missing_package_manager_is_explained(project: Path) -> None:
     failed = bash(project, "PATH=/nonexistent; apt_install 'Node.js' nodejs")
     assert failed.returncode == 1
     assert "Node.js is missing" in failed.stderr
+
+
+def test_kubernetes_is_built_beside_other_steps(project: Path) -> None:
+    """The script goes on while it is built, and the build here waits for that."""
+    build = project / "build"
+    build.write_text("#!/bin/sh\nuntil [ -e further ]; do sleep 0.01; done\necho $* >built\n")
+    build.chmod(0o755)
+    code = "kubernetes_is_built() { false; }\npython=$PWD/build\nbegin_kubernetes\ntouch further\nwait\ncat built"
+    assert bash(project, code).stdout == "scripts/lib/cluster.py build\n"
