@@ -46,7 +46,7 @@ FIRST = (
     "tests/agent/test_sharing.py",
     "tests/scheduler_process/test_controller.py",
     "tests/scheduler_process/test_extender.py",
-    "tests/kernel/test_local_endpoint.py",
+    "tests/kernel/connection/test_local_endpoint.py",
     "tests/shares/turns/test_gangs.py",
     "tests/binder/test_binder.py",
     "tests/packaging/test_wheel.py",
