@@ -17,11 +17,11 @@ def uncounted() -> Iterator[None]:
     """Count no lines, neither here nor in threads that start meanwhile."""
     tracer, of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type] # the opposite of what it returns
+    threading.settrace(None)
     try:
         yield
     finally:
-        threading.settrace(of_threads)  # type: ignore[arg-type]
+        threading.settrace(of_threads)
         sys.settrace(tracer)
 
 

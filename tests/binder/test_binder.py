@@ -59,7 +59,7 @@ def image(checkout: Path) -> Path:
         "PATH": f"{venv}/bin:{os.environ['PATH']}",
     }
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", venv / "bin" / "python"]  # conda's part
+    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", f"{venv}/bin/python"]  # conda's part
     subprocess.run([*uv, "--no-index", "--find-links", wheels, "jupyterlab"], check=True)
     done = subprocess.run(
         ["binder/postBuild"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
