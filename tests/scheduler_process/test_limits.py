@@ -306,6 +306,28 @@ def test_limits_are_counted_in_the_metrics(limited: Stage) -> None:
     limited.do(define(limited.kube, "gpulimits"))
 
 
+def test_use_is_counted_in_the_metrics(limited: Stage) -> None:
+    """GPU time of a user, idle time and time in line are counted by the leader, in whole and parts of GPUs."""
+    node = limited.node(gpus=1)
+    scheduler = limited.scheduler()
+    pod_of(limited, "ann", "p", node, 1)
+    limited.until_count("p", 1)
+    pod_of(limited, "bob", "q", node, "500m")
+    labels = f'{{namespace="{limited.namespace}",username="%s",model="%s",kind="%s"}}'
+    held = "jupyter_gpu_user_gpu_seconds_total" + labels % ("ann", "Simulated GPU", "owned")
+    idle = held.replace("gpu_seconds", "idle_gpu_seconds")
+    waits = "jupyter_gpu_user_waiting_seconds_total" + labels % ("bob", "", "share")
+    until(lambda: scheduler.metric(idle) > 0.5 and scheduler.metric(waits) > 0.5, what="time to be counted")
+    assert scheduler.metric(held) >= scheduler.metric(idle)
+    limited.request("p", {"generation": 2, "milli": 0})
+    limited.until_count("q", 1)
+    time.sleep(0.5)
+    before = [scheduler.metric(name) for name in (held, idle, waits)]
+    time.sleep(1)
+    assert [scheduler.metric(name) for name in (held, idle, waits)] == before
+    assert scheduler.metric(held.replace("ann", "bob").replace("owned", "share")) >= 0.5
+
+
 def test_wish_in_json_is_not_rewritten(limited: Stage) -> None:
     """The wish stays as it was written, whatever the limit."""
     node = limited.node()

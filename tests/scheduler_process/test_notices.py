@@ -18,9 +18,9 @@ __all__ = ["limited"]
 REASON = "GpuLimitLowered"
 
 
-def notices(stage: Stage, namespace: str, name: str) -> list[dict[str, Any]]:
+def notices(stage: Stage, namespace: str, name: str, reason: str = REASON) -> list[dict[str, Any]]:
     """Return the notices about an object of that name."""
-    chosen = f"involvedObject.name={name},reason={REASON}"
+    chosen = f"involvedObject.name={name},reason={reason}"
     return stage.do(stage.kube.list(paths.events(namespace), fields=chosen)).items
 
 
@@ -66,3 +66,31 @@ def test_notice_that_a_killed_scheduler_owes_is_made(limited: Stage) -> None:
     until(lambda: len(notices(limited, limited.namespace, "p")) == 1, what="the notice")
     set_limit(limited, name, subject=user("ann"), max=1)
     until(lambda: len(notices(limited, limited.namespace, "p")) == 2, what="the second notice")
+
+
+def test_reclaimed_gpus_are_told_with_a_notice_for_each_pod(limited: Stage) -> None:
+    """A preemptible pod is told when its GPUs go to another one; a pod from which nothing is reclaimed is told nothing.
+    The time that was told holds for the next leader, too.
+    """
+    node = limited.node()
+    set_limit(limited, "default", subject={"kind": "Default"}, grace="20s")
+    first = limited.scheduler()
+    pod_of(limited, "bob", "job", node, {"generation": 1, "milli": 3000, "preemptible": True})
+    limited.until_count("job", 3)
+    pod_of(limited, "bob", "other", node, 1)
+    limited.until_count("other", 1)
+    pod_of(limited, "ann", "notebook", node, 1)
+    (told,) = until(lambda: notices(limited, limited.namespace, "job", "GpusReclaimed"), what="the notice") or []
+    assert "Others wait for GPUs that come first to them: 1 GPU at" in told["message"]
+    found = limited.allocated("job")
+    assert found
+    assert found.limit
+    (item,) = found.limit.reclaimed
+    assert item.milli == 1000
+    first.kill()
+    limited.scheduler(environ={"POD_NAME": "second"})
+    limited.until_count("notebook", 1)
+    assert item.at - 1 <= time.time() <= item.at + 15
+    assert limited.until_count("job", 2)
+    assert len(notices(limited, limited.namespace, "job", "GpusReclaimed")) == 1
+    assert notices(limited, limited.namespace, "other", "GpusReclaimed") == []
