@@ -27,7 +27,7 @@ class UserLimits(NamedTuple):
 
     limits: LimitIndex
     owners: Mapping[str, Owner]
-    """By uid of the pod."""
+    """By uid of the pod: of each pod that is known."""
     started: Mapping[str, float]
     """When the server of each pod started, on any clock: of an owner's pods the newest gives back first."""
     zone: tzinfo
@@ -41,8 +41,9 @@ def settle(snapshot: ClusterSnapshot, users: UserLimits) -> float | None:
     Return when time alone changes them, in seconds since 1970; ``None``: that is not foreseen.
     """
     for uid, owner in users.owners.items():
-        if pod := snapshot.pod(uid):
-            snapshot.put_pod(replace(pod, owner=owner, created=users.started[uid]))
+        pod = snapshot.pod(uid)
+        assert pod is not None
+        snapshot.put_pod(replace(pod, owner=owner, created=users.started[uid]))
     due = []
     for owner in sorted(set(users.owners.values())):
         due += _settle_owner(snapshot, owner, users)
