@@ -149,7 +149,7 @@ def test_lowered_limit_takes_back_after_the_grace_from_the_newest_server() -> No
     machine.wants("a1", 2)
     machine.wants("a2", 2)
     machine.settle()
-    machine.busy = {"a1": frozenset(one.uuid for one in machine.gpus)}  # known to that server alone
+    machine.busy = {"a2": frozenset(one.uuid for one in machine.gpus)}  # known to that server alone
     machine.limit(limit("User", "ann", max=1, grace="2m"))
     assert machine.decide("a1").due == MONDAY + 120
     machine.now += 60
