@@ -60,10 +60,10 @@ def test_group_has_the_use_of_its_members() -> None:
 def test_user_has_the_effective_limit_and_the_own_object() -> None:
     """What holds may come from a group, what an edit changes is the user's own limit."""
     group = known(ML, name="g", max=4, members=["ann", "bob"])
-    rows = table(group, known(ANN, name="u", version="7", guaranteed=1))
+    rows = table(group, known(ANN, name="u", guaranteed=1))
     ann = of(rows, "User", "ann", HUB).to_json()
     assert (ann["limit"]["value"], ann["limit"]["source"]["kind"], ann["guaranteed"]["value"]) == ("4", "Group", "1")
-    own = {"object": "u", "version": "7", "fields": {"guaranteed": "1"}, "managedBy": None, "mirrored": False}
+    own = {"object": "u", "version": "uid-u-1", "fields": {"guaranteed": "1"}, "managedBy": None, "mirrored": False}
     assert ann["own"] == own
     assert of(rows, "User", "bob", HUB).to_json()["own"] is None
 
