@@ -130,9 +130,10 @@ def test_file_of_a_user_counts_for_nobody(stage: Stage) -> None:
     stage.state.chmod(0o1777)
     bob = stage.server()
     assert view(bob)["allocated"] is None
-    put(stage, limit("Default", max="unlimited"))
-    (stage.state / "limits.json").chmod(0o644)
-    os.chown(stage.state / "limits.json", ANN, ANN)
+    anns = stage.state / "of ann"
+    anns.write_bytes(text(limit("Default", max="unlimited")))
+    os.chown(anns, ANN, ANN)
+    anns.rename(stage.state / "limits.json")
     wait_for(lambda: "LimitsUnusable" in types(bob), "the complaint", 20)
     until_limit(bob, 0)
 
