@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.model.limits.read_limit import read_limit
 from tests.admission.api import Api
 from tests.admission.test_definitions import DEFINITIONS, LIMITS, limit
 from tests.cluster.testbed import ControlPlane, binaries, control_plane, until
 from tests.cluster.testbed.commands import CommandFailed, run
 from tests.deploy import chart
+from tests.deploy.recipes import outcome, recipes
 
 pytestmark = [pytest.mark.cluster]
 NAMESPACE = "jupyter-gpu"
@@ -36,9 +38,14 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 
 def helm(plane: ControlPlane, *words: str, objects: list[dict[str, Any]] | None = None) -> str:
     """Run helm without the chart's hooks, which need nodes; with these limits in the values."""
-    values = () if objects is None else ("--values", "-", *chart.REGISTRY)
+    return helm_with(plane, *words, values=None if objects is None else {"limits": {"objects": objects}})
+
+
+def helm_with(plane: ControlPlane, *words: str, values: dict[str, Any] | None) -> str:
+    """Run helm without the chart's hooks, with these values."""
+    more = () if values is None else ("--values", "-", *chart.REGISTRY)
     flags = ("--kubeconfig", plane.kubeconfig, "--namespace", NAMESPACE, "--no-hooks")
-    return run(binaries.path("helm"), *words, *flags, *values, stdin=json.dumps({"limits": {"objects": objects or []}}))
+    return run(binaries.path("helm"), *words, *flags, *more, stdin=json.dumps(values or {}))
 
 
 def kept(api: Api) -> dict[str, Any]:
@@ -65,6 +72,19 @@ def test_limits_follow_the_values(plane: ControlPlane, api: Api) -> None:
         helm(plane, "upgrade", *release, objects=[{**ANN, "grace": "9000h"}])
     helm(plane, "uninstall", "jupyter-gpu")
     assert kept(api) == {"bob": 1}
+
+
+def test_recipes_lead_to_what_their_tables_say(plane: ControlPlane, api: Api) -> None:
+    """Helm and the API server take the values of each, one after the other, and the limits there have that effect."""
+    found = recipes()
+    assert len(found) == 10
+    for recipe in found:
+        helm_with(plane, "upgrade", "--install", "jupyter-gpu", str(chart.CHART), values=recipe.values)
+        limits = [read_limit(item) for item in api.need("GET", LIMITS)["items"]]
+        assert len(limits) == len(recipe.values["limits"]["objects"])
+        assert not [limit.problem for limit in limits if limit.problem]
+        assert [outcome(recipe, row, limits) for row in recipe.rows] == [*recipe.rows], recipe.title
+    helm(plane, "uninstall", "jupyter-gpu")
 
 
 def test_values_have_no_limits_before_the_kind_is_there(plane: ControlPlane, api: Api) -> None:
