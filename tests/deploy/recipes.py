@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from jupyter_gpu.model.limits.amount import format_amount
+from jupyter_gpu.model.limits.amount import Amount, Unlimited
 from jupyter_gpu.model.limits.calendar import in_force
 from jupyter_gpu.model.limits.effective import effective
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.quantity import format_milli
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import product
 
@@ -78,8 +78,12 @@ def outcome(recipe: Recipe, row: Row, limits: Iterable[Limit]) -> Row:
     found = effective(owner, mine)
     now, used = _moment(row.when, recipe.zone)
     force = in_force(found, now, recipe.zone, used)
-    models = "".join(f", of {word.upper()} {format_amount(most.value)}" for word, most in found.models.items())
-    return replace(row, most=f"{format_amount(force.max.value)}{models}", guaranteed=format_milli(force.guaranteed.value))
+    models = "".join(f", of {word.upper()} {_written(most.value)}" for word, most in found.models.items())
+    return replace(row, most=f"{_written(force.max.value)}{models}", guaranteed=_written(force.guaranteed.value))
+
+
+def _written(amount: Amount) -> str:
+    return "unlimited" if isinstance(amount, Unlimited) else f"{amount / MILLI_PER_GPU:g}"
 
 
 def _moment(when: str, zone: tzinfo) -> tuple[float, dict[date, int]]:

@@ -76,6 +76,7 @@ def test_limits_follow_the_values(plane: ControlPlane, api: Api) -> None:
 
 def test_recipes_lead_to_what_their_tables_say(plane: ControlPlane, api: Api) -> None:
     """Helm and the API server take the values of each, one after the other, and the limits there have that effect."""
+    api.need("DELETE", LIMITS)
     found = recipes()
     assert len(found) == 10
     for recipe in found:
