@@ -1,4 +1,4 @@
-"""How evenly the waiting for GPUs is spread over users: the fair line against first come, first served, decision by decision.
+"""How evenly waiting for GPUs is spread over users: the fair line against first come, first served.
 
 `scripts/bench fairness` uses synthetic sessions. Recorded ones, in the form of the Adobe notebook trace that NotebookOS
 publishes (sessions with cells, in minutes):
@@ -64,7 +64,7 @@ class Waits:
 
     @property
     def jain(self) -> float:
-        """Jain's index of fairness of the waits (Jain, Chiu, Hawe 1984): 1 if all wait equally long, 1/n if one does."""
+        """Jain's index of fairness of the waits (Jain, Chiu, Hawe 1984): 1 if all wait equally, 1/n if one does."""
         squares = sum(wait * wait for wait in self.minutes)
         return sum(self.minutes) ** 2 / (len(self.minutes) * squares) if squares else 1.0
 
@@ -226,7 +226,9 @@ def _session(recorded: dict[str, object]) -> Session:
 
 def main() -> int:
     """Print the waits of a recorded trace, for several sizes of the cluster."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fairness", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fairness", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--trace", type=Path, required=True, help="JSON file with the sessions")
     parser.add_argument("--gpus", type=int, nargs="*", default=[32, 48, 64], help="GPUs of the cluster, in nodes of 8")
     arguments = parser.parse_args()

@@ -18,6 +18,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .fit_cache import has_room
+from .gains import with_had
 from .positions import shown_position
 from .queue_pass import STEP, QueuePass
 
@@ -104,6 +105,7 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             position=position,
             limit=pod.pod_limit,
         )
+        after = with_had(before, after, fair=pod.standing is not None)
         if after != pod.allocated and (pod.allocated or pod.requested or pod.pod_limit):
             decisions.append(Decision.between(pod, after))
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))

@@ -13,7 +13,7 @@ rest stands in no line, as room would not help it. A pod whose wish can't be rea
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -22,6 +22,7 @@ from jupyter_gpu.model.annotations import Allocated, Wish
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
 from jupyter_gpu.model.feasible import named, refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
@@ -30,6 +31,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import next_amount
 
 from .fair_line import FairLine
+from .gains import gained
 
 CAME_LATER = (
     "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
@@ -153,6 +155,7 @@ class QueuePass:
         Only a pod that has waited too long keeps anything back from those behind it. Serving is repeated while anything
         comes of it: a pod that is served one step further may give up a GPU that it was given before.
         """
+        self._break_circular_wait(waiting)
         line = FairLine(waiting, {pod.uid: total(self.shares[pod.uid]) for pod in waiting})
         first = {pod.uid: self.shares[pod.uid] for pod in waiting}
         kept_back: set[str] = set()
@@ -161,6 +164,38 @@ class QueuePass:
                 if not number % STEP:
                     yield
                 line.served(pod, *self._serve_step(pod, first[pod.uid], kept_back))
+
+    def _break_circular_wait(self, waiting: Sequence[PodState]) -> None:
+        """Take what later pods gained meanwhile for the first pod that has waited too long, if it then has all.
+
+        Their owners keep what is guaranteed to them.
+        """
+        first = min((pod for pod in waiting if pod.overdue and not pod.blocked), key=_by_ticket, default=None)
+        if first is None or first.wish is None:
+            return
+        later = sorted((pod for pod in waiting if _by_ticket(pod) > _by_ticket(first)), key=_by_ticket, reverse=True)
+        before = {pod.uid: self.shares[pod.uid] for pod in later}
+        offers = ((pod, share) for pod in later for share in gained(pod, before[pod.uid]))
+        lost: Counter[Owner] = Counter()
+        while self._lacks_once_closed(first, first.wish):
+            pod, share = next(offers, (None, None))
+            if pod is None or share is None:
+                for pod in later:
+                    self._give(pod, before[pod.uid])
+                return
+            standing = pod.standing
+            if standing and standing.holds - lost[pod.owner] - share.milli >= standing.guaranteed:
+                lost[pod.owner] += share.milli
+                self._give(pod, tuple(each for each in self.shares[pod.uid] if each != share))
+
+    def _lacks_once_closed(self, pod: PodState, wish: Wish) -> int:
+        """Return the milli that a pod would lack if all that drains were closed."""
+        taken: dict[str, int] = dict.fromkeys(self.gpus, 0)
+        for uid, shares in self.shares.items():
+            for share in shares if uid != pod.uid else ():
+                taken[share.uuid] += share.milli
+        spots = [replace(spot, room=MILLI_PER_GPU - taken[spot.gpu.uuid]) for spot in self._spots(pod, ())]
+        return arrange(wish, spots).owed
 
     def _serve_step(self, pod: PodState, first: tuple[GpuShare, ...], kept_back: set[str]) -> tuple[int, bool]:
         """Serve the next step of a wish; return what the pod has then, and whether more could follow.
@@ -198,18 +233,21 @@ class QueuePass:
         return arrange(part, spots)
 
     def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
-        """Return the GPUs as ``pod`` sees them; of those kept back for others it gets no more than it holds."""
+        """Return the GPUs as ``pod`` sees them; of those kept back for others it gets no more than it holds.
+
+        In a fair line no more than it has: what it closes may be meant for another pod.
+        """
         closed = frozenset(kept_back)
         has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
         for uuid, gpu in _usable(pod, self.gpus).items():
             held = self._held[uuid].get(pod.uid, 0)
+            age, share = has.get(uuid, (0, 0))
             room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
             if uuid in closed:
-                room = min(room, held)
+                room = min(room, share if pod.standing else held)
             if pod.pending:
                 room = max(0, min(room, self._free[uuid]))
-            age, share = has.get(uuid, (0, 0))
             spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy, uuid in self._outside))
         return spots
 
@@ -222,6 +260,11 @@ class QueuePass:
         held = {share.uuid: share.milli for share in shares} if pod.pending else pod.held_with(shares)
         for uuid in {share.uuid for share in (*before, *shares)}:
             self._held[uuid][pod.uid] = held.get(uuid, 0)
+
+
+def _by_ticket(pod: PodState) -> tuple[bool, int]:
+    """Return the key that sorts pods by ticket; one that has none yet comes last."""
+    return (pod.ticket is None, pod.ticket or 0)
 
 
 def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
