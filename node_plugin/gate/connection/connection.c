@@ -210,6 +210,12 @@ static bool handle_messages(struct share *share, struct reader *reader, const un
     return found == 0;
 }
 
+/* Return whether the other end is closed. Asked after reading: the program may have been stopped between waiting and reading. */
+static bool has_hung_up(int socket) {
+    struct pollfd end = {.fd = socket};
+    return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
+}
+
 /* Serve the connection until it ends; return whether messages arrived and all were valid. poll() keeps the socket open, and
  * with it the connection, even after the program has closed the descriptor; the next poll() would be for another file. So
  * check before each poll() that it is still the gate's socket, and wake up every second for that: nothing else would, as
@@ -226,14 +232,14 @@ static bool run_connection(struct share *share) {
         uint64_t ns = lease < memory ? lease : memory;
         if (ns > SECOND) ns = SECOND;
         struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
-        struct pollfd poll = {.fd = share->socket, .events = POLLIN};
-        if (ppoll(&poll, 1, &most, NULL) <= 0) continue;
+        struct pollfd next = {.fd = share->socket, .events = POLLIN};
+        if (ppoll(&next, 1, &most, NULL) <= 0) continue;
         if (!is_own_socket(share)) return heard;
         ssize_t got = recv(share->socket, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) return heard;
         gate_lock();
-        bool sound = handle_messages(share, &reader, bytes, (size_t)got, poll.revents & POLLHUP);
+        bool sound = handle_messages(share, &reader, bytes, (size_t)got, has_hung_up(share->socket));
         gate_unlock();
         if (!sound) return false;
         heard = true;
