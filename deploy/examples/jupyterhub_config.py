@@ -1,7 +1,7 @@
 """What JupyterHub's KubeSpawner needs so that every user's server has GPUs on a slider.
 
-Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`). The service account `notebook` must
-be there, and the chart must let it ask:
+Append it to the hub's configuration; for Zero to JupyterHub there are values beside this file (z2jh-values.yaml), which
+say how. JupyterHub provides `c` in both. The service account `notebook` must be there, and the chart must let it ask:
 `notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`. KubeSpawner
 writes into each pod whose it is; the hub's own service account needs the right to:
 `hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<namespace of the users' pods>]}]`.
@@ -9,9 +9,8 @@ writes into each pod whose it is; the hub's own service account needs the right 
 That account can read nothing: users of one namespace do not see each other's pods.
 """
 
+# ruff: noqa: F821
 from kubernetes_asyncio.client import ApiException
-
-c = get_config()  # noqa: F821  # type: ignore[name-defined]
 
 
 def beside(name, more):
@@ -23,7 +22,7 @@ def beside(name, more):
 
 
 # Of your registry. It has jupyter-gpu, and jupyterhub in the hub's version: deploy/images/notebook, or your own.
-c.KubeSpawner.image = "registry.example/gpu/notebook:0.1.0"
+c.KubeSpawner.image = c.KubeSpawner.get("image") or "registry.example/gpu/notebook:0.1.0"
 c.KubeSpawner.cmd = ["jupyterhub-singleuser"]  # the image's own command is a server that knows no hub
 
 # Not a GPU: the right to have this server's GPUs changed. It starts with none.

@@ -22,10 +22,13 @@ RIGHTS = [
 EAGER = "eager"
 """This user's server starts with a GPU."""
 BEFORE = """
+def get_config(key, default=None):  # with this name Zero to JupyterHub reads its values
+    return default
+
 c.KubeSpawner.volumes = {"home": {"name": "home", "emptyDir": {}}}
 c.KubeSpawner.volume_mounts = [{"name": "home", "mountPath": "/home/jovyan"}]
 """
-"""A hub's configuration of its users' homes; the example comes after it."""
+"""A hub's own configuration, with its users' homes; the example comes after it, as in Zero to JupyterHub."""
 OWN = """
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.JupyterHub.hub_connect_url = c.JupyterHub.hub_bind_url
