@@ -85,7 +85,7 @@ def test_conditions_of_gpus_are_findings() -> None:
     assert found["SoftMode"].level is Level.NOTE
     assert "as root" in found["SoftMode"].advice
     assert found["StateDamaged"].level is Level.PROBLEM
-    assert "has not answered yet" in found["request"].text
+    assert "has not been decided yet" in found["request"].text
     assert found["gpus"].text.endswith("NVIDIA's driver is 550.")
     assert "mode" not in found
     assert not about("gpus", view=replace(BARE, total=0, limit=0))

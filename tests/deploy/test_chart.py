@@ -356,7 +356,7 @@ def test_programs_have_exactly_the_rights_that_they_use() -> None:
         | leads
         | limits
         | accounts
-        | {"create gpuaccounts", "patch gpuaccounts/status", "get customresourcedefinitions"}
+        | {"create gpuaccounts", "delete gpuaccounts", "patch gpuaccounts/status", "get customresourcedefinitions"}
         | {"patch leases", "create pods/binding", "get services"}
         | {"create endpointslices", "get endpointslices", "patch endpointslices"},
         "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},

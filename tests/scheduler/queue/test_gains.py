@@ -158,6 +158,13 @@ def test_gains_that_are_not_recorded_are_none(extra: dict[str, object]) -> None:
     assert not list(gained(state, allocated([0]).shares))
 
 
+def test_gains_are_the_newest_shares() -> None:
+    """All above what the pod had, the last one that came first."""
+    state = replace(pod("a", wants=4, has=[0, 1, 2]), standing=OwnerStanding(0, 0, 1))
+    state = replace(state, allocated=allocated([0, 1, 2], ticket=1, extra={HAD: 1000}))
+    assert [share.uuid for share in gained(state, allocated([0, 1, 2]).shares)] == [uuid(2), uuid(1)]
+
+
 def test_gains_of_a_pod_outside_a_fair_line_are_none() -> None:
     """By tickets alone only the first has a part."""
     state = pod("a", wants=2, has=[0], ticket=1)

@@ -16,6 +16,8 @@ from jupyter_gpu.backends.local.site.rules.apart import Surroundings
 from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import UNSET
 from jupyter_gpu.model.view import Mode, View
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from tests.builders import allocated, attached, inventory
@@ -148,6 +150,13 @@ def test_view_without_trouble_has_no_condition() -> None:
         pytest.param({"unreadable": 1}, "StateDamaged", "A record of other servers", id="one damaged"),
         pytest.param({"unreadable": 2}, "StateDamaged", "2 records of other servers", id="two damaged"),
         pytest.param({"repairs": ("It was cut.",)}, "StateRepaired", "It was cut.", id="repaired"),
+        pytest.param({"limits": "Line 3 is bad."}, "LimitsUnusable", "Line 3 is bad.", id="limits of users"),
+        pytest.param(
+            {"pod": record(allocated=allocated([0], limit=PodLimit(0, 0, UNSET, 60.0)))},
+            "LimitLowered",
+            "will be taken back at 00:01 UTC",
+            id="lowered",
+        ),
     ],
 )
 def test_each_trouble_has_one_condition(fields: dict[str, Any], kind: str, text: str) -> None:
@@ -173,11 +182,13 @@ def test_simulated_gpus_are_named_as_such(count: int, text: str) -> None:
 
 
 def test_harmless_states_have_no_condition() -> None:
-    """A limit that hides nothing, own broken GPUs, whole GPUs without an arbiter, and other holders are fine."""
+    """Limits that hide or take nothing, own broken GPUs, whole GPUs without an arbiter, and other holders are fine."""
     site = SiteLimit("0,1")
     site.choose(REAL)
+    limit = PodLimit(2000, 2000, UNSET)
     mine = record(
-        allocated=allocated([0], reason=Reason.PARTIAL), attached=attached(draining=[1], holders=[Holder(8, "python")])
+        allocated=allocated([0], reason=Reason.PARTIAL, limit=limit),
+        attached=attached(draining=[1], holders=[Holder(8, "python")]),
     )
     found = view(mine, registry(inventory(2, unhealthy=[0])), site=site, not_enforced="no arbiter")
     assert words(found) == []
