@@ -171,6 +171,7 @@ def test_gains_of_a_pod_outside_a_fair_line_are_none() -> None:
     assert not list(gained(replace(state, allocated=allocated([0], ticket=1, extra={HAD: 0})), allocated([0]).shares))
     found = replace(state, standing=OwnerStanding(0, 0, 1), allocated=allocated([0], ticket=1, extra={HAD: 0}))
     assert [share.uuid for share in gained(found, allocated([0]).shares)] == [uuid(0)]
+    assert not list(gained(replace(found, allocated=allocated([0], extra={HAD: 0})), allocated([0]).shares))
 
 
 @settings(max_examples=30)
