@@ -1,4 +1,4 @@
-"""What JupyterHub's KubeSpawner needs so that every user's server has GPUs on a slider.
+"""Configuration of JupyterHub's KubeSpawner by which every user's server has GPUs on a slider.
 
 Append it to the hub's configuration; for Zero to JupyterHub there are values beside this file (z2jh-values.yaml), which
 say how. JupyterHub provides `c` in both. The service account `notebook` must be there, and the chart must let it ask:

@@ -26,7 +26,7 @@ from .viewers import Viewers
 
 
 class GpuService:
-    """What a server offers with its backend: views, samples, reservations, usage, figures, and events of resizes.
+    """The service of a server with a backend: views, samples, reservations, usage, figures, and events of resizes.
 
     ``app``: the ServerApp. ``share``: makes a value known to handlers, by one of `keys`. ``interval``: seconds between
     two samples; ``points``: the number of samples that the history covers.

@@ -101,7 +101,7 @@ def test_table_has_a_line_for_each_limit() -> None:
 
 
 def test_use_of_a_month_has_a_line_for_each_owner() -> None:
-    """What is not complete is marked, and the mark is explained; an empty month says so."""
+    """Incomplete figures are marked, and the mark is explained; an empty month says so."""
     month = Month(2026, 10)
     rows = [
         UsageRow(SubjectKind.USER, "ann\n", "jhub", 5 * HOUR // 2, 3, True),

@@ -21,7 +21,7 @@ def unknown(_: object) -> None:
 
 
 def test_user_has_the_name_and_groups_of_the_databases() -> None:
-    """Whom none of them knows is named by the number, and in no group."""
+    """A user that none of them knows is named by the number, and in no group."""
     users = Users()
     assert users.get(ME) == User(str(ME))
     assert users.learn([ME, UNKNOWN])

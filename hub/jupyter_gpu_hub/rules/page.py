@@ -29,7 +29,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What surrounds every page."""
+    """The frame of every page."""
 
     hub: str
     """Path, or address, of the hub's own pages, with a slash at its end."""

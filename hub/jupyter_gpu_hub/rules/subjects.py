@@ -31,7 +31,7 @@ class SubjectRow:
 
     subject: Subject
     limit: Sourced[Amount] | None
-    """Of a user the effective maximum, of others the one that is written for it; ``None``: none is."""
+    """The effective maximum of a user; for others the one that is written; ``None``: none is."""
     guaranteed: Sourced[int] | None
     own: tuple[LimitRow, ...] = ()
     """The limits about this subject; the first is the one that an edit changes."""

@@ -30,7 +30,7 @@ export class BadAnswerError extends Error {
   }
 }
 
-/** Where the service is, and the value of the header. */
+/** The place of the service, and the value of the header. */
 export interface IService {
   /** Path of the service, with a slash at its end. */
   readonly base: string;

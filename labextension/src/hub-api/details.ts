@@ -77,11 +77,11 @@ export const readAudit = pageOf(
 
 const OUTCOMES = ['added', 'changed', 'removed', 'unchanged', 'refused'] as const;
 
-/** What an import does to one limit. */
+/** The effect of an import on one limit. */
 export interface ILine {
   readonly outcome: (typeof OUTCOMES)[number];
   readonly subject: ISubject | null;
-  /** Of the import; `null`: the limit is not in it. */
+  /** The spec in the import; `null`: the limit is not in it. */
   readonly line: number | null;
   readonly changes: readonly IFieldChange[];
   readonly errors: readonly string[];
@@ -94,13 +94,13 @@ export interface IFieldChange {
   readonly to: unknown;
 }
 
-/** What an import does, or did. */
+/** The effect of an import, planned or done. */
 export interface IImport {
   readonly sentence: string;
   /** Whether a limit cannot be written. */
   readonly refused: boolean;
   readonly lines: readonly ILine[];
-  /** Of a dry run. */
+  /** The effect on people; a dry run has it. */
   readonly preview: IPreview | null;
   /** `null`: nothing was written. */
   readonly results: readonly IResult[] | null;

@@ -13,14 +13,14 @@ export interface IEdit {
 }
 
 const RESULTS = ['created', 'changed', 'removed', 'unchanged', 'refused'] as const;
-/** What became of an edit. */
+/** The result of an edit. */
 export type Outcome = (typeof RESULTS)[number];
 
 /** Why an edit was refused. */
 export interface IRefused {
   readonly reason: string;
   readonly message: string;
-  /** Of a conflict: `yours`, `theirs` and the `version` of theirs. */
+  /** The sides of a conflict: `yours`, `theirs` and the `version` of theirs. */
   readonly details: Readonly<Record<string, unknown>>;
 }
 
@@ -43,7 +43,7 @@ export interface ILoser {
   readonly lost: string;
 }
 
-/** What would follow from a change. */
+/** The consequences of a change. */
 export interface IPreview {
   readonly sentence: string;
   readonly losers: readonly ILoser[];
@@ -52,7 +52,7 @@ export interface IPreview {
 /** The answer to many edits. */
 export interface IBulk {
   readonly results: readonly IResult[];
-  /** Of a dry run. */
+  /** The consequences; a dry run has them. */
   readonly preview: IPreview | null;
 }
 

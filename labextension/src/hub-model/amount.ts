@@ -32,7 +32,7 @@ export function typedOf(value: unknown): string {
   return milli === null ? text : formatGpus(milli);
 }
 
-/** What was typed: the value of the field (`null`: inherited), or what is wrong with it. */
+/** The typed text as read: the value of the field (`null`: inherited), or what is wrong with it. */
 export type Typed = { readonly value: string | null } | { readonly error: string };
 
 /** Read what a person typed for an amount of GPUs; `unlimited`: whether that word is one. */

@@ -1,11 +1,11 @@
-/** What the table asks for, and how that is kept in the address of the page. Pure. */
+/** The query of the table, and how the address of the page keeps it. Pure. */
 import { Kind } from '../hub-api/limits';
 
 /** The columns by which the table can be sorted. */
 export type Column =
   'kind' | 'name' | 'limit' | 'used' | 'waiting' | 'guaranteed' | 'idle' | 'changed';
 
-/** What one page of the table shows. */
+/** The query for one page of the table. */
 export interface IQuery {
   readonly search: string;
   /** Empty: all kinds. */

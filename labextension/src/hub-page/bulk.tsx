@@ -1,4 +1,4 @@
-/** What is done with all chosen rows together. */
+/** The actions on all chosen rows together. */
 import React, { useState } from 'react';
 import { ISubjectRow } from '../hub-api/limits';
 import { readTyped } from '../hub-model/amount';

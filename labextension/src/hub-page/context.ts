@@ -1,4 +1,4 @@
-/** What all parts of the page use. */
+/** The context that all parts of the page use. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useContext } from 'react';
 import { Api } from '../hub-api/call';

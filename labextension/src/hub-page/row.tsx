@@ -122,7 +122,7 @@ function Lock({ reason }: { readonly reason: string }): React.JSX.Element {
   );
 }
 
-/** What holds now, where hours or a budget lower it. */
+/** The value in force, where hours or a budget lower it. */
 function InForce({ row }: { readonly row: ISubjectRow }): React.JSX.Element | null {
   const { trans } = usePage();
   const { inForce, limit, giveBackAt } = row;

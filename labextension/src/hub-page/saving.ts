@@ -11,10 +11,10 @@ export interface IQuestion {
   readonly preview: IPreview;
 }
 
-/** What the page shows of saving, and what it may do. */
+/** The state of saving, and the actions that are possible. */
 export interface ISaving {
   readonly busy: boolean;
-  /** What happened last. */
+  /** The last event, in words. */
   readonly message: string;
   readonly failed: boolean;
   readonly question: IQuestion | null;

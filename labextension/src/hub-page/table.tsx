@@ -43,7 +43,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
     }
     setChosen(next);
   }
-  // What is seen now is what an edit is for; rows on other pages stay as they were seen.
+  // An edit is for the version that is seen now; rows on other pages stay as they were seen.
   const seen = new Map(rows.map(row => [keyOf(row.subject), row]));
   const current = [...chosen].map(([key, row]) => seen.get(key) ?? row);
 
@@ -91,7 +91,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
   );
 }
 
-/** What was saved, or not, and the way back. */
+/** The result of saving, and the way back. */
 function Outcome({ saving }: { readonly saving: ISaving }): React.JSX.Element {
   const { trans } = usePage();
   return (

@@ -130,7 +130,7 @@ function Import(): React.JSX.Element {
   );
 }
 
-/** What the import would do, before anything is written. */
+/** The effect of the import, before anything is written. */
 function Plan(props: {
   readonly plan: IImport;
   readonly busy: boolean;

@@ -5,7 +5,7 @@ import { ANN, own, row } from './rows';
 
 const trans = fromWords({});
 
-/** What became of an edit of ann's limit. */
+/** The result of an edit of ann's limit. */
 function result(more: Partial<IResult>): IResult {
   return {
     subject: ANN,

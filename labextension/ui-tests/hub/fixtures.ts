@@ -15,7 +15,7 @@ export class LimitsPage {
   constructor(readonly page: Page) {
     page.on('pageerror', error => this.errors.push(String(error)));
     page.on('console', message => {
-      // What the policy forbids is told here; axe-core itself tries styles of its own.
+      // Violations of the policy are reported here; axe-core itself tries styles of its own.
       if (!this.checking && message.type() === 'error' && !/status of 4\d\d/.test(message.text())) {
         this.errors.push(message.text());
       }

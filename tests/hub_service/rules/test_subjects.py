@@ -58,7 +58,7 @@ def test_group_has_the_use_of_its_members() -> None:
 
 
 def test_user_has_the_effective_limit_and_the_own_object() -> None:
-    """What holds may come from a group, what an edit changes is the user's own limit."""
+    """The value that holds may come from a group; an edit changes the user's own limit."""
     group = known(ML, name="g", max=4, members=["ann", "bob"])
     rows = table(group, known(ANN, name="u", guaranteed=1))
     ann = of(rows, "User", "ann", HUB).to_json()
@@ -80,7 +80,7 @@ def test_written_limit_of_a_group_counts_before_its_properties() -> None:
 
 
 def test_first_limit_is_the_one_that_an_edit_changes() -> None:
-    """Of several about one subject, in any order, as the writer chooses."""
+    """Several limits for one subject give the same row in any order: the one that the writer chooses."""
     limits = [known(ANN, name="b", label="Helm"), known(ANN, name="c"), known(ANN, name="a", label="Argo CD")]
     chosen = find(Subject(SubjectKind.USER, "ann", HUB), limits)
     assert chosen

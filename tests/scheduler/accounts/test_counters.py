@@ -63,7 +63,7 @@ def test_held_by_model_and_kind() -> None:
 
 
 def test_gpu_that_no_process_has_open_is_idle() -> None:
-    """What is not attached yet, or of a pod that ends, is not idle."""
+    """GPUs that are not attached yet, or whose pod ends, are not idle."""
     has = shares(g0=1000, g2=1000)
     assert rates_of(pod(has, busy=frozenset({"g2"})))[series("idle")] == 1000
     assert series("idle", "H100") not in rates_of(pod(has, busy=frozenset({"g2"})))

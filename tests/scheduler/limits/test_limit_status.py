@@ -97,7 +97,7 @@ def test_first_status_has_all_fields() -> None:
 
 
 def test_members_are_never_written() -> None:
-    """What is written names only fields of the scheduler."""
+    """The patch names only fields of the scheduler."""
     assert status_changes({"members": ["ann"]}, Use(1), (), generation=1, now=NOON).keys() == {"used", "waiting"}
 
 

@@ -19,7 +19,7 @@ TWO = pod("a", wants=2, has=[0, 1])
 
 
 def test_second_reclaim_has_a_notice_of_its_own() -> None:
-    """What is reclaimed later is given back later; the first amount is not put off by it."""
+    """An amount reclaimed later is given back later, and does not put off the first."""
     first = noticed((), 1000, seconds=60, now=0)
     second = noticed(first, 3000, seconds=60, now=40)
     assert second == (Reclaim(1000, 60), Reclaim(2000, 100))

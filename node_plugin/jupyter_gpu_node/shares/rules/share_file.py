@@ -60,7 +60,7 @@ class Savings:
     written: int
     deposits: tuple[tuple[int, int], ...]
     previous: PreviousState | None = None
-    """What it earned; None: not recorded."""
+    """The time it earned; None: not recorded."""
     owes: tuple[int, int] = (0, 0)
     """Its debt when this was written, and the milli by which that becomes less."""
 

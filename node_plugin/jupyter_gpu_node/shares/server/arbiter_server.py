@@ -86,7 +86,7 @@ class ArbiterServer:
         self._worker = WorkerThread("shares")
         self._loop = asyncio.get_running_loop()
         self._saved: dict[ShareKey, Savings] | None = None
-        """What an earlier server saved of shares that are not set yet; None: not read yet."""
+        """The state that an earlier server saved of shares that are not set yet; None: not read yet."""
 
     # --- for the node -------------------------------------------------------------------------------------------------
 

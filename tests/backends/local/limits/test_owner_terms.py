@@ -251,7 +251,7 @@ def test_no_user_ever_has_more_than_the_maximum_or_what_was_there_when_it_was_lo
 
 
 def test_damaged_record_is_of_no_user() -> None:
-    """What its pod holds is unknown, so nobody gets more, as without limits."""
+    """The GPUs that its pod holds are unknown, so no pod gets more, as without limits."""
     machine = two_servers(limit("Default", max=2))
     machine.wants("a1", 1)
     made = machine.decide("a1", unreadable=True).allocated

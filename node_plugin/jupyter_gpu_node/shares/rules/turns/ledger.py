@@ -56,7 +56,7 @@ class TimeAccount:
     lost: int
     """Saved, but expired or above the cap."""
     slice: int
-    """What is left of this period's slice; below zero: owed."""
+    """The rest of this period's slice; below zero: owed."""
     balance: int
     expires: int | None
     """Time when the next deposit is lost."""
@@ -71,7 +71,7 @@ class Ledger:
         self._timing = timing
         self._earn(milli)
         self.slice = slice_left
-        """What is left of this period's slice, and of earlier ones that it was kept from; below zero: owed."""
+        """The rest of this period's slice, and of earlier ones that it was kept from; below zero: owed."""
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
         """Idle time used lately: halved each period."""

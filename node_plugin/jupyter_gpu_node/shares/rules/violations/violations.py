@@ -72,7 +72,7 @@ class Violation:
     """A violation of one share."""
 
     words: str
-    """What the share did, for its user."""
+    """The violation, in words for the user of the share."""
     avoids: bool = False
     """Whether its processes never ask, and so can be restricted to its turns."""
     counts: bool = True
