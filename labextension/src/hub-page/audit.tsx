@@ -6,6 +6,7 @@ import { changeTexts } from '../hub-model/field';
 import { SIZE } from '../hub-model/query';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
+import { Listing } from './listing';
 import { Problem } from './messages';
 import { Pages } from './pages';
 import { useResource } from './resource';
@@ -25,32 +26,24 @@ export function Audit(): React.JSX.Element {
           'The last 20 changes of each limit. Changes of limits that were removed are in the log of the service.'
         )}
       </p>
-      <table className="table">
-        <thead>
-          <tr>
-            <th scope="col">{trans.__('When')}</th>
-            <th scope="col">{trans.__('By whom')}</th>
-            <th scope="col">{trans.__('Limit for')}</th>
-            <th scope="col">{trans.__('Change')}</th>
+      <Listing
+        heads={[trans.__('When'), trans.__('By whom'), trans.__('Limit for'), trans.__('Change')]}
+      >
+        {value?.items.map((item, i) => (
+          <tr key={`${item.object} ${item.at} ${i}`}>
+            <td>
+              <time dateTime={item.at}>{time(item.at, trans)}</time>
+            </td>
+            <td>{item.by}</td>
+            <td>{item.subject ? subjectName(item.subject, trans) : item.object}</td>
+            <td>
+              {changeTexts(item.from, item.to, trans).map(text => (
+                <div key={text}>{text}</div>
+              ))}
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {value?.items.map((item, i) => (
-            <tr key={`${item.object} ${item.at} ${i}`}>
-              <td>
-                <time dateTime={item.at}>{time(item.at, trans)}</time>
-              </td>
-              <td>{item.by}</td>
-              <td>{item.subject ? subjectName(item.subject, trans) : item.object}</td>
-              <td>
-                {changeTexts(item.from, item.to, trans).map(text => (
-                  <div key={text}>{text}</div>
-                ))}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Listing>
       {value && <Pages page={page} total={value.total} onChange={setPage} />}
     </section>
   );

@@ -56,28 +56,8 @@ export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element |
       >
         <div className="d-flex flex-wrap gap-3 align-items-end">
           <strong role="status">{trans.__('%1 chosen', rows.length)}</strong>
-          <label>
-            {trans.__('Limit')}
-            <input
-              className="form-control form-control-sm"
-              value={most}
-              maxLength={32}
-              autoComplete="off"
-              placeholder={trans.__('unchanged')}
-              onChange={event => setMost(event.target.value)}
-            />
-          </label>
-          <label>
-            {trans.__('Guaranteed')}
-            <input
-              className="form-control form-control-sm"
-              value={guaranteed}
-              maxLength={32}
-              autoComplete="off"
-              placeholder={trans.__('unchanged')}
-              onChange={event => setGuaranteed(event.target.value)}
-            />
-          </label>
+          <Amount label={trans.__('Limit')} value={most} onChange={setMost} />
+          <Amount label={trans.__('Guaranteed')} value={guaranteed} onChange={setGuaranteed} />
           <button type="submit" className="btn btn-sm btn-primary" disabled={saving.busy}>
             {trans.__('Preview and save')}
           </button>
@@ -99,5 +79,26 @@ export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element |
         </div>
       </form>
     </>
+  );
+}
+
+function Amount(props: {
+  readonly label: string;
+  readonly value: string;
+  readonly onChange: (value: string) => void;
+}): React.JSX.Element {
+  const { trans } = usePage();
+  return (
+    <label>
+      {props.label}
+      <input
+        className="form-control form-control-sm"
+        value={props.value}
+        maxLength={32}
+        autoComplete="off"
+        placeholder={trans.__('unchanged')}
+        onChange={event => props.onChange(event.target.value)}
+      />
+    </label>
   );
 }

@@ -7,6 +7,7 @@ import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
 import { Dialog } from './dialog';
 import { HoursChart } from './hours-chart';
+import { Listing } from './listing';
 import { Problem } from './messages';
 import { Pods } from './own';
 import { useResource } from './resource';
@@ -28,26 +29,20 @@ export function Explanation(props: {
         <>
           <p>{value.sentence}</p>
           {value.limits.length > 0 && (
-            <table className="table table-sm">
-              <thead>
-                <tr>
-                  <th scope="col">{trans.__('Limit for')}</th>
-                  <th scope="col">{trans.__('Amount')}</th>
-                  <th scope="col">{trans.__('Does it hold?')}</th>
+            <Listing
+              className="table-sm"
+              heads={[trans.__('Limit for'), trans.__('Amount'), trans.__('Does it hold?')]}
+            >
+              {value.limits.map(step => (
+                <tr key={step.object}>
+                  <th scope="row">
+                    {step.subject ? subjectName(step.subject, trans) : step.object}
+                  </th>
+                  <td>{step.value === null ? '–' : fieldText('max', step.value, trans)}</td>
+                  <td>{step.reason}</td>
                 </tr>
-              </thead>
-              <tbody>
-                {value.limits.map(step => (
-                  <tr key={step.object}>
-                    <th scope="row">
-                      {step.subject ? subjectName(step.subject, trans) : step.object}
-                    </th>
-                    <td>{step.value === null ? '–' : fieldText('max', step.value, trans)}</td>
-                    <td>{step.reason}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+              ))}
+            </Listing>
           )}
           {value.pods.length > 0 && <Pods pods={value.pods} />}
           <HoursChart hours={value.hours} />

@@ -7,6 +7,7 @@ import { EXACT_POSITIONS } from '../words/quantity';
 import { gpus } from '../words/sentence';
 import { usePage } from './context';
 import { HoursChart } from './hours-chart';
+import { Listing } from './listing';
 import { time } from './row';
 
 /** Everything about the visitor. */
@@ -57,26 +58,24 @@ export function OwnLimit({ me }: { readonly me: IMe }): React.JSX.Element {
 export function Pods({ pods }: { readonly pods: readonly IPod[] }): React.JSX.Element {
   const { trans } = usePage();
   return (
-    <table className="table table-sm w-auto">
-      <thead>
-        <tr>
-          <th scope="col">{trans.__('Server')}</th>
-          <th scope="col">{trans.__('In use')}</th>
-          <th scope="col">{trans.__('Waiting')}</th>
-          <th scope="col">{trans.__('Place in line')}</th>
+    <Listing
+      className="table-sm w-auto"
+      heads={[
+        trans.__('Server'),
+        trans.__('In use'),
+        trans.__('Waiting'),
+        trans.__('Place in line')
+      ]}
+    >
+      {pods.map(pod => (
+        <tr key={`${pod.namespace}/${pod.name}`}>
+          <th scope="row">{serverName(pod, trans)}</th>
+          <td className="gpu-Number">{amountOf(pod, trans)}</td>
+          <td className="gpu-Number">{gpus(pod.waiting, trans)}</td>
+          <td className="gpu-Number">{place(pod, trans)}</td>
         </tr>
-      </thead>
-      <tbody>
-        {pods.map(pod => (
-          <tr key={`${pod.namespace}/${pod.name}`}>
-            <th scope="row">{serverName(pod, trans)}</th>
-            <td className="gpu-Number">{amountOf(pod, trans)}</td>
-            <td className="gpu-Number">{gpus(pod.waiting, trans)}</td>
-            <td className="gpu-Number">{place(pod, trans)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Listing>
   );
 }
 

@@ -7,6 +7,7 @@ import { fieldText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
 import { Dialog } from './dialog';
+import { Listing } from './listing';
 import { IQuestion, ISaving } from './saving';
 
 /** Losers that are named. */
@@ -66,28 +67,19 @@ function Conflict(props: {
       onClose={() => props.settle(false)}
     >
       <p>{message}</p>
-      <table className="table">
-        <thead>
-          <tr>
-            <th scope="col">{trans.__('Field')}</th>
-            <th scope="col">{trans.__('Yours')}</th>
-            <th scope="col">{trans.__('Theirs')}</th>
+      <Listing heads={[trans.__('Field'), trans.__('Yours'), trans.__('Theirs')]}>
+        {names.map(name => (
+          <tr key={name}>
+            <th scope="row">{name}</th>
+            <td>
+              <Value fields={edit.set} name={name} />
+            </td>
+            <td>
+              <Value fields={theirs} name={name} />
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {names.map(name => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              <td>
-                <Value fields={edit.set} name={name} />
-              </td>
-              <td>
-                <Value fields={theirs} name={name} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Listing>
       <Buttons
         yes={trans.__('Write mine')}
         no={trans.__('Keep theirs')}

@@ -5,6 +5,7 @@ import { summary } from '../hub-model/edits';
 import { fieldText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
+import { Listing } from './listing';
 import { explainError } from './messages';
 
 /** Most bytes of a file, as the service takes it. */
@@ -158,21 +159,14 @@ function Plan(props: {
         {trans.__('Import')}
       </button>
       {lines.length > 0 && (
-        <table className="table table-sm">
-          <thead>
-            <tr>
-              <th scope="col">{trans.__('Line')}</th>
-              <th scope="col">{trans.__('Limit for')}</th>
-              <th scope="col">{trans.__('Outcome')}</th>
-              <th scope="col">{trans.__('Change')}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {lines.slice(0, SHOWN).map((line, i) => (
-              <Line key={i} line={line} />
-            ))}
-          </tbody>
-        </table>
+        <Listing
+          className="table-sm"
+          heads={[trans.__('Line'), trans.__('Limit for'), trans.__('Outcome'), trans.__('Change')]}
+        >
+          {lines.slice(0, SHOWN).map((line, i) => (
+            <Line key={i} line={line} />
+          ))}
+        </Listing>
       )}
       {lines.length > SHOWN && (
         <p>{trans.__('%1 lines more are not shown.', lines.length - SHOWN)}</p>

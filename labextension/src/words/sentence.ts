@@ -68,7 +68,7 @@ export function explain(error: Error, trans: TranslationBundle): string {
 export const isLimited = ({ phase, reason }: IView) =>
   phase === 'Waiting' && reason === 'LimitExceeded';
 
-/** Describe what `limit` leaves for this server. */
+/** Return the milli that `limit` leaves for this server. */
 const left = ({ milli }: IUserLimit) => milli ?? Infinity;
 
 class Sentence {
