@@ -40,7 +40,7 @@ class PodLimit:
     """Seconds since 1970 at which GPUs above the limit are taken back, or, where none are above it, the first of
     ``reclaimed``; ``None``: none are."""
     reclaimed: tuple[Reclaim, ...] = ()
-    """The amounts taken back for others, to whom they are guaranteed or because the pod is preemptible; earliest first."""
+    """The amounts taken back for others: guaranteed to them, or held by a preemptible pod. Earliest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""

@@ -60,11 +60,10 @@ function phaseActions(view: IView, trans: TranslationBundle): Action[] {
 }
 
 function whenLimited(view: IView, trans: TranslationBundle): Action {
-  const { allocated } = view.amounts;
-  return keep(
+  return keepAllocated(
     view,
-    allocated,
-    allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Stop waiting'),
+    trans,
+    trans.__('Stop waiting'),
     trans.__('Ask for no more than your limit allows now')
   );
 }
@@ -82,11 +81,10 @@ function whenWaiting(view: IView, trans: TranslationBundle): Action {
 }
 
 function whenRefused(view: IView, trans: TranslationBundle): Action {
-  const { allocated } = view.amounts;
-  return keep(
+  return keepAllocated(
     view,
-    allocated,
-    allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Withdraw'),
+    trans,
+    trans.__('Withdraw'),
     trans.__('Ask for what you have'),
     true // or the options that made it impossible would stay
   );
@@ -129,6 +127,19 @@ function keep(
 ): Action {
   const request = { ...basedOnCurrent(view), milli, ...(forget ? { forget } : {}) };
   return { kind: 'request', label, title, request };
+}
+
+/** The button that requests what is allocated, or nothing: then it is called `none`. */
+function keepAllocated(
+  view: IView,
+  trans: TranslationBundle,
+  none: string,
+  title: string,
+  forget?: boolean
+): Action {
+  const { allocated } = view.amounts;
+  const label = allocated ? trans.__('Keep %1', gpus(allocated, trans)) : none;
+  return keep(view, allocated, label, title, forget);
 }
 
 function release(trans: TranslationBundle): Action {

@@ -9,31 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu_scheduler.rules.state.beside_ticket import beside_ticket, without
 
 SINCE = "since"
 """Key in ``allocated`` beside a ticket, which only the scheduler writes: when the wait began, in seconds. In a cluster
 since 1970, on which all replicas agree; on one machine since it was booted, as clocks can be set back."""
 
-_read = strict.integer(0, strict.MAX_GENERATION)
-
 
 def waits_since(allocated: Allocated | None) -> int | None:
     """Return when a pod began to wait; ``None``: it does not wait, or the time was not recorded."""
-    if allocated is None or allocated.ticket is None:
-        return None
-    try:
-        return _read(allocated.extra.get(SINCE), SINCE)
-    except strict.FieldError:
-        return None
+    return beside_ticket(allocated, SINCE)
 
 
 def stamped(allocated: Allocated, now: float) -> Allocated:
     """Return the record with the time beside a new ticket; without a ticket, without a time."""
     if allocated.ticket is None:
-        extra = {key: value for key, value in allocated.extra.items() if key != SINCE}
-        return replace(allocated, extra=extra)
+        return without(allocated, SINCE)
     if waits_since(allocated) is not None:
         return allocated
     return replace(allocated, extra={**allocated.extra, SINCE: int(now)})

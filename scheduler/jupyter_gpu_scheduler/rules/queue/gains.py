@@ -12,23 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu_scheduler.rules.state.beside_ticket import beside_ticket, without
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
 HAD = "had"
 """Key in ``allocated`` beside a ticket of a fair line: the milli that the pod had when it began to wait. Ours alone."""
 
-_read = strict.integer(0, strict.MAX_GENERATION)
-
 
 def with_had(before: Allocated, after: Allocated, *, fair: bool) -> Allocated:
     """Return ``after`` with what the pod had ``before`` it began to wait; without it where it does not wait."""
     if after.ticket is None or not fair:
-        if HAD not in after.extra:
-            return after
-        return replace(after, extra={key: value for key, value in after.extra.items() if key != HAD})
+        return without(after, HAD)
     if before.ticket is not None:
         return after
     return replace(after, extra={**after.extra, HAD: total(before.shares)})
@@ -39,7 +35,7 @@ def gained(pod: PodState, shares: Sequence[GpuShare]) -> Iterator[GpuShare]:
 
     None where it is not recorded what the pod had.
     """
-    had, has = _had(pod.allocated), total(shares)
+    had, has = beside_ticket(pod.allocated, HAD), total(shares)
     if pod.standing is None or had is None:
         return
     for share in reversed(shares):
@@ -48,12 +44,3 @@ def gained(pod: PodState, shares: Sequence[GpuShare]) -> Iterator[GpuShare]:
             return
         if share.uuid not in pod.busy:
             yield share
-
-
-def _had(allocated: Allocated | None) -> int | None:
-    if allocated is None or allocated.ticket is None:
-        return None
-    try:
-        return _read(allocated.extra.get(HAD), HAD)
-    except strict.FieldError:
-        return None
