@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernel.servers import Server, await_, serve
-
-SOFT = "--GpuExtension.enforcement=soft"
+from tests.kernel.servers import Server, await_, serve_soft
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Start one server for the module, in soft mode."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", SOFT) as running:
+    with serve_soft(tmp_path_factory) as running:
         yield running
 
 

@@ -22,10 +22,8 @@ from jupyter_gpu.kernel.changes import Changes, GpuChange, difference
 from jupyter_gpu.kernel.reports.status import GpuStatus, devices
 from jupyter_gpu.model.view import View
 from tests.kernel.kernels import Kernel
-from tests.kernel.servers import Server, await_, serve
+from tests.kernel.servers import SOFT, Server, await_, serve
 from tests.model.strategies import views
-
-from .conftest import SOFT
 
 pytestmark = pytest.mark.usefixtures("give_back")
 

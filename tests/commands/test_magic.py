@@ -13,9 +13,7 @@ import pytest
 from jupyter_gpu import magic
 from jupyter_gpu.cli.options import request
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, environment, serve
-
-from .conftest import SOFT
+from tests.kernel.servers import SOFT, Server, await_, environment, serve
 
 pytestmark = pytest.mark.usefixtures("give_back")
 

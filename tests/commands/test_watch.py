@@ -21,9 +21,7 @@ import pytest
 
 from jupyter_gpu.cli.codes import DONE, INTERRUPTED, UNREACHABLE, WAITING
 from jupyter_gpu.common.screen import ENTER, LEAVE
-from tests.kernel.servers import Server, await_, environment, serve
-
-from .conftest import SOFT
+from tests.kernel.servers import SOFT, Server, await_, environment, serve
 
 pytestmark = pytest.mark.usefixtures("give_back")
 

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from jupyter_gpu.common.rendezvous import FILE
@@ -23,6 +24,7 @@ from tests.devices import first_minor
 
 from .kernels import Kernel
 
+SOFT = "--GpuExtension.enforcement=soft"
 GPUS = 4
 SERVER = """
 import sys
@@ -110,6 +112,14 @@ class Server:
             client.stop_channels()
             with contextlib.suppress(OSError):
                 self.rest("DELETE", f"api/kernels/{kernel_id}")
+
+
+@contextlib.contextmanager
+def serve_soft(folders: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a server in soft mode, with a folder and a state of its own."""
+    folder = folders.mktemp("server")
+    with serve(folder, folder / "state", SOFT) as running:
+        yield running
 
 
 @contextlib.contextmanager

@@ -12,16 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, serve
-
-SOFT = "--GpuExtension.enforcement=soft"
+from tests.kernel.servers import SOFT, Server, await_, serve, serve_soft
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run one server for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", SOFT) as running:
+    with serve_soft(tmp_path_factory) as running:
         yield running
 
 

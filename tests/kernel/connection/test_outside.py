@@ -14,17 +14,15 @@ import pytest
 from nbclient import NotebookClient
 
 from jupyter_gpu.cli.codes import DONE, UNREACHABLE, USAGE
-from tests.kernel.servers import Server, await_, serve
+from tests.kernel.servers import SOFT, Server, await_, serve, serve_soft
 
 pytestmark = pytest.mark.usefixtures("give_back")
-SOFT = "--GpuExtension.enforcement=soft"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run one server for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", SOFT) as running:
+    with serve_soft(tmp_path_factory) as running:
         yield running
 
 
