@@ -12,34 +12,21 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jupyter_gpu.cli import main
 from jupyter_gpu.common import limits_file
 from jupyter_gpu.model.limits.machine_file import limits_of
 
+from .limits_shell import LimitsShell
 
-class Shell:
-    """Runs the command, and keeps what it prints."""
+
+class Shell(LimitsShell):
+    """The command for the limits in a file."""
 
     def __init__(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        super().__init__(capsys, "--limits-file", str(file))
         self.file = file
-        self._capsys = capsys
-        self.error = ""
-
-    def __call__(self, part: str, *words: str, status: int = 0) -> str:
-        """Return the output of a command that ends with this status."""
-        found = main(["limits", part, "--limits-file", str(self.file), *words])
-        printed = self._capsys.readouterr()
-        self.error = printed.err
-        assert found == status, printed
-        return printed.out
-
-    def json(self, part: str, *words: str) -> Any:
-        """Return the JSON that it prints."""
-        return json.loads(self(part, *words, "--json"))
 
 
 @pytest.fixture

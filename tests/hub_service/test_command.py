@@ -8,7 +8,6 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.changes import CHANGES
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from tests.cluster.testbed import until
+from tests.commands.limits_shell import LimitsShell
 from tests.hub import SECONDS
 
 from .world import HUB, LIMITS, World
@@ -35,35 +35,13 @@ def way(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.Monkey
     return ["--hub", HUB, *(["--service", f"{world.address}/services/gpu"] if request.param == "service" else [])]
 
 
-class Shell:
-    """Runs the command, and keeps what it prints."""
-
-    def __init__(self, way: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        self._way = way
-        self._capsys = capsys
-        self.error = ""
-
-    def __call__(self, part: str, *words: str, status: int = 0, hub: bool = True) -> str:
-        """Return the output of a command that ends with this status."""
-        options = self._way if hub else self._way[2:]
-        found = main(["limits", part, *options, *words])
-        printed = self._capsys.readouterr()
-        self.error = printed.err
-        assert found == status, printed
-        return printed.out
-
-    def json(self, part: str, *words: str) -> Any:
-        """Return the JSON that it prints."""
-        return json.loads(self(part, *words, "--json"))
-
-
 @pytest.fixture
-def shell(way: list[str], capsys: pytest.CaptureFixture[str]) -> Shell:
+def shell(way: list[str], capsys: pytest.CaptureFixture[str]) -> LimitsShell:
     """Return the command."""
-    return Shell(way, capsys)
+    return LimitsShell(capsys, *way)
 
 
-def test_limit_is_set_shown_explained_and_removed(world: World, shell: Shell) -> None:
+def test_limit_is_set_shown_explained_and_removed(world: World, shell: LimitsShell) -> None:
     """A field that is not named stays; the change is recorded under the own name."""
     assert shell("set", "user:ann", "max=2", "weight=3") == "user:ann: created.\n"
     world.until_known(NAME)
@@ -83,7 +61,7 @@ def test_limit_is_set_shown_explained_and_removed(world: World, shell: Shell) ->
 
 
 def test_file_is_exported_and_applied(
-    world: World, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, shell: LimitsShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dry run writes nothing; the export of the result changes nothing."""
     file = tmp_path / "limits.csv"
@@ -103,7 +81,7 @@ def test_file_is_exported_and_applied(
     assert "Line 2: " in shell.error
 
 
-def test_mistakes_are_told(world: World, shell: Shell, tmp_path: Path) -> None:
+def test_mistakes_are_told(world: World, shell: LimitsShell, tmp_path: Path) -> None:
     """With the exit codes of the other commands."""
     shell("set", "ann", "max=2", status=2)
     assert "is no subject" in shell.error
@@ -190,7 +168,7 @@ def test_missing_client_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_use_of_a_month_is_shown(world: World, shell: Shell) -> None:
+def test_use_of_a_month_is_shown(world: World, shell: LimitsShell) -> None:
     """Both ways tell the same, as lines, JSON and CSV; a month that is none is refused in a sentence."""
     owner = Owner("User", "ann", HUB)
     made = Account(owner, hours={date(2026, 10, 1): 3 * 3_600_000 // 2})
