@@ -91,6 +91,13 @@ CASES: dict[str, tuple[int, list[PodState], dict[str, OwnerLimits], dict[str, in
         {"bob": ONE},
         {},
     ),
+    "not for one that wishes nothing any more": (
+        2,
+        [ANN, _of("bob", pod("b", wants=0, has=[], ticket=1)), _of("bob", pod("c", wants=None, has=[], ticket=2))],
+        {"bob": ONE},
+        {},
+    ),
+    "not for one whose limit permits nothing": (2, [ANN, replace(BOB, allowance=0)], {"bob": ONE}, {}),
     "idle ones first": (
         2,
         [

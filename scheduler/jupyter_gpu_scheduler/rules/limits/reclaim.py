@@ -32,13 +32,18 @@ def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarant
     ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. Call this again when
     the node changes; the result stays the same while pods have their grace and close what they give back.
     """
-    waiting = [pod for pod in snapshot.line(node) if not (pod.blocked or pod.preemptible or pod.fault)]
+    waiting = [pod for pod in snapshot.line(node) if _is_served(pod)]
     if not waiting:
         return {}
     reclaim = _NodeReclaim(snapshot, node, limits, guarantees)
     for pod in waiting:
         reclaim.serve(pod)
     return reclaim.taken
+
+
+def _is_served(pod: PodState) -> bool:
+    """Tell whether GPUs are reclaimed for a pod in line; its wish may have ended, and the ticket not yet."""
+    return bool(pod.wish and pod.wish.milli) and not (pod.blocked or pod.preemptible or pod.fault)
 
 
 @dataclass(eq=False, slots=True)
