@@ -13,6 +13,7 @@ from pathlib import Path
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.holders import scanner
+from jupyter_gpu_node.processes import proc
 
 from .lib.figures import CannotRunError, Figure
 
@@ -30,13 +31,14 @@ sys.stdin.read()
 
 
 def run() -> Sequence[Figure]:
-    """Measure a scan with such a pod and without it in turn, and the search of that pod alone."""
+    """Measure a scan without such a pod and with it, and the search of that pod alone."""
     if os.geteuid():
         raise CannotRunError("to look into other processes needs root")
     hierarchy = cgroup.mounts().unified
     if hierarchy is None:
         raise CannotRunError("there is no cgroup v2 hierarchy")
     alone = [_scan() for _ in range(SAMPLES)]
+    each_process = [_processor_time() / len(proc.all_pids()) for _ in range(SAMPLES)]
     with _pod_with_many_files(Path(hierarchy.mount)) as uid:
         beside = [_scan() for _ in range(SAMPLES)]
         search = [_timed(lambda: scanner.search_pod(uid, GPUS, None, {})) for _ in range(3)]
@@ -45,6 +47,13 @@ def run() -> Sequence[Figure]:
     )
     added = [max(0.0, each - statistics.median(alone)) / statistics.median(search) for each in beside]
     return [
+        Figure.of(
+            "Node: processor time of a holder scan, for each process of the machine",
+            "ms",
+            each_process,
+            COMMAND,
+            goal=0.5,
+        ),
         Figure.of(name, "times", added, COMMAND, goal=0.4),
         Figure.of("Node: the search of that pod by itself", "ms", search, COMMAND),
     ]
@@ -52,6 +61,12 @@ def run() -> Sequence[Figure]:
 
 def _scan() -> float:
     return _timed(lambda: scanner.scan_holders(GPUS, {}, {}))
+
+
+def _processor_time() -> float:
+    begin = time.thread_time()
+    scanner.scan_holders(GPUS, {}, {})
+    return (time.thread_time() - begin) * 1000
 
 
 def _timed(work: object) -> float:

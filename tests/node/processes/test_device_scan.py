@@ -356,17 +356,6 @@ def test_processes_are_found_by_their_mark(spawn: Spawn) -> None:
         mine.run(f"os.kill({heir}, 9); os.waitpid({heir}, 0)")
 
 
-@pytest.mark.root
-def test_scan_is_fast(spawn: Spawn) -> None:
-    """A scan costs well below a millisecond a process, mappings included: every release waits for it."""
-    spent = []
-    for _ in range(5):
-        begin = time.thread_time()
-        device_scan.scan(TARGETS)
-        spent.append(time.thread_time() - begin)
-    assert min(spent) < 0.0005 * max(50, len(proc.all_pids()))
-
-
 # --- what a scan may cost ---------------------------------------------------------------------------------------------
 
 MANY = 15_000
