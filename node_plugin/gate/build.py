@@ -1,7 +1,7 @@
 """Builds the gate: ``build.py local|shim|both OUTPUT`` (``--help`` says more). Needs a C compiler and nothing else.
 
 Both forms come from the same files, are called ``libcuda.so.1`` and need the real one. The shim stands at its path and
-knows the real file by an absolute path; the local form is found before it, and knows it by another name, in the same
+loads the real file by an absolute path; the local form is found before it, and loads it by another name, in the same
 folder (`jupyter_gpu.backends.local.sharing.front`). ``both`` makes the folder ``lib`` of the node plugin, as in wheels.
 """
 
@@ -34,29 +34,29 @@ BEHIND = "libjupyter_gpu_driver.so.1"
 NAMES = {"local": "local/libcuda.so.1", "shim": "shim/libcuda.so.1"}
 """Paths of both forms in the folder ``lib``."""
 GLIBC = (2, 17)
-"""Programs of images with a C library as old as this can load the gate. One that it is too new for would not start."""
+"""The oldest C library with which programs can load the gate. Programs with an older one would not start."""
 MACHINES = {62: "x86_64", 183: "aarch64"}
-"""Numbers in the header of a library, of processors in machines with NVIDIA GPUs."""
+"""ELF machine numbers of the processors that machines with NVIDIA GPUs have."""
 FLAGS = (
     "-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
-    # A function of these is in newer C libraries only, or in none of musl's.
+    # These two would need functions that only newer C libraries have, or that musl lacks.
     "-U_FORTIFY_SOURCE", "-fno-stack-protector",
-    # Its own functions are meant by their names here. It stays loaded: its thread runs in it.
+    # Bind the gate's names to its own functions. Never unload it, as its threads run its code.
     "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,defs", "-Wl,--hash-style=both",
 )  # fmt: skip
 
 
 class BuildError(Exception):
-    """The gate cannot be built here; says why."""
+    """The gate cannot be built here; the message says why."""
 
 
 def both(folder: Path) -> str:
     """Build both forms below ``folder``, or nothing; return their platform, as the name of a wheel has it.
 
-    Nothing old is left where they cannot be built. Raises :class:`BuildError` and :class:`OSError`.
+    If they cannot be built, older ones are removed. Raises :class:`BuildError` and :class:`OSError`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The same in every folder, and no less portable because a newer compiler warns of more.
+    # Reproducible in every folder; a warning of a newer compiler is no reason to fail.
     flags = ["-g0", f"-ffile-prefix-map={HERE}=gate", "-Wno-error"]
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".lib-") as work:
@@ -105,7 +105,7 @@ def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
     sources = [str(HERE / name) for name in PARTS]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        named = Path(folder) / "named.so"  # to link with: the real one need not be here
+        named = Path(folder) / "named.so"  # to link with: the real one may be missing here
         _run(["-shared", "-nostdlib", f"-Wl,-soname,{driver}", "-x", "c", "/dev/null", "-o", str(named)])
         needs = ["-Wl,--no-as-needed", str(named), "-Wl,--as-needed"]
         _run([*FLAGS, f"-I{HERE}", "-Wl,-soname,libcuda.so.1", *flags, *sources, *needs, "-o", str(output)])

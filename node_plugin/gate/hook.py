@@ -1,7 +1,7 @@
-"""Builds the gate with the package: the wheel belongs to one platform then, and is installed without a compiler.
+"""Builds the gate with the package: the wheel is then for one platform, and installing it needs no compiler.
 
-Where it cannot be built the package has none, with a warning: everything works then, but no program keeps to a time
-share. ``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for builds of wheels and images for others.
+If the gate cannot be built, the package comes without it, and a warning says so: everything else works, but programs do
+not keep to their time shares. ``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for wheels and images to publish.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ class GateHook(BuildHookInterface):  # type: ignore[type-arg]
     """The build hook of the wheel; installed in place, the gate lies in the working tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build both libraries, and set the platform that they make the wheel belong to."""
+        """Build both libraries, and set the platform of the wheel."""
         in_place = version == "editable"
         self._work = tempfile.TemporaryDirectory(prefix="jupyter-gpu-gate-")
         tree = Path(self.root) / "node_plugin" / "jupyter_gpu_node" / "lib"
@@ -51,6 +51,6 @@ class GateHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 WITHOUT = (
-    "jupyter-gpu is built WITHOUT its gate: time shares of a GPU are not kept to by the programs of this installation. "
+    "jupyter-gpu is built WITHOUT its gate: programs of this installation do not keep to their time shares of a GPU. "
     "Install a C compiler (on Debian and Ubuntu: gcc and libc6-dev) and build it again."
 )

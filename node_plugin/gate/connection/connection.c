@@ -1,6 +1,6 @@
 /* The shares of this process, their sockets, and one thread for each that reads the server's messages.
  *
- * Nothing happens before the first launch or allocation. The gate needs threads of its own, as a program that computes for a
+ * The gate connects at the first launch or allocation. It needs threads of its own, because a program that computes for a
  * minute between two launches must still answer a revoke. */
 #define _GNU_SOURCE
 #include "connection/share.h"
@@ -32,7 +32,7 @@ static struct share *_Atomic shares[DEVICES];
 static _Atomic bool ending;
 static bool registered;
 
-static int cancels; /* under the lock: the cancel state that its holder had before */
+static int cancels; /* under the lock: the former cancel state of the thread that holds it */
 
 void gate_lock(void) {
     int before = gate_disable_cancel();
@@ -66,7 +66,7 @@ uint64_t now_ns(void) {
 
 static bool start_thread(struct share *share);
 
-/* Warn that the thread could not be started, usually because of a limit on processes or memory, which may be temporary:
+/* Warn that the thread could not be started, usually because of a limit on processes or memory. That may be temporary, so
  * waiting threads try again. */
 static void warn_no_thread(void) {
     static _Atomic bool said;
@@ -96,8 +96,8 @@ void share_changed(struct share *share) {
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 #ifndef GATE_DIRECTORY
-/* Return whether the environment comes from another machine or an earlier boot, as jobs and shells may carry it along: no
- * server could ever answer then. If the boot cannot be read, the environment counts as this machine's. */
+/* Return whether the environment comes from another machine or an earlier boot, where no server could answer: jobs and shells
+ * may carry it along. If the boot ID cannot be read, assume this machine. */
 bool gate_environment_is_foreign(void) {
     const char *named = getenv("JUPYTER_GPU_GATE_BOOT");
     char now[36];
@@ -109,8 +109,8 @@ bool gate_environment_is_foreign(void) {
 }
 #endif
 
-/* Return the directory of the sockets; NULL: nothing is gated. A shim has it built in, so that changed variables do not
- * disable it. */
+/* Return the directory of the sockets; NULL: nothing is gated. In the shim it is compiled in, so that a changed variable
+ * cannot disable the gate. */
 static const char *directory(void) {
 #ifdef GATE_DIRECTORY
     return GATE_DIRECTORY;
@@ -134,7 +134,7 @@ static uint64_t cookie_of(int socket) {
     return getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &size) ? 0 : cookie;
 }
 
-/* Programs close descriptors that they did not open, and reuse the number of the gate's socket for a file of their own. */
+/* Programs may close descriptors that they did not open, and reuse the gate's number for a file of their own. */
 static bool is_own_socket(const struct share *share) { return share->socket >= 0 && cookie_of(share->socket) == share->cookie; }
 
 enum { LONGEST = 4096 };
@@ -182,7 +182,7 @@ static int open_connection(const struct share *share, struct socket_file socket_
     int one = high >= 0 ? high : low;
     bool there = one >= 0 && connect_path(one, share) == 0;
     if (there && same_socket_file(socket_file, socket_file_of(share))) return one;
-    int why = there ? EAGAIN : errno; /* the socket was recreated meanwhile, so its server is unknown */
+    int why = there ? EAGAIN : errno; /* the socket was replaced meanwhile: it is unknown which server this is */
     if (one >= 0) close(one);
     errno = why;
     return -1;
@@ -210,16 +210,16 @@ static bool handle_messages(struct share *share, struct reader *reader, const un
     return found == 0;
 }
 
-/* Return whether the other end is closed. Asked after reading: the program may have been stopped between waiting and reading. */
+/* Return whether the other end is closed. Call this after reading, as the program may have been stopped between poll and
+ * read. */
 static bool has_hung_up(int socket) {
     struct pollfd end = {.fd = socket};
     return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
 }
 
-/* Serve the connection until it ends; return whether messages arrived and all were valid. poll() keeps the socket open, and
- * with it the connection, even after the program has closed the descriptor; the next poll() would be for another file. So
- * check before each poll() that it is still the gate's socket, and wake up every second for that: nothing else would, as
- * requests go nowhere. */
+/* Serve the connection until it ends; return whether messages arrived and all were valid. If the program closes the descriptor
+ * during poll(), poll() keeps the connection open, but requests are no longer sent, and the next poll() would be for another
+ * file. So wake up every second, and check before each poll() that the descriptor is still the gate's socket. */
 static bool run_connection(struct share *share) {
     struct reader reader = {.have = 0};
     for (bool heard = false;;) {
@@ -268,7 +268,7 @@ static void on_disconnect(struct share *share) {
     gate_unlock();
 }
 
-/* No server answered, for this reason: return whether the program continues without one. */
+/* Handle a failed connection (`why`: its errno); return whether the program continues without a server. */
 static bool continues_alone(struct share *share, struct socket_file socket_file, uint64_t when, int why) {
     if (why != ECONNREFUSED || !same_socket_file(socket_file, share->socket_file)) return false;
     gate_lock();
@@ -277,7 +277,7 @@ static bool continues_alone(struct share *share, struct socket_file socket_file,
     return alone;
 }
 
-/* Return whether work is still on the GPU: the next server must know of it as soon as it starts. */
+/* Return whether work is still on the GPU: the next server must learn of it as soon as it starts. */
 static bool must_hurry(struct share *share) {
     gate_lock();
     bool drains = lease_is_draining(share);
@@ -321,8 +321,8 @@ static void *connection_thread(void *data) {
 
 /* --- shares ------------------------------------------------------------------------------------------------------- */
 
-/* Reset everything in a child: it has none of the gate's threads, no lease and no memory. Close its copies of the sockets,
- * which would keep the connections alive after its parent's end. */
+/* Reset everything in a forked child: it has no gate threads, no lease and no GPU memory. Close its copies of the sockets,
+ * which would keep the connections open after the parent has ended. */
 static void after_fork(void) {
     gate_mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* the thread that held it is not in the child */
     for (int i = 0; i < DEVICES; i++) {
@@ -334,7 +334,8 @@ static void after_fork(void) {
     entries_fork();
 }
 
-/* Give the work on the GPU time to finish: later exit handlers may take long, and the driver cannot be queried then. */
+/* Give the work on the GPU time to finish, because the driver cannot be queried during later exit handlers, which may be
+ * slow. */
 static void at_exit(void) {
     for (uint64_t latest = now_ns() + END;; nanosleep(&(struct timespec){.tv_nsec = END_POLL}, NULL)) {
         bool busy = false;
@@ -350,8 +351,8 @@ static void at_exit(void) {
     gate_unlock();
 }
 
-/* Under the lock. The function has another name in each C library, and naming one statically would keep the gate from
- * loading with the other. */
+/* Under the lock. The function is looked up, because its name differs between C libraries: linked to one name, the gate would
+ * not load with the other library. */
 static void register_once(void) {
     if (registered) return;
     registered = true;
@@ -370,7 +371,8 @@ void gate_lock_first(void) {
     register_once();
 }
 
-/* Under the lock. Older C libraries have threads in another library, which every program that uses a GPU has loaded. */
+/* Under the lock. The function is looked up, because older C libraries have it in libpthread, which every program that uses a
+ * GPU has loaded. */
 static bool start_thread(struct share *share) {
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(create))process_symbol("pthread_create");

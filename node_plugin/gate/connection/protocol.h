@@ -11,26 +11,26 @@
 
 enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 
-/* ASK: a: µs that the work will take, 0: unknown. b: 1 (KEEPS) if the process still has the GPU, either from the previous
- * server (the whole GPU, or work that has not ended) or from this one, which has revoked it and waits for longer work; 3
- * (STUCK) if that work also makes no progress while a launch waits here, as it may wait for that launch.
+/* ASK: a: µs that the work will take, 0: unknown. b: 1 (KEEPS) if the process still has the GPU: from the previous server
+ * (the whole GPU, or work that has not ended), or from this server, whose lease it cannot give back yet; 3 (STUCK) if that
+ * work also makes no progress while a launch waits here, as the work may depend on that launch.
  *
- * DONE: a: µs still wanted + 1, 0: none. b: µs of GPU work measured. c: number of the lease given back; 0: none, and b is work
- * done outside leases since the last report (small copies), which older servers do not charge.
+ * DONE: a: µs still wanted + 1, 0: none. b: µs of GPU work measured. c: number of the lease given back; 0: none, and b is the
+ * work outside leases since the last report (small copies), which older servers do not charge.
  *
- * NEED: a: bytes that this process needs in all; the first NEED of a connection reports what it has already. b: bits for the
- * kinds of leases below that this gate knows. Older gates send fewer, and never get those leases. */
+ * NEED: a: total bytes that this process needs; the first NEED of a connection reports what it has already. b: one bit for
+ * each kind of lease below that this gate knows. Older gates send fewer bits, and never get the other kinds. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
 enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
 enum { KEEPS = 1, STUCK = 3 };
 
-/* GRANT: a: µs from now. b: number of the lease, counted by the server from 1 for each connection. The same number again
- * extends that lease; a number that was given back is void, as messages may cross. c: ONCE for one launch only; AHEAD if no
- * other share would have to wait for queued work. ONCE for a revoked lease: one more launch.
+/* GRANT: a: µs until the lease ends. b: number of the lease, counted by the server from 1 for each connection. The same number
+ * again extends that lease; a number that was given back is void, as messages may cross. c: ONCE for one launch only (after a
+ * revoke: one more launch); AHEAD if no other share would have to wait for queued work.
  *
- * REVOKE: a: that number.
+ * REVOKE: a: number of the lease.
  *
- * MEMORY: a: bytes that this process may have in all. b: the share's limit. c: bytes of all its processes. */
+ * MEMORY: a: total bytes that this process may have. b: the share's limit. c: bytes of all processes of the share. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };
 enum { ONCE = 1, AHEAD = 2 };
 
@@ -78,7 +78,7 @@ struct reader {
     size_t have;
 };
 
-/* Take bytes from `*from` (`*size` of them) until one message is complete. 1: a message; 0: all bytes taken; -1: invalid
+/* Read bytes from `*from` (`*size` of them) until one message is complete. 1: a message; 0: all bytes are read; -1: an invalid
  * message. */
 static inline int reader_next(struct reader *reader, const unsigned char **from, size_t *size, struct message *message) {
     while (*size && reader->have < MESSAGE_SIZE) {

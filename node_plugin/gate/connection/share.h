@@ -1,7 +1,7 @@
-/* What all parts of the gate share: one `struct share` for each GPU that this process uses, and the lock.
+/* State common to all parts of the gate: one `struct share` for each GPU that this process uses, and the lock.
  *
- * The lock guards everything except the atomics, which are all that a launch inside a lease touches. It is held while an
- * event is recorded or queried, so that the context cannot go away meanwhile; never while something waits. */
+ * The lock guards everything except the atomics; a launch inside a lease touches only those. It is held while an event is
+ * recorded or queried, so that the context cannot be destroyed meanwhile, and never during a wait. */
 #ifndef GATE_SHARE_H
 #define GATE_SHARE_H
 
@@ -19,15 +19,16 @@ struct socket_file { uint64_t device, number, made; };
 enum stage { FREE, ASKED, HELD, CLOSING };
 
 struct share {
-    /* Until when a launch may pass, in ns; 0: it may not. Then the launches between that check and the driver's return. */
+    /* `until`: when the lease ends, in ns; 0: no launch may pass. `running`: launches between that check and the driver's
+     * return. */
     _Alignas(64) _Atomic uint64_t until;
     _Alignas(64) _Atomic unsigned running;
     _Atomic unsigned throttled;    /* threads that wait until less is queued */
     _Atomic bool ahead;            /* much may be queued: no other share is active */
-    /* copies.c: ns of small copies since the last one that waited as a launch; ns outside leases that are not reported yet. */
+    /* copies.c: ns of small copies since the last copy that waited for a lease; ns outside leases, not reported yet. */
     _Alignas(64) _Atomic uint64_t passed;
     _Atomic uint64_t owed;
-    _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
+    _Alignas(64) _Atomic unsigned word; /* a futex: its value changes when anything that threads wait for changes */
 
     CUdevice device;
     char uuid[41];                 /* GPU-8-4-4-4-12 */
@@ -35,26 +36,27 @@ struct share {
     /* lease.c */
     enum stage stage;
     unsigned waiters;
-    bool whole;                    /* the whole GPU was leased when the connection ended, and no other server was found since */
-    uint64_t lost;                 /* when that was */
-    uint64_t asked;                /* when it was revoked; 0: it was not, or the server knows that it takes longer */
-    bool patient;                  /* the server knows so for this lease: poll less often */
+    bool whole;                    /* the whole GPU was leased when the connection ended; no other server was found since */
+    uint64_t lost_at;              /* when that connection ended */
+    uint64_t revoked_at;           /* when the lease was revoked; 0: it was not, or the server knows that it takes longer */
+    bool acknowledged;             /* the server knows that this lease takes longer: poll less often */
     uint64_t ended, ended_before;  /* events of this share that completed; the same at the last check while closing */
-    uint64_t moved;                /* when one completed, one more launch was requested, or closing began */
-    unsigned steps;                /* launches requested since then */
-    bool left;                     /* at exit, when the driver could last be queried, there was or may have been work */
-    bool waits_for_itself;         /* the last time, progress did depend on such a launch */
-    uint64_t number, given;        /* of the current lease; of the last one given back */
-    uint64_t checked, idle;        /* when the work was last checked; since when there is none, 0: there is some */
+    uint64_t progress_at;          /* when an event completed, one more launch was requested, or closing began */
+    unsigned extra_launches;       /* launches requested since the last event completed */
+    bool may_be_busy;              /* at exit: there was or may have been work when the driver could last be queried */
+    bool needs_own_launches;       /* the last time that work made no progress, it depended on such a launch */
+    uint64_t number, returned;     /* of the current lease; of the last one given back */
+    uint64_t checked_at;           /* when the work was last checked */
+    uint64_t idle_since;           /* 0: there is work */
     uint64_t work, demand, burst;  /* ns of work: in this lease, since the demand began, in a usual demand */
 
     /* memory.c: bytes used by this process, reported, allowed; of the share: limit, used by all, used by others */
-    uint64_t used, told, allowed, limit, all, others;
-    bool heard;                    /* the server has sent these at least once */
+    uint64_t used, reported, allowed, limit, all, others;
+    bool limits_known;             /* the server has sent the limit at least once */
     unsigned connection, unanswered; /* number of the connection; requests on it without an answer */
     bool growing;                  /* a thread is asking for more: give nothing back meanwhile */
-    uint64_t changed;              /* when `used` last changed */
-    uint64_t pressed;              /* when use above the allowance was last reported */
+    uint64_t used_changed_at;      /* when `used` last changed */
+    uint64_t excess_at;            /* when use above the allowance was last reported */
 
     /* connection.c */
     _Atomic bool started;
@@ -68,21 +70,21 @@ struct share {
 extern pthread_mutex_t gate_mutex;
 void gate_lock(void);
 void gate_unlock(void);
-/* Keep the thread from being cancelled (pthread_cancel) while it holds the lock or is counted somewhere; restore its former
+/* Disable cancellation of this thread (pthread_cancel) while it holds the lock or is counted somewhere; restore the former
  * state. */
 int gate_disable_cancel(void);
 void gate_restore_cancel(int before);
-/* End here if the thread was cancelled. It must hold nothing. */
+/* A cancellation point: the caller must hold no lock and be counted nowhere. */
 void gate_cancel_point(void);
 /* Take the lock before any share exists, so that a child forked meanwhile finds it free. */
 void gate_lock_first(void);
 
-/* Return the share of that GPU and start its thread; NULL: the process is not gated. */
+/* Return the GPU's share and start its thread; NULL: the process is not gated. */
 struct share *share_of(CUdevice device);
 struct share *share_of_current(void);
 /* Under the lock: send a message. If that fails, the connection ends. */
 void connection_send(struct share *share, struct message message);
-/* Under the lock: wait until something changed or `ns` have passed. The lock is released meanwhile. */
+/* Under the lock: wait until the share changes, at most for `ns`. Releases the lock meanwhile. */
 void share_wait(struct share *share, uint64_t ns);
 void share_changed(struct share *share);
 uint64_t now_ns(void);

@@ -1,4 +1,4 @@
-/* Symbol lookup by walking the loaded objects and their hash tables, as the loader does. */
+/* Symbol lookup in the loaded objects and their hash tables, as the dynamic loader does it. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 

@@ -1,4 +1,4 @@
-/* Where the real driver's functions are, and how the gate calls them. */
+/* Access to the real driver's functions, for the gate. */
 #ifndef GATE_DRIVER_H
 #define GATE_DRIVER_H
 
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* U: used by the gate itself, with the types of the arguments. */
+/* U: a driver function that the gate itself calls, and the types of its arguments. */
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
@@ -34,15 +34,15 @@ enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT 
 USED(TYPE_USED)
 #undef TYPE_USED
 
-/* Return the entry that leads to the driver's own function. Like every entry it blocks while calls are blocked (entries.c).
- * If this driver lacks the function, driver_function returns NULL, and driver_real an entry that returns
+/* Return the entry that leads to the driver's own function. Like every entry, it waits while calls are blocked (entries.c). If
+ * the driver lacks the function, driver_function returns NULL, and driver_real returns an entry that answers
  * CUDA_ERROR_NOT_SUPPORTED. */
 void *driver_function(enum driver_function);
 static inline void *driver_real(enum driver_function which) {
     return (void *)(gate_entries + (size_t)ENTRY_SIZE * (FIRST_STUB + (unsigned)which));
 }
 
-/* GATE: the gate's function that stands in front of the driver's. REAL: the driver's function behind it. */
+/* GATE: the gate's replacement of a driver function. REAL: the driver's own function. */
 #define GATE(symbol) gate_##symbol
 #define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
 /* A driver function that the gate calls. */
@@ -50,9 +50,9 @@ static inline void *driver_real(enum driver_function which) {
 /* A driver function that older drivers lack; there it returns CUDA_ERROR_NOT_SUPPORTED. */
 #define NEWER(symbol) ((type_of_##symbol)driver_real(AT_##symbol))
 
-/* Look up these names among the driver's exports; NULL where the driver lacks one. */
+/* Look up names among the driver's exports; `found` becomes NULL for those that it lacks. */
 void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
-/* Return the first definition of `name` in the process. Not by dlsym, which is in another library in the oldest C libraries. */
+/* Return the first definition of `name` in the process. Does not use dlsym, which the oldest C libraries have in libdl. */
 void *process_symbol(const char *name);
 
 #endif

@@ -9,9 +9,9 @@
  * barrier (membarrier). On x86-64 an entry reads its slot and jumps in one instruction: a thread that read it before the
  * barrier is in the driver, one that reads it later is blocked.
  *
- * On aarch64 an entry needs two instructions, and a thread may be preempted between them for any time. So they form a
- * restartable sequence: the kernel sends a preempted thread back to its beginning when it runs again, and a membarrier does
- * so with running threads. The C library must have registered the thread (glibc 2.35). An unregistered thread sets
+ * On aarch64 an entry needs two instructions, and a thread may be preempted between them for any length of time. So they form
+ * a restartable sequence (rseq): the kernel restarts it in a thread that was preempted, and membarrier restarts it in running
+ * threads. The C library must have registered the thread (glibc 2.35). An unregistered thread sets
  * `gate_unrestartable` before it reads its slot, and from then on `entries_block` fails. Threads that share another thread's
  * thread pointer (`vfork`, `clone` without a TLS) are not detected. */
 #define _GNU_SOURCE
@@ -59,7 +59,7 @@ static _Atomic unsigned unblocking; /* number of threads that are opening slots 
 _Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* offset from the thread pointer; 0: none */
 _Atomic unsigned gate_unrestartable __attribute__((visibility("hidden"))); /* an unregistered thread has entered */
 
-/* Find the rseq area. By lookup, as the library must not need symbols of newer C libraries. */
+/* Find the rseq area: looked up, so that the gate also loads with older C libraries. */
 static void find_rseq(void) {
     const unsigned *size = process_symbol("__rseq_size");
     const ptrdiff_t *offset = process_symbol("__rseq_offset");
@@ -101,7 +101,7 @@ static void open_slots(unsigned first, unsigned end) {
     atomic_fetch_sub(&unblocking, 1);
 }
 
-/* Look up the driver. Several threads may do so at once: all find the same. */
+/* Look up the driver's functions. Several threads may do so at once, with the same result. */
 static void load_driver(void) {
     find_rseq();
     driver_exports(names, exported, NAMED);
@@ -118,7 +118,8 @@ static void load_driver(void) {
     open_slots(0, ENTRIES);
 }
 
-/* Return where a call continues that reached a blocked slot: at its entry again. The thread that blocked calls may pass. */
+/* Handle a call that reached a blocked slot: wait, then return the address of its entry, to run it again. The thread that
+ * blocked the calls may pass. */
 void *gate_slow(unsigned number) {
     int error = errno;
     if (!atomic_load(&known)) load_driver();
@@ -164,8 +165,8 @@ void entries_fork(void) {
 
 /* --- by address --------------------------------------------------------------------------------------------------- */
 
-/* Return the number of the function at this address. If it has several names, prefer one with the requested prefix. -1: not
- * in the list. */
+/* Return the number of the function at this address; -1: it is not in the list. If the address has several names, prefer one
+ * with the requested prefix. */
 static int number_of(const void *address, const char *name) {
     int any = -1;
     for (unsigned i = 0; i < NAMED; i++) {

@@ -1,5 +1,5 @@
 /* The only way into the driver: an entry for each function that it exports (functions.def), spare ones for others that
- * lookups return, and stubs for the gate's own calls. Each is one jump through its slot. Included by C and by assembler. */
+ * lookups return, and stubs for the gate's own calls. Each is one jump through its slot. Included from C and assembly. */
 #ifndef GATE_ENTRIES_H
 #define GATE_ENTRIES_H
 
@@ -26,9 +26,9 @@ extern const char gate_entries[]; /* code */
 
 /* Return the entry to hand out instead of `found`, the result of a lookup of that name. */
 void *entry_for(const char *name, int version, uint64_t flags, void *found);
-/* Block the driver: once this returns true, no other thread enters it; calls wait until entries_unblock. False: blocking is
- * not possible here, and nothing is blocked. Hold the gate's lock from before until it is unblocked, or a blocked thread may
- * hold it. */
+/* Block the driver: after this returns true, no other thread enters it, and calls wait until entries_unblock. False: blocking
+ * is not possible here, and nothing is blocked. Take the gate's lock first, and hold it until entries_unblock; otherwise a
+ * blocked thread may hold it. */
 bool entries_block(void);
 void entries_unblock(void);
 void entries_fork(void);

@@ -1,5 +1,5 @@
-/* The table of gated functions, and which form a lookup means. No header that declares one is included here: only their
- * addresses matter. */
+/* The table of gated functions, and the choice of the form that a lookup means. It needs only their addresses, so no header
+ * that declares them is included. */
 #include "driver/driver.h"
 
 #include <string.h>

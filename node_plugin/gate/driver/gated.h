@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* G: symbol, its name for cuGetProcAddress, the first CUDA version for which that name means this form, and whether it is
- * the form for programs with per-thread default streams. */
+/* G: symbol, its name for cuGetProcAddress, the first CUDA version in which that name means this form, and whether this is
+ * the form for per-thread default streams. */
 #define GATED(G) \
     G(cuInit, "cuInit", 2000, 0) G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
     G(cuLaunchKernel, "cuLaunchKernel", 4000, 0) G(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 1) \

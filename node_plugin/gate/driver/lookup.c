@@ -1,4 +1,4 @@
-/* How programs find GPUs and the driver's functions: cuInit and cuGetProcAddress. */
+/* cuInit and cuGetProcAddress, by which programs find GPUs and the driver's functions. */
 #define _GNU_SOURCE
 #include "connection/share.h"
 #include "driver/visible.h"
@@ -10,16 +10,15 @@ enum { CLOSE_ON_EXEC = 1 }; /* MFD_CLOEXEC, which older headers lack */
 
 /* --- initialization ----------------------------------------------------------------------------------------------- */
 
-/* Initialize the driver, and mark the process if there is no GPU. The driver looks again at each call, but most libraries
- * above it keep the first answer for ever, so such a process will not use GPUs that are attached later. The mark is an open
- * file whose name the guard in a notebook's kernel recognizes (jupyter_gpu/kernel/cuda/guard.py), so that it can say why a
- * GPU is unused. */
+/* Initialize the driver, and mark the process if there is no GPU. The driver searches again at each call, but most libraries
+ * above it keep the first answer, so the process will not use GPUs that are attached later. The mark is an open file, by whose
+ * name the guard in a notebook's kernel (jupyter_gpu/kernel/cuda/guard.py) can explain why a GPU is unused. */
 CUresult GATE(cuInit)(unsigned flags) {
     static _Atomic int marker = -1; /* of this process and its forks; closed by exec */
     static _Atomic bool known;      /* the driver has read the variables and will not read them again */
 #ifndef GATE_DIRECTORY /* in a pod the device rules apply to all GPUs, and CUDA sees those that it can open */
     if (!atomic_load(&known) && !gate_environment_is_foreign()) {
-        gate_lock_first(); /* one thread changes the variables; the others wait and find that done */
+        gate_lock_first(); /* one thread changes the variables; the others wait for it */
         visible_follow();
         gate_unlock(); /* before the driver, which may load libraries that call the gate */
     }

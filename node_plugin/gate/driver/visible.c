@@ -1,4 +1,4 @@
-/* Sets CUDA_VISIBLE_DEVICES just before the driver reads it: when the program first calls cuInit. */
+/* Update of CUDA_VISIBLE_DEVICES just before the driver reads it, in the program's first cuInit. */
 #define _GNU_SOURCE
 #include "driver/visible.h"
 
@@ -31,7 +31,7 @@ static struct word next(const char **rest, const char *separator) {
 
 static bool is_index(struct word word) { return word.size && word.size <= LONGEST_INDEX && strspn(word.begin, digits) >= word.size; }
 
-/* Return the value of at most LONGEST_INDEX digits. strtol would be a newer symbol with new compilers. */
+/* Return the value of at most LONGEST_INDEX digits. New compilers replace strtol by a symbol that older C libraries lack. */
 static long number(const char *text) {
     long value = 0;
     for (; *text >= '0' && *text <= '9'; text++) value = value * 10 + (*text - '0');
@@ -134,7 +134,7 @@ bool visible_value(const char *text, const struct visible *now, char to[VISIBLE_
 
 /* --- the process -------------------------------------------------------------------------------------------------- */
 
-/* Read a whole file; return false if that was not possible. */
+/* Read a whole file; return false if that fails. */
 static bool read_file(const char *path, char text[VISIBLE_FILE]) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     size_t size = 0;

@@ -1,9 +1,9 @@
-/* Copies and fills, which are work of the GPU as launches are. A copy that is expected to take long enough waits for a lease as
- * a launch does. Shorter ones pass at once, even in another share's turn, until together they have taken as long; then one
- * waits. What passes outside this share's leases is reported to the server, which charges it. The smallest copies never wait.
+/* Copies and fills, which use the GPU as launches do. A copy that is expected to take long waits for a lease, as a launch does.
+ * Shorter copies pass at once, even in another share's turn, until their times add up to that of a long one; then one waits.
+ * The gate reports copies outside this share's leases to the server, which charges them. The smallest copies never wait.
  *
- * The speed of copies between host and GPU is a cautious guess: too many are gated rather than too few. Where the name of a
- * function does not tell the direction of a copy, it counts as one from the host. */
+ * The assumed speed of copies between host and GPU is low: better to gate too many than too few. If the name of a function does
+ * not tell the direction of a copy, it counts as one from the host. */
 #include "launches/window.h"
 
 #include <linux/sockios.h>
@@ -11,7 +11,7 @@
 
 enum { WORTH = 50000, EACH = 2000, HOST = 25, WITHIN = 1000 }; /* ns; bytes in a ns */
 enum { REPORT = 5000000 }; /* ns that are worth a message */
-enum { WORDS = 4096, LIGHT = EACH - 1 }; /* up to this many host bytes take this long and never wait themselves */
+enum { WORDS = 4096, LIGHT = EACH - 1 }; /* a copy of up to this many bytes from or to the host takes this long and never waits */
 enum { HOST_MEMORY = 1 }; /* CUmemorytype */
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
@@ -23,20 +23,20 @@ static uint64_t product(uint64_t one, uint64_t other) {
     return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX / 2 : all;
 }
 
-/* Estimate a copy from or to the host. The smallest never wait, as work in another stream may wait for just this word. */
+/* Estimate a copy from or to the host. The smallest never wait, as work in another stream may be waiting for that word. */
 static uint64_t host(uint64_t bytes) { return bytes <= WORDS ? LIGHT : EACH + bytes / HOST; }
 
 static uint64_t within(uint64_t bytes) { return EACH + bytes / WITHIN; }
 
 static uint64_t fill(uint64_t width, uint64_t height, uint64_t size) { return within(product(product(width, height), size)); }
 
-/* Return a kind for copies that take about as long. */
+/* Return one kind for all copies of about the same duration. */
 static unsigned kind_of(uint64_t ns) {
     return (unsigned)(((64 - (uint64_t)__builtin_clzll(ns | 1)) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
 }
 
-/* Under the lock: report copies that passed outside leases. Not during a lease, which is charged by the clock, and not while
- * the server has unread messages: it does not answer this one, and must not be flooded when it hangs. */
+/* Under the lock: report copies that passed outside leases. Do not do so during a lease, which is charged by the clock, nor
+ * while the server has unread messages: it does not answer this one, and must not be flooded while it hangs. */
 static void report_owed(struct share *share) {
     int unread = 0;
     if (share->socket < 0 || (share->stage != FREE && share->stage != ASKED)) return;

@@ -1,6 +1,6 @@
-/* Events: a launch has ended when an event recorded after it has completed; the time between events says how long it took.
+/* Events: a launch has ended when an event recorded after it has completed, and the time between events is its duration.
  *
- * Durations are measured between events by the GPU's clock, so they do not depend on when a thread polls.
+ * The GPU's clock measures that time, so it does not depend on when a thread polls.
  *
  * These calls may come while another thread captures a graph. They use the relaxed capture mode, which invalidates no
  * capture, and record nothing in a stream that is itself being captured, as its launches do not run now. */
@@ -45,7 +45,7 @@ bool legacy_is_capturing(const struct queue *queue) {
     return captured;
 }
 
-/* Return for how long, at most, the GPU worked on the launches before this completed event. */
+/* Return the longest time that the GPU can have worked on the launches before this completed event. */
 static uint64_t time_taken(const struct queue *queue, unsigned at, uint64_t now) {
     const struct event *event = &queue->events[at], *before = &queue->events[(at + MOST_EVENTS - 1) % MOST_EVENTS];
     uint64_t most = now > event->begun ? now - event->begun : 0;
@@ -56,7 +56,7 @@ static uint64_t time_taken(const struct queue *queue, unsigned at, uint64_t now)
     return between < most ? between : most;
 }
 
-/* Learn how many launches the next event may stand for, from one that stood for as many as fitted. */
+/* Learn how many launches the next event may stand for, from a full event. */
 static void learn_step(struct queue *queue, const struct event *event, uint64_t lasted) {
     uint64_t fits = lasted ? WINDOW * event->count / lasted : MOST_LAUNCHES;
     if (event->count > 1 && lasted > 6 * (uint64_t)WINDOW) /* a kernel that was thought to be short is not */
@@ -68,7 +68,7 @@ static void learn_step(struct queue *queue, const struct event *event, uint64_t 
 
 unsigned duration_of(unsigned kind) { return kind ? atomic_load_explicit(&durations[kind % KINDS], memory_order_relaxed) : 0; }
 
-/* Learn a duration, rather too short than too long: a thread that is held back for too long leaves the GPU idle. */
+/* Learn a duration. Prefer one that is too short: a thread that is held back for too long leaves the GPU idle. */
 static void learn_duration(unsigned kind, uint64_t time) {
     uint64_t known = duration_of(kind);
     if (known && time > known) time = known + (time - known) / 2;
@@ -99,13 +99,13 @@ static void retire(struct queue *queue, unsigned most) {
         if (result == CUDA_ERROR_NOT_READY) break;
         if (result == CUDA_SUCCESS) learn_from(queue, at, now ? now : (now = now_ns()));
         atomic_fetch_sub(&queue->queued, queue->events[at].expected);
-        atomic_store(&queue->over, queue->events[at].upto);
+        atomic_store(&queue->completed, queue->events[at].upto);
     }
     if (entered) context_leave(mode);
     if (!events) return;
     queue->owner->ended += events;
     queue->first = (queue->first + events) % MOST_EVENTS;
-    queue->ended = now_ns();
+    queue->completed_at = now_ns();
     if (events == pending) atomic_store(&queue->open, 0);
     atomic_store(&queue->pending, pending - events);
     pacing_plan(queue);
@@ -115,14 +115,14 @@ void events_retire(struct queue *queue) { retire(queue, atomic_load(&queue->pend
 
 void events_retire_closed(struct queue *queue) { retire(queue, events_closed(queue)); }
 
-/* Note that an event was recorded after so many launches; it may be the open event, recorded again. */
+/* Account for an event recorded after `launched` launches; it may be the open event, recorded again. */
 static void count_recorded(struct queue *queue, uint64_t launched, unsigned kind, uint64_t expected, enum event_kind end) {
     uint64_t count = launched - atomic_load(&queue->covered);
     unsigned closed = events_closed(queue);
     bool again = closed != atomic_load(&queue->pending);
     struct event *event = &queue->events[(queue->first + closed) % MOST_EVENTS];
     event->count = again ? event->count + count : count;
-    if (!again) event->begun = atomic_load(&queue->begun);
+    if (!again) event->begun = atomic_load(&queue->uncovered_since);
     event->upto = launched;
     event->kind = event->count == 1 ? kind : 0;
     event->full = end == FULL;
@@ -145,10 +145,10 @@ static void record_event(struct queue *queue, CUstream stream, unsigned kind, ui
             DRIVER(cuEventRecord)(event->handle, stream) == CUDA_SUCCESS;
         context_leave(mode);
         if (done) count_recorded(queue, launched, kind, expected, end);
-        if (captured && stream == STREAM_LEGACY) return; /* another stream is: what was launched here runs all the same */
+        if (captured && stream == STREAM_LEGACY) return; /* another stream is captured: the launches here run all the same */
     }
     atomic_store(&queue->covered, launched); /* in a captured stream or a broken context nothing will complete */
-    atomic_store(&queue->begun, 0);
+    atomic_store(&queue->uncovered_since, 0);
 }
 
 void events_record(struct queue *queue, unsigned kind, uint64_t expected, enum event_kind end) {
@@ -156,7 +156,8 @@ void events_record(struct queue *queue, unsigned kind, uint64_t expected, enum e
     record_event(queue, queue->stream, kind, expected, end);
 }
 
-/* In its context: return whether the stream is empty, as far as can be known (not for other threads' default streams). */
+/* In its context: return whether the stream is empty, as far as can be known (other threads' default streams cannot be
+ * queried). */
 static bool is_empty(const struct queue *queue) {
     if (atomic_load(&queue->pending) || atomic_load(&queue->launched) != atomic_load(&queue->covered)) return false;
     bool named = queue->stream > STREAM_PER_THREAD && atomic_load(&queue->share) && !queue->ending; /* it may wait for the host */
@@ -168,7 +169,7 @@ static bool would_delay(const struct queue *legacy) {
     int mode;
     if (!DRIVER(cuStreamQuery) || !context_enter(legacy->context, &mode)) return false;
     bool empty = !stream_is_capturing(STREAM_LEGACY);
-    for (const struct queue *queue = queues; empty && queue; queue = queue->other)
+    for (const struct queue *queue = queues; empty && queue; queue = queue->next_of_all)
         if (queue != legacy && queue->context == legacy->context && queue->waits) empty = is_empty(queue);
     context_leave(mode);
     return !empty;
@@ -180,7 +181,7 @@ void events_cover(struct queue *queue, bool shut) {
         if (shut) queue_hand_over(queue);
         return;
     }
-    bool handed = queue->handed > atomic_load(&queue->covered);
+    bool handed = queue->handed_over > atomic_load(&queue->covered);
     if (queue->ending || !driver_is_usable()) return;
     if (queue->stream == STREAM_LEGACY && ((handed && !shut) || captures_beginning || would_delay(queue))) return;
     events_record(queue, 0, WINDOW, LAST);

@@ -1,6 +1,6 @@
 /* The gated functions that launch kernels and graphs, begin captures, and destroy streams and contexts.
  *
- * A program finds them by linking, by dlsym, as this is the library that it opens, or by cuGetProcAddress (driver/lookup.c). */
+ * A program finds them by linking, by dlsym (this is the library that it opens), or by cuGetProcAddress (driver/lookup.c). */
 #include "launches/window.h"
 #include "memory/memory.h"
 
@@ -11,7 +11,7 @@ static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY;
 
 static CUstream own(CUstream stream) { return stream ? stream : STREAM_PER_THREAD; }
 
-/* Return a kind for launches that are expected to take about as long: the same kernel at about the same size. */
+/* Return one kind for all launches of about the same duration: of the same kernel at about the same size. */
 static unsigned kind_of(const void *function, uint64_t x, uint64_t y, uint64_t z) {
     uint64_t blocks = x * y * z | 1, size = 64 - (unsigned)__builtin_clzll(blocks);
     return (unsigned)((((uintptr_t)function ^ size << 56) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
@@ -82,8 +82,8 @@ CUresult GATE(cuLaunchGridAsync)(CUfunction f, int width, int height, CUstream s
     LAUNCH(plain(stream), kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGridAsync, f, width, height, stream);
 }
 
-/* One kernel on several GPUs: it needs leases for all of them. They are taken in the order of the shares' UUIDs, which is
- * the same in every process, so that two processes cannot deadlock. */
+/* A kernel on several GPUs needs a lease on each. It takes them in the order of the shares' UUIDs, which is the same in every
+ * process, so that two processes cannot deadlock. */
 enum { MOST_DEVICES = 64 };
 
 CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, unsigned count, unsigned flags) {
@@ -141,9 +141,9 @@ CUresult GATE(cuStreamDestroy_v2)(CUstream stream) {
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
-/* Begin to destroy a context. The driver waits for its work, and may call other libraries that call the gate, so this does
- * not keep the lock. Meanwhile the gate's thread leaves the context alone, and its work counts until it is gone. Memory
- * allocated after `before` stays counted: a new context may have the same handle. */
+/* Begin to destroy a context; return the moment before. The driver waits for the context's work, and may call libraries that
+ * call the gate, so the lock is not held meanwhile. The gate's thread does not use the context until then, and its work counts
+ * until it is gone. Memory allocated later stays counted, as a new context may have the same handle. */
 static uint64_t context_ends(CUcontext context) {
     gate_lock();
     window_before_context_end(context);
@@ -184,7 +184,7 @@ CUresult GATE(cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
 static CUresult retain(CUcontext *context, CUdevice device) { return REAL(cuDevicePrimaryCtxRetain)(context, device); }
 
 static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CUresult (*end)(CUdevice)) {
-    CUcontext context = NULL; /* to find out which context it is, retain it for a moment */
+    CUcontext context = NULL; /* retain the context for a moment, to learn its handle */
     bool retained = is_active(device) && retain(&context, device) == CUDA_SUCCESS;
     uint64_t before = context_ends(context);
     if (retained) release(device);

@@ -1,23 +1,23 @@
-/* The lease: whether a launch may pass, what it waits for, and when the GPU is given back.
+/* The lease: when a launch may pass, how it waits, and when the GPU is given back.
  *
  *   FREE --a launch waits--> ASKED --GRANT--> HELD --REVOKE, or no work for IDLE--> CLOSING --all has ended--> FREE, ASKED
  *
- * A program with a whole GPU keeps it when its server ends, as no other share uses that GPU. It continues for ALONE after each
- * moment at which no server listened at the socket of that very server; a new server waits for twice as long after it starts to
- * listen. So either the new server has heard of this program before it gives the GPU to another, or the program has stopped. A
- * server that is being killed may still accept a connection: a program that was connected again for less than ALONE, and got
+ * A program with a whole GPU keeps it when its server ends, as no other share uses that GPU. Whenever it finds that nothing
+ * listens at that server's socket, it continues for another ALONE; a new server waits for twice as long after it starts to
+ * listen. So before the new server gives the GPU to another share, it has heard from this program, or the program has stopped.
+ * A server that is being killed may still accept a connection: a program that was connected again for less than ALONE, and got
  * no message about a lease, continues as before.
  *
- * Work on the GPU may wait for a launch that itself waits for the next lease: for example a stream that waits for what the host
- * does after a launch on another stream. Such a lease would never finish closing. So if nothing completes while threads wait to
+ * Work on the GPU may depend on a launch that waits for the next lease: for example, a stream waits for the host, and the host
+ * waits to launch on another stream. Such a lease would never finish closing. So if nothing completes while threads wait to
  * launch, the gate asks for one more launch, as often as needed (ASK with STUCK, answered by GRANT with ONCE and the number of
- * the closing lease). It cannot tell this from long kernels, so it first waits for as long as these usually take, longer if
- * the launch would queue behind them, and longer again after launches that changed nothing; only briefly in a program that has
+ * the closing lease). Long kernels look the same, so the gate first waits for as long as the queued work usually takes; longer
+ * if the launch would queue behind it, and longer again after launches that changed nothing; only briefly if this program has
  * depended on its own launches before. If the server took the program for dead and gave its lease back, that lease closes as
- * well: an ASK then requests a new one.
+ * well, and an ASK then requests a new one.
  *
- * A launch counts itself in `running` before it reads `until`, and the thread that closes sets `until` before it reads
- * `running`: so either the launch sees that it may not pass, or the closing thread waits for it. */
+ * A launch increments `running` before it reads `until`, and the closing thread clears `until` before it reads `running`. So
+ * either the launch sees that it may not pass, or the closing thread waits for it. */
 #include "launches/window.h"
 
 #include <time.h>
@@ -33,8 +33,8 @@ static void stop_launches(struct share *share) { atomic_store(&share->until, 0);
 static uint64_t until_time(uint64_t time, bool once) { return (time & ~UINT64_C(1)) | once; }
 static bool is_for_one(uint64_t until) { return until & 1 && until != FOREVER; }
 
-/* Count a launch and return whether it may pass; `now` becomes 0 if the whole GPU is leased. A lease for one launch is used
- * up by that. */
+/* Count a launch and return whether it may pass; this uses up a lease for one launch. `now` becomes 0 if the whole GPU is
+ * leased. */
 static bool try_enter(struct share *share, uint64_t *now) {
     atomic_fetch_add(&share->running, 1);
     uint64_t until = atomic_load(&share->until);
@@ -100,7 +100,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
         }
         window_before_launch(pass->queue, now_ns());
         wait_for_lease(share, pass->queue);
-        atomic_store_explicit(&pass->queue->latest, now_ns(), memory_order_relaxed); /* the wait was no idle time */
+        atomic_store_explicit(&pass->queue->last_launch_at, now_ns(), memory_order_relaxed); /* the wait was no idle time */
     }
     pass->cancels = gate_disable_cancel(); /* the thread is counted until it leaves */
     if (now) window_before_launch(pass->queue, now);
@@ -121,18 +121,18 @@ void pass_leave(struct pass *pass) {
 static void begin_closing(struct share *share, uint64_t now) {
     stop_launches(share);
     share->stage = CLOSING;
-    share->patient = false;
+    share->acknowledged = false;
     share->ended_before = share->ended;
-    share->moved = now;
-    share->steps = 0;
+    share->progress_at = now;
+    share->extra_launches = 0;
 }
 
 static void on_grant(struct share *share, struct message message, uint64_t now) {
     bool closes = share->stage == CLOSING && message.b == share->number && message.a != FOREVER;
-    if (message.b <= share->given || (closes && message.c != ONCE)) return;
+    if (message.b <= share->returned || (closes && message.c != ONCE)) return;
     if (message.b != share->number || share->stage == FREE || share->stage == ASKED) {
-        share->work = share->idle = 0;
-        share->checked = now;
+        share->work = share->idle_since = 0;
+        share->checked_at = now;
     }
     if (!closes) share->stage = HELD; /* otherwise it is one more launch */
     share->number = message.b;
@@ -144,36 +144,36 @@ static void on_grant(struct share *share, struct message message, uint64_t now) 
 }
 
 bool lease_is_stalled(const struct share *share, uint64_t since, uint64_t now) {
-    if (share->stage == CLOSING) return atomic_load(&share->until) || now > share->moved + STALLED;
+    if (share->stage == CLOSING) return atomic_load(&share->until) || now > share->progress_at + STALLED;
     bool beside;
-    uint64_t most = share->waits_for_itself ? STALLED : SECOND;
+    uint64_t most = share->needs_own_launches ? STALLED : SECOND;
     return now > since + most && now > since + most + 2 * window_queued(share, &beside);
 }
 
-/* A program that was stopped, or waited for a processor, may read a lease when its server has ended and the next one has given
- * the GPU to another share. So such a message can only take away. */
+/* A program that was stopped, or waited for a CPU, may read a grant after its server has ended and the next one has given the
+ * GPU to another share. So a message of a server that has ended can only take the lease away. */
 void lease_on_message(struct share *share, struct message message, uint64_t now, bool gone) {
     share->whole = false;
     if (gone) {
         if (message.kind != GRANT || message.a != FOREVER) stop_launches(share);
     } else if (message.kind == GRANT) {
         on_grant(share, message, now);
-    } else if (message.a == share->number && message.a > share->given && (share->stage == HELD || share->stage == CLOSING)) {
+    } else if (message.a == share->number && message.a > share->returned && (share->stage == HELD || share->stage == CLOSING)) {
         if (share->stage == HELD) begin_closing(share, now);
-        share->patient = false;
-        share->asked = now;
+        share->acknowledged = false;
+        share->revoked_at = now;
     }
 }
 
-/* At exit the gate's thread cannot query the driver, so a server that starts then is told what was last known. */
+/* At exit the gate's thread cannot query the driver; it reports the last known state to a server that starts then. */
 bool lease_is_draining(struct share *share) {
-    return atomic_load(&share->running) || (gate_ending() ? share->left : window_busy(share, true));
+    return atomic_load(&share->running) || (gate_ending() ? share->may_be_busy : window_busy(share, true));
 }
 
 void lease_on_connect(struct share *share, bool again) {
     bool keeps = lease_is_draining(share) || now_ns() < atomic_load(&share->until);
     if (!again) share->whole = false;
-    share->number = share->given = 0;
+    share->number = share->returned = 0;
     if (keeps || share->waiters) ask(share, keeps);
 }
 
@@ -181,14 +181,14 @@ void lease_on_disconnect(struct share *share) {
     uint64_t now = now_ns();
     if (share->stage == HELD && atomic_load(&share->until) == FOREVER) {
         share->whole = true;
-        share->lost = now;
-    } else if (now >= share->lost + ALONE) {
+        share->lost_at = now;
+    } else if (now >= share->lost_at + ALONE) {
         share->whole = false;
     }
-    if (share->stage == HELD || share->stage == CLOSING) share->left = true;
+    if (share->stage == HELD || share->stage == CLOSING) share->may_be_busy = true;
     stop_launches(share);
     share->stage = FREE;
-    share->asked = 0;
+    share->revoked_at = 0;
 }
 
 bool lease_continue_alone(struct share *share, uint64_t when) {
@@ -202,53 +202,53 @@ bool lease_is_alone(const struct share *share) {
     return share->whole && share->socket < 0 && now_ns() < atomic_load(&share->until);
 }
 
-/* All launched work has ended: report that, and what is still wanted. */
+/* Give back the lease, as all launched work has ended; report how much more is wanted. */
 static void give_back(struct share *share) {
     uint64_t wanted = 0;
-    if (share->waiters || atomic_load(&share->throttled)) { /* a throttled thread has not noticed yet that it may not pass */
+    if (share->waiters || atomic_load(&share->throttled)) { /* a throttled thread has not noticed yet that no launch may pass */
         wanted = 1 + (share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0);
         share->stage = ASKED;
     } else {
         share->burst = share->burst ? (3 * share->burst + share->demand) / 4 : share->demand;
         share->stage = FREE;
     }
-    share->given = share->number;
-    share->asked = 0;
-    share->left = false;
+    share->returned = share->number;
+    share->revoked_at = 0;
+    share->may_be_busy = false;
     connection_send(share, (struct message){.kind = DONE, .a = wanted, .b = share->work / 1000, .c = share->number});
 }
 
-/* Tell the server that the revoke arrived but the work takes longer: a program that does not answer is taken for one that
- * keeps the GPU. */
+/* Tell the server that the revoke arrived but the work takes longer: a program that does not answer counts as one that keeps
+ * the GPU. */
 static void report_draining(struct share *share, uint64_t now) {
-    if (!share->asked || now < share->asked + LATE) return;
-    share->asked = 0;
-    share->patient = true;
+    if (!share->revoked_at || now < share->revoked_at + LATE) return;
+    share->revoked_at = 0;
+    share->acknowledged = true;
     connection_send(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = KEEPS});
 }
 
-/* Return for how long nothing must have completed before the work is assumed to wait for a launch. */
-static uint64_t patience(struct share *share) {
+/* Return how long nothing may complete before the work is assumed to depend on a waiting launch. */
+static uint64_t stall_time(struct share *share) {
     bool beside;
     uint64_t twice = 2 * window_queued(share, &beside), most = 4 * SECOND;
-    uint64_t least = share->waits_for_itself ? STALLED_AGAIN : beside ? STALLED + (twice < most ? twice : most) : SECOND + twice;
-    unsigned doublings = share->steps > STEPS ? share->steps - STEPS : 0;
+    uint64_t least = share->needs_own_launches ? STALLED_AGAIN : beside ? STALLED + (twice < most ? twice : most) : SECOND + twice;
+    unsigned doublings = share->extra_launches > STEPS ? share->extra_launches - STEPS : 0;
     return least << (doublings < MOST_DOUBLINGS ? doublings : MOST_DOUBLINGS);
 }
 
-/* While closing: ask for one more launch if the work makes no progress and threads wait to launch. */
+/* While closing: request one more launch if the work makes no progress and threads wait to launch. */
 static void check_progress(struct share *share, uint64_t now) {
     if (share->ended != share->ended_before) {
         share->ended_before = share->ended;
-        if (share->steps && now < share->moved + SOON) share->waits_for_itself = true;
-        share->moved = now;
-        share->steps = 0;
+        if (share->extra_launches && now < share->progress_at + SOON) share->needs_own_launches = true;
+        share->progress_at = now;
+        share->extra_launches = 0;
     }
-    if (!share->waiters || now < share->moved + patience(share)) return;
-    share->moved = now;
-    if (++share->steps == TOO_MANY) share->waits_for_itself = false;
-    share->asked = 0;
-    share->patient = true;
+    if (!share->waiters || now < share->progress_at + stall_time(share)) return;
+    share->progress_at = now;
+    if (++share->extra_launches == TOO_MANY) share->needs_own_launches = false;
+    share->revoked_at = 0;
+    share->acknowledged = true;
     connection_send(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = STUCK});
 }
 
@@ -258,13 +258,13 @@ static uint64_t closing(struct share *share, uint64_t now) {
     report_draining(share, now);
     if (atomic_load(&share->running)) return DRAIN;
     bool busy = window_busy(share, true);
-    if (!share->idle) {
-        share->work += now - share->checked;
-        share->demand += now - share->checked;
+    if (!share->idle_since) {
+        share->work += now - share->checked_at;
+        share->demand += now - share->checked_at;
     }
-    share->checked = now;
+    share->checked_at = now;
     if (busy && !open) check_progress(share, now);
-    if (busy) return share->patient ? DRAIN_LONG : DRAIN;
+    if (busy) return share->acknowledged ? DRAIN_LONG : DRAIN;
     if (open) {
         stop_launches(share);
         return DRAIN;
@@ -273,22 +273,22 @@ static uint64_t closing(struct share *share, uint64_t now) {
     return FOREVER;
 }
 
-/* Return whether about as much was done as usual before the program becomes idle. */
+/* Return whether the program has done about as much work as usual before it becomes idle. */
 static bool at_usual_end(const struct share *share) {
     uint64_t tolerance = share->burst / 8;
     return share->burst && share->demand + tolerance >= share->burst && share->demand <= share->burst + tolerance;
 }
 
-/* At exit, which may take long: stop launches, and give back what has drained. Work that has not ended keeps the GPU. */
+/* At exit, which may take long: stop launches, and give the lease back if the work has drained. Other work keeps the GPU. */
 bool lease_end(struct share *share) {
     if (share->stage == HELD && atomic_load(&share->until) != FOREVER) begin_closing(share, now_ns());
     if (share->stage == CLOSING) closing(share, now_ns());
     bool holds = share->stage == HELD || share->whole;
-    share->left = holds || share->stage == CLOSING || atomic_load(&share->running) || window_busy(share, true);
-    return share->left && !holds;
+    share->may_be_busy = holds || share->stage == CLOSING || atomic_load(&share->running) || window_busy(share, true);
+    return share->may_be_busy && !holds;
 }
 
-/* The thread that launched waits for the end itself, and gives back. */
+/* In the thread that launched: wait for the end of the work, then give the lease back. */
 void lease_settle(struct share *share) {
     bool busy = true;
     for (uint64_t latest = now_ns() + SETTLE; busy && now_ns() < latest;) {
@@ -300,7 +300,7 @@ void lease_settle(struct share *share) {
 }
 
 uint64_t lease_tick(struct share *share, uint64_t now) {
-    if (gate_ending()) { /* the end of the process gives it back, or a thread that still launches */
+    if (gate_ending()) { /* the end of the process, or a thread that still launches, gives it back */
         if (share->stage == CLOSING) report_draining(share, now + LATE);
         return FOREVER;
     }
@@ -310,17 +310,17 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     bool wanted = atomic_load(&share->running) || (waited_for && now < atomic_load(&share->until));
     bool busy = window_busy(share, false) == BUSY || wanted;
     if (busy) {
-        share->work += now - share->checked;
-        share->demand += now - share->checked;
-        share->idle = 0;
-    } else if (!share->idle) {
-        share->idle = now;
+        share->work += now - share->checked_at;
+        share->demand += now - share->checked_at;
+        share->idle_since = 0;
+    } else if (!share->idle_since) {
+        share->idle_since = now;
     }
-    share->checked = now;
+    share->checked_at = now;
     bool at_end = at_usual_end(share);
     if (busy) return now < atomic_load(&share->until) && !at_end ? POLL : POLL_OFTEN;
     uint64_t idle = at_end ? IDLE_AT_END : IDLE;
-    if (now - share->idle < idle) return share->idle + idle - now;
+    if (now - share->idle_since < idle) return share->idle_since + idle - now;
     begin_closing(share, now);
     return closing(share, now);
 }

@@ -1,13 +1,13 @@
-/* Pacing: when the next launch may follow, so that the GPU does not become idle between launches.
+/* Pacing: the time of the next launch, chosen so that the GPU does not become idle between launches.
  *
  * If the running launch has a known duration, the next one is let in when `lead` of it is left. Each time a stream becomes idle
- * during a lease although a launch was held back (its thread woke up late or had other things to do), the lead doubles, until
- * nothing is held back. The lead decays with time: a thread that lets its stream become idle regularly, such as training at
- * each step, is held back less; one that was late once, not for long.
+ * during a lease although a launch was held back (its thread woke up late or was busy), the lead doubles, until nothing is held
+ * back. The lead decays with time. So a thread whose stream becomes idle regularly, as in each step of a training, is held back
+ * less, and a thread that was late once is affected only for a short time.
  *
- * A kernel that was short may be long after an idle time, at the same size (prefill after decode), so then an event stands
- * for FEW launches. A stream counts as idle if it has no work when a launch comes GAP after the previous one, as after a
- * wait for results. */
+ * After an idle time a kernel that was short may take long, even at the same size (prefill after decode), so an event then
+ * stands for FEW launches. A stream counts as idle if it has no work when a launch comes GAP after the previous one: the
+ * program has waited for results. */
 #include "launches/window.h"
 
 enum { FORGET = 32000000, GAP = 50000 }; /* ns */
@@ -16,7 +16,7 @@ enum { FORGET = 32000000, GAP = 50000 }; /* ns */
 void pacing_plan(struct queue *queue) {
     const struct event *runs = &queue->events[queue->first];
     uint64_t duration = events_closed(queue) == 1 ? duration_of(runs->kind) : 0;
-    uint64_t start = runs->begun > queue->ended ? runs->begun : queue->ended;
+    uint64_t start = runs->begun > queue->completed_at ? runs->begun : queue->completed_at;
     atomic_store(&queue->next_at, duration > queue->lead ? start + duration - queue->lead : 0);
 }
 
@@ -25,9 +25,9 @@ void pacing_plan(struct queue *queue) {
 void pacing_learn(struct queue *queue, uint64_t now) {
     bool idle = !atomic_load(&queue->pending) && atomic_load(&queue->launched) == atomic_load(&queue->covered) + 1;
     bool again = queue->lease == queue->owner->number;
-    uint64_t passed = now - queue->learnt < FORGET ? now - queue->learnt : FORGET;
+    uint64_t passed = now - queue->learned_at < FORGET ? now - queue->learned_at : FORGET;
     queue->lease = queue->owner->number;
-    queue->learnt = now;
+    queue->learned_at = now;
     queue->lead -= (queue->lead - LEAST_LEAD) * passed / FORGET;
     if (idle && atomic_exchange(&queue->paced, false) && again) queue->lead *= 2;
 }
@@ -44,15 +44,15 @@ static void restart_if_idle(struct queue *queue) {
     events_retire(queue);
     atomic_store(&queue->step, FEW);
     if (atomic_load(&queue->covered) >= launched) return;
-    if (queue->handed > atomic_load(&queue->covered)) return; /* it has work of threads that have ended */
+    if (queue->handed_over > atomic_load(&queue->covered)) return; /* it has work of threads that have ended */
     atomic_store(&queue->covered, launched);
-    atomic_store(&queue->over, launched);
-    atomic_store(&queue->begun, 0);
+    atomic_store(&queue->completed, launched);
+    atomic_store(&queue->uncovered_since, 0);
 }
 
 void window_before_launch(struct queue *queue, uint64_t now) {
-    uint64_t latest = atomic_load_explicit(&queue->latest, memory_order_relaxed);
-    atomic_store_explicit(&queue->latest, now, memory_order_relaxed);
+    uint64_t latest = atomic_load_explicit(&queue->last_launch_at, memory_order_relaxed);
+    atomic_store_explicit(&queue->last_launch_at, now, memory_order_relaxed);
     if (now <= latest + GAP || atomic_load_explicit(&queue->step, memory_order_relaxed) <= FEW) return;
     gate_lock();
     restart_if_idle(queue);

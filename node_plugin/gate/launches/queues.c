@@ -1,4 +1,4 @@
-/* Queues: the gate's records of the streams that a program launches on. */
+/* Queues: a record for each stream on which the program launches. */
 #include "launches/window.h"
 
 #include <stdlib.h>
@@ -22,9 +22,9 @@ static void drop(struct queue *queue, uint64_t launched) {
     atomic_store(&queue->open, 0);
     atomic_store(&queue->queued, 0);
     atomic_store(&queue->covered, launched);
-    atomic_store(&queue->over, launched);
+    atomic_store(&queue->completed, launched);
     atomic_store(&queue->next_at, 0);
-    queue->seen = queue->handed = launched;
+    queue->launched_seen = queue->handed_over = launched;
     if (launched != atomic_load(&queue->launched)) return; /* there are launches in a new context */
     queue->context = NULL;
     atomic_store(&queue->share, NULL);
@@ -33,7 +33,7 @@ static void drop(struct queue *queue, uint64_t launched) {
 struct queue *queue_add(CUstream stream, CUcontext key) {
     struct queue *queue = calloc(1, sizeof *queue);
     if (!queue) return NULL;
-    *queue = (struct queue){.other = queues, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
+    *queue = (struct queue){.next_of_all = queues, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
     queues = queue;
     if (stream == STREAM_PER_THREAD) return queue;
     struct queue *_Atomic *bucket = bucket_of(stream, key);
@@ -52,7 +52,7 @@ void queue_bind(struct queue *queue, CUcontext context, struct share *share, boo
     if (queue->context && queue->context != context) { /* the handle was reused */
         drop(queue, atomic_load(&queue->launched));
         queue->ending = 0;
-        queue->gone = false;
+        queue->context_gone = false;
     }
     queue->context = context;
     queue->owner = share;
@@ -60,14 +60,14 @@ void queue_bind(struct queue *queue, CUcontext context, struct share *share, boo
     atomic_store(&queue->share, share);
 }
 
-/* In its context. */
+/* Call this in the stream's context. */
 static bool waits_for_legacy(CUstream stream) {
     unsigned flags = 0;
     if (stream == STREAM_LEGACY || stream == STREAM_PER_THREAD || !DRIVER(cuStreamGetFlags)) return stream != STREAM_LEGACY;
     return DRIVER(cuStreamGetFlags)(stream, &flags) != CUDA_SUCCESS || !(flags & NON_BLOCKING);
 }
 
-/* Create the queue of a stream: slow, done once for each stream. Finds the context, the device and the share. */
+/* Find a stream's context, device and share, and create its queue. Slow, but needed once for each stream only. */
 static struct queue *queue_create(CUstream stream, CUcontext key) {
     CUcontext context = key;
     CUdevice device;
@@ -93,7 +93,7 @@ static struct queue *queue_create(CUstream stream, CUcontext key) {
 
 struct queue *queue_of(CUstream stream) {
     CUcontext key = NULL;
-    if (stream == STREAM_LEGACY || stream == STREAM_PER_THREAD) /* they belong to the current context; other streams know theirs */
+    if (stream == STREAM_LEGACY || stream == STREAM_PER_THREAD) /* they belong to the current context; the driver knows that of other streams */
         if (!DRIVER(cuCtxGetCurrent) || DRIVER(cuCtxGetCurrent)(&key) != CUDA_SUCCESS || !key) return NULL;
     struct queue *queue = queue_find(stream, key);
     return queue && atomic_load_explicit(&queue->share, memory_order_relaxed) ? queue : queue_create(stream, key);
@@ -110,12 +110,12 @@ bool queue_is_capturing(struct queue *queue) { return stream_is_capturing(queue-
 /* --- events before captures and ends ------------------------------------------------------------------------------ */
 
 /* Under the lock: record events after all launches in a stream before it is captured or destroyed; return whether there was
- * room for an event where one was needed. The legacy stream cannot record while another stream is captured, so record there
- * first where that is harmless; otherwise its work counts until the capture ends. */
+ * room for the events. The legacy stream cannot record while another stream is captured, so record there first if that is
+ * harmless; otherwise its work counts until the capture ends. */
 static bool cover_queues(CUstream stream, bool ends) {
     bool all_closed = true;
     long number = stream == STREAM_PER_THREAD ? threads_number() : 0;
-    for (struct queue *queue = queues; queue; queue = queue->other) {
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all) {
         bool same = queue->stream == stream && queue->thread == number;
         if (!(same || (queue->stream == STREAM_LEGACY && !ends)) || !atomic_load(&queue->share) || queue->ending) continue;
         events_retire(queue);
@@ -152,17 +152,17 @@ void window_after_capture(void) {
 }
 
 void window_before_context_end(CUcontext context) {
-    for (struct queue *queue = queues; queue; queue = queue->other)
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all)
         if (context && queue->context == context && !queue->ending++) queue->last = atomic_load(&queue->launched);
 }
 
 void window_after_context_end(CUcontext context, bool gone) {
-    for (struct queue *queue = queues; queue; queue = queue->other) {
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all) {
         if (!context || queue->context != context || !queue->ending) continue;
-        queue->gone |= gone;
+        queue->context_gone |= gone;
         if (--queue->ending) continue;
-        if (queue->gone) drop(queue, queue->last);
-        queue->gone = false;
+        if (queue->context_gone) drop(queue, queue->last);
+        queue->context_gone = false;
     }
 }
 

@@ -1,7 +1,7 @@
 /* Per-thread default streams: each thread finds its own queues, one for each context, and hands them over when it ends.
  *
- * They are found by a thread-specific key of the C library: __thread variables need glibc's loader or are refused by musl's.
- * If no key is left, they are found by the thread's number, under the lock. */
+ * They are kept in a thread-specific key of the C library (pthread_key_create): __thread variables need glibc's loader, or
+ * musl's refuses them. If no key is left, queues are found by the thread's number, under the lock. */
 #define _GNU_SOURCE
 #include "launches/window.h"
 
@@ -41,9 +41,9 @@ static void find_key(void) {
 
 struct queue *threads_find(CUcontext key, long number) {
     find_key();
-    for (struct queue *queue = queues; queue; queue = queue->other)
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all)
         if (queue->stream == STREAM_PER_THREAD && queue->key == key && queue->thread == number) return queue;
-    for (struct queue *queue = queues; queue; queue = queue->other) {
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all) {
         bool over = !queue->ending && !atomic_load(&queue->pending) && atomic_load(&queue->launched) == atomic_load(&queue->covered);
         if (queue->stream == STREAM_PER_THREAD && !queue->thread && over && (queue->key == key || !queue->context)) return queue;
     }
@@ -62,16 +62,16 @@ void threads_take(struct queue *queue, CUcontext key, long number) {
 
 bool queue_hand_over(struct queue *queue) {
     uint64_t none = 0, launched = atomic_load(&queue->launched), left = launched - atomic_load(&queue->covered);
-    if (!left || !queue->context || queue->ending) return true; /* or they ended with their context */
+    if (!left || !queue->context || queue->ending) return true; /* or the launches ended with their context */
     struct queue *legacy = queue_find(STREAM_LEGACY, queue->context);
     if (!legacy) legacy = queue_add(STREAM_LEGACY, queue->context);
     if (!legacy) return false;
     if (!legacy->context) queue_bind(legacy, queue->context, queue->owner, false);
-    legacy->handed = atomic_fetch_add(&legacy->launched, left) + left;
-    atomic_compare_exchange_strong(&legacy->begun, &none, atomic_load(&queue->begun));
+    legacy->handed_over = atomic_fetch_add(&legacy->launched, left) + left;
+    atomic_compare_exchange_strong(&legacy->uncovered_since, &none, atomic_load(&queue->uncovered_since));
     atomic_store(&queue->covered, launched);
-    atomic_store(&queue->over, launched);
-    atomic_store(&queue->begun, 0);
+    atomic_store(&queue->completed, launched);
+    atomic_store(&queue->uncovered_since, 0);
     return true;
 }
 

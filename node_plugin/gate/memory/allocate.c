@@ -18,9 +18,9 @@ CUresult GATE(cuMemAlloc)(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, si
 
 CUresult GATE(cuMemAlloc_v2)(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
 
-/* Managed memory may exceed the GPU's: it is the host's until it is used. What does not fit is not refused but advised to
- * stay in the host's memory, where the GPU can use it. If the program has it moved all the same, the comparison with NVML
- * notices. */
+/* Managed memory may exceed the GPU's, as it is host memory until it is used. An allocation that does not fit is not refused
+ * but advised to stay in host memory, where the GPU can use it. If the program moves it all the same, the comparison with
+ * NVML detects that. */
 enum { PREFERRED_LOCATION = 3, ACCESSED_BY = 5 /* advice */, HOST = -1 };
 
 static bool stays_in_host(CUdeviceptr at, size_t size) {
@@ -46,7 +46,7 @@ static uint64_t product(uint64_t one, uint64_t other) {
     return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX : all;
 }
 
-/* The driver chooses the pitch: so far at most the next multiple of 512. */
+/* The driver chooses the pitch: in known drivers, at most the next multiple of 512. */
 static uint64_t pitched(uint64_t width, uint64_t height) {
     return width > UINT64_MAX - 511 ? UINT64_MAX : product((width + 511) / 512 * 512, height);
 }
@@ -70,7 +70,7 @@ CUresult GATE(cuMemAllocPitch_v2)(CUdeviceptr *to, size_t *pitch, size_t width, 
 #define DEALLOCATE(symbol, key, id, ...) \
     struct entry *entry = memory_remove(key, (uint64_t)(id)); \
     CUresult result = REAL(symbol)(__VA_ARGS__); \
-    reserves_read(); /* it may go back to a pool */ \
+    reserves_read(); /* the memory may return to a pool */ \
     return memory_after_free(entry, result)
 
 CUresult GATE(cuMemFree)(unsigned at) { DEALLOCATE(cuMemFree, POINTER, at, at); }
@@ -79,7 +79,7 @@ CUresult GATE(cuMemFree_v2)(CUdeviceptr at) { DEALLOCATE(cuMemFree_v2, POINTER, 
 
 /* --- arrays ------------------------------------------------------------------------------------------------------- */
 
-/* Return the bits of one element. Picture formats have theirs whatever the channels. For compressed formats these are the
+/* Return the bits of one element. Those of picture formats do not depend on the channels. For compressed formats, return the
  * bits of a block, as the headers do not say whether sizes count elements or blocks. Unknown formats count as the widest
  * channels. */
 static uint64_t point_bits(int format, unsigned channels) {

@@ -1,9 +1,8 @@
 /* The memory of contexts themselves: stacks, heaps, printf buffers.
  *
  * The first context of a process on a GPU counts nothing, as every program has one; the comparison with NVML allows a
- * constant for it. Each further context counts as what the driver reserves for it by default limits. What cuCtxSetLimit adds
- * counts for any context, even if the driver takes it only when a kernel needs it, as nothing can be refused any more by
- * then. */
+ * constant for it. Each further context counts as what the driver reserves for it by default. Memory that cuCtxSetLimit adds
+ * counts for every context, even if the driver takes it only when a kernel needs it: it is too late to refuse it then. */
 #include "memory/counting.h"
 
 enum { DEVICES = 64, PROCESSORS = 16, THREADS_EACH = 39 /* attributes of a device */ };
@@ -12,7 +11,7 @@ enum { STACK, PRINTED, HEAP, COUNTED_LIMITS };
 
 static unsigned contexts[DEVICES]; /* under the lock */
 
-/* Return the number of stacks: that of threads that can run at once. */
+/* Return the number of stacks: one for each thread that can run at once. */
 static uint64_t stacks(CUdevice device) {
     int processors = 0, threads = 0;
     NEWER(cuDeviceGetAttribute)(&processors, PROCESSORS, device);
@@ -49,7 +48,7 @@ static bool uncharge(struct entry *entry, void *data) {
     return false;
 }
 
-/* If the context that counted nothing goes, another one counts nothing from now on. */
+/* Uncount a context. If it was the one that counts nothing, another one counts nothing from now on. */
 void context_uncount(struct entry *entry) {
     contexts[entry->device]--;
     if (!entry->bytes) memory_each(uncharge, &(struct change){.gone = entry});
@@ -69,7 +68,7 @@ static struct claim before_create(CUdevice device) {
     return claimed;
 }
 
-/* Another thread may have made the primary context meanwhile. */
+/* Record the context, or drop the claim: another thread may have made the primary context meanwhile. */
 static CUresult after_create(struct claim *claimed, CUdevice device, CUresult result, CUcontext *made, bool primary) {
     if (device < 0 || device >= DEVICES) return result;
     gate_lock_first();

@@ -1,4 +1,4 @@
-/* What the functions that allocate and free use to count memory. */
+/* Memory accounting, for the functions that allocate and free. */
 #ifndef GATE_COUNTING_H
 #define GATE_COUNTING_H
 
@@ -6,10 +6,10 @@
 
 enum key { POINTER, ARRAY, HANDLE, MAPPING, CONTEXT, LIMIT, MODULE, LIBRARY, EXTERNAL, NODE, GRAPH, EXEC };
 
-struct physical { /* from cuMemCreate, or external; lives while something holds it */
-    struct share *share; /* NULL: an import, which holds others */
+struct physical { /* from cuMemCreate, or external; freed with its last reference */
+    struct share *share; /* NULL: an import, which has references to others */
     uint64_t bytes;
-    unsigned holds; /* handles, mappings, buffers and imports */
+    unsigned references; /* by handles, mappings, buffers and imports */
     bool exported;
     struct physical **others;
     unsigned count;
@@ -19,9 +19,9 @@ struct entry {
     struct entry *next;
     enum key key;
     uint64_t id, bytes; /* of a mapping: its length */
-    uint64_t made;      /* its number in the order of all */
+    uint64_t made;      /* number of this entry, counted from 1 */
     struct share *share;
-    CUcontext context; /* whose end frees it, if any */
+    CUcontext context; /* freed with this context, if any */
     struct physical *physical;
     unsigned handles; /* how often this handle was returned; of an executable graph: whether it was launched or uploaded */
     CUdevice device;  /* of a context, a graph */
@@ -30,7 +30,7 @@ struct entry {
     unsigned trims;   /* of an executable graph: see graphs.c */
 };
 
-/* Claim memory of the current device, of a given device, of a share (NULL: nothing is counted). */
+/* Claim memory of the current device, of a given device, or of a share (NULL: nothing is counted). */
 struct claim claim(uint64_t bytes);
 struct claim claim_of(CUdevice device, uint64_t bytes);
 struct claim claim_from(struct share *share, uint64_t bytes);
@@ -42,8 +42,8 @@ CUresult claim_settle(struct claim *claim, CUresult result, enum key key, uint64
 struct entry *memory_remove(enum key key, uint64_t id);
 CUresult memory_after_free(struct entry *entry, CUresult result);
 
-/* Under the lock: the table; subtract from use; add to use, even above the limit. `memory_each` frees the entries for which
- * `drop` returns true. */
+/* Under the lock: the table; subtract from the used bytes; add to them, even above the limit. `memory_each` frees the entries
+ * for which `drop` returns true. */
 struct entry **memory_find(enum key key, uint64_t id);
 struct entry *memory_take(struct entry **at);
 void memory_keep(struct entry values);
@@ -53,15 +53,15 @@ void memory_add(struct share *share, uint64_t bytes);
 /* Under the lock: drop one reference. */
 void physical_release(struct physical *physical);
 
-/* Reduce the memory of a device to what the program is to see. */
+/* Reduce a device's free and total memory to the share's part of it. */
 void memory_visible(struct share *share, uint64_t *free, uint64_t *total);
 
-/* --- contexts.c: under the lock, an entry of a context goes ------------------------------------------------------- */
+/* --- contexts.c: under the lock, when an entry of a context is removed -------------------------------------------- */
 
 void context_uncount(struct entry *entry);
 void contexts_fork(void);
 
-/* --- reserves.c: what pools and graphs keep ----------------------------------------------------------------------- */
+/* --- reserves.c: memory that pools and graphs keep ---------------------------------------------------------------- */
 
 /* Claim `bytes` from a pool (NULL: the current pool of the current device). What the pool keeps is counted already. */
 struct claim reserve_claim(CUmemoryPool pool, uint64_t bytes);
@@ -69,9 +69,9 @@ struct claim reserve_claim(CUmemoryPool pool, uint64_t bytes);
 bool reserves_trim(struct share *share);
 /* Count the memory of this device's graphs from now on. */
 void reserve_graphs(struct share *share);
-/* Return whether the graphs of the device keep at least as much, and the share is not above its limit. */
+/* Return whether the device's graphs keep at least `bytes`, and the share is not above its limit. */
 bool reserve_covers(struct share *share, uint64_t bytes);
-/* Return how often memory of graphs was released. */
+/* Return how often graph memory was trimmed. */
 unsigned reserve_trims(void);
 void reserves_fork(void);
 

@@ -1,5 +1,5 @@
-/* Imported memory of other interfaces, such as Vulkan. It is not counted where it was made, so it counts here, until the
- * import and its mappings are gone. Memory of another CUDA process (cuIpcOpenMemHandle) counts in that process. */
+/* Memory imported from other interfaces, such as Vulkan. It is not counted where it was allocated, so it counts here, until
+ * the import and its mappings are gone. Memory of another CUDA process (cuIpcOpenMemHandle) counts in that process. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ CUresult GATE(cuImportExternalMemory)(CUexternalMemory *to, const struct externa
     if (physical) DRIVER(cuCtxGetCurrent)(&context);
     gate_lock();
     if (physical) {
-        *physical = (struct physical){.share = claimed.share, .bytes = claimed.bytes, .holds = 1};
+        *physical = (struct physical){.share = claimed.share, .bytes = claimed.bytes, .references = 1};
         memory_keep((struct entry){.key = EXTERNAL, .id = (uint64_t)*to, .physical = physical, .context = context});
     } else if (result != CUDA_SUCCESS) {
         memory_subtract(claimed.share, claimed.bytes);
@@ -23,13 +23,13 @@ CUresult GATE(cuImportExternalMemory)(CUexternalMemory *to, const struct externa
     return result;
 }
 
-/* A mapping holds the memory until it is freed as `key`. */
+/* Record a mapping, which keeps the memory until it is freed as `key`. */
 static CUresult mapped(CUexternalMemory external, CUresult result, enum key key, uint64_t id) {
     if (result != CUDA_SUCCESS) return result;
     gate_lock();
     struct entry *entry = *memory_find(EXTERNAL, (uint64_t)external);
     if (entry) {
-        entry->physical->holds++;
+        entry->physical->references++;
         memory_keep((struct entry){.key = key, .id = id, .physical = entry->physical, .context = entry->context});
     }
     gate_unlock();

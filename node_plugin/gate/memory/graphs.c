@@ -1,6 +1,6 @@
 /* Memory nodes of graphs. A node has an address from the start, but GPU memory only from the first launch on. The driver
- * keeps that until it is trimmed, and reports how much it is (reserves.c). Before a launch, a graph claims the most that its
- * nodes have at once, in the order in which they were added. */
+ * keeps that memory until it is trimmed, and reports its size (reserves.c). Before a launch, a graph claims the peak of its
+ * nodes' memory, in the order in which they were added. */
 #include "memory/counting.h"
 
 static _Atomic bool any; /* some graph has such nodes */
@@ -9,7 +9,7 @@ static _Atomic bool any; /* some graph has such nodes */
 
 static struct entry *found(enum key key, const void *handle) { return *memory_find(key, (uint64_t)handle); }
 
-/* Return a graph's record, created on demand. Its `bytes` are the most that it has at once. */
+/* Return a graph's record, created on demand. Its `bytes` are the peak of its nodes' memory. */
 static struct entry *record(CUgraph graph, CUdevice device) {
     if (!found(GRAPH, graph)) memory_keep((struct entry){.key = GRAPH, .id = (uint64_t)graph, .device = device});
     return found(GRAPH, graph);
@@ -129,9 +129,9 @@ CUresult GATE(cuGraphInstantiateWithParams_ptsz)(CUgraphExec *to, CUgraph graph,
     return instantiated(REAL(cuGraphInstantiateWithParams_ptsz)(to, graph, params), to, graph);
 }
 
-/* A graph has its memory since its last launch, unless some graph's memory was released since, which may or may not have
- * been this one's. So a graph that was launched or uploaded before is not refused if the graphs together keep enough; what
- * it takes then is counted. */
+/* A graph keeps its memory after a launch until graph memory is trimmed, which may or may not release this graph's. So a graph
+ * that was launched or uploaded before is not refused if all graphs together keep enough; any memory that it takes then is
+ * counted. */
 struct claim graph_before_launch(CUgraphExec graph) {
     struct claim nothing = {.share = NULL};
     if (!atomic_load_explicit(&any, memory_order_relaxed)) return nothing;
@@ -150,7 +150,7 @@ struct claim graph_before_launch(CUgraphExec graph) {
     return claimed;
 }
 
-/* What the graph has taken is counted before the claim is dropped. */
+/* Count the memory that the graph has taken, then drop the claim. */
 void graph_after_launch(CUgraphExec graph, struct claim *claim, bool launched, CUresult result) {
     if (!claim->share) return;
     reserves_read();
@@ -179,7 +179,7 @@ CUresult GATE(cuGraphUpload_ptsz)(CUgraphExec graph, CUstream stream) { UPLOAD(c
 
 static bool of_graph(struct entry *entry, void *graph) { return entry->key == NODE && entry->graph == (uint64_t)graph; }
 
-/* Another graph may get the same handle at once, so forget this one first. */
+/* Forget the graph first, as another one may get the same handle at once. */
 CUresult GATE(cuGraphDestroy)(CUgraph graph) {
     if (!atomic_load(&any)) return REAL(cuGraphDestroy)(graph);
     gate_lock();

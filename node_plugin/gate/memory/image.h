@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the bytes of variables in global memory of a cubin (an ELF file) or of PTX; 0 for packed images. `size` is that of
- * the image; SIZE_MAX: as the image says. */
+/* Return the bytes of the variables in global memory of a cubin (an ELF file) or PTX; 0 for packed images. `size`: bytes of the
+ * image; SIZE_MAX: as the image says. */
 uint64_t image_globals(const void *image, size_t size);
 
 #endif

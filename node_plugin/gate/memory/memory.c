@@ -1,8 +1,8 @@
-/* What this process has allocated, and the share's limit.
+/* The memory that this process has allocated, and the share's limit.
  *
- * The server adds up the processes of a share, so memory is requested there (NEED) before it is used. Far from the limit
- * this is done in chunks, so that small allocations seldom wait for an answer; near it, to the byte. What was requested and
- * is not used goes back after a while. Imported memory of another process is in no table here, and so counts once. */
+ * The server adds up the processes of a share, so the gate requests memory there (NEED) before it is used. Far from the limit
+ * it requests chunks, so that small allocations seldom wait for an answer; near it, exact amounts. It gives unused memory back
+ * after a while. Imported memory of another process is in no table here, and so counts once. */
 #include "launches/launches.h"
 #include "memory/counting.h"
 
@@ -14,8 +14,8 @@ enum { TRIM = 100000000, OTHERS_TRIM = 250000000 }; /* ns */
 
 static void send_need(struct share *share, uint64_t bytes) {
     if (share->socket < 0) return;
-    share->told = bytes;
-    if (share->allowed > bytes) share->allowed = bytes; /* what is given back may not be used before it is granted again */
+    share->reported = bytes;
+    if (share->allowed > bytes) share->allowed = bytes; /* memory that is given back may not be used before it is granted again */
     share->unanswered++;
     connection_send(share, (struct message){.kind = NEED, .a = bytes, .b = KNOWS_ONCE | KNOWS_AHEAD});
 }
@@ -32,31 +32,31 @@ void memory_on_message(struct share *share, struct message message) {
     share->limit = message.b;
     share->all = message.c;
     share->others = message.c > message.a ? message.c - message.a : 0;
-    share->heard = true;
-    share->allowed = message.a < share->told ? message.a : share->told;
+    share->limits_known = true;
+    share->allowed = message.a < share->reported ? message.a : share->reported;
     if (share->unanswered && --share->unanswered) {
         ; /* the answer to an older request: another is on its way */
-    } else if (message.a > share->told) {
-        send_need(share, share->told); /* it crossed the latest request */
+    } else if (message.a > share->reported) {
+        send_need(share, share->reported); /* it crossed the latest request */
     } else {
-        share->told = message.a;
+        share->reported = message.a;
     }
     share_changed(share);
 }
 
 /* Return whether more is in use than the server knows, and no thread is asking for more. */
 static bool must_report(const struct share *share) {
-    return !share->growing && !share->unanswered && share->used > share->told;
+    return !share->growing && !share->unanswered && share->used > share->reported;
 }
 
-/* Give back what was requested in advance. */
+/* Give back memory that was requested in advance; report use that the server does not know. Return when to call again. */
 uint64_t memory_tick(struct share *share, uint64_t now) {
-    if (now >= share->pressed + SECOND && must_report(share)) {
-        share->pressed = now; /* the report may be refused if it exceeds the limit; report it again, but not at once */
+    if (now >= share->excess_at + SECOND && must_report(share)) {
+        share->excess_at = now; /* the report may be refused if it exceeds the limit; report it again, but not at once */
         send_need(share, share->used);
     }
-    if (share->growing || share->unanswered || share->told <= share->used) return share->used ? SECOND : FOREVER;
-    if (now < share->changed + TRIM) return share->changed + TRIM - now;
+    if (share->growing || share->unanswered || share->reported <= share->used) return share->used ? SECOND : FOREVER;
+    if (now < share->used_changed_at + TRIM) return share->used_changed_at + TRIM - now;
     send_need(share, share->used);
     return SECOND;
 }
@@ -67,22 +67,22 @@ static bool is_near(const struct share *share) {
 
 void memory_subtract(struct share *share, uint64_t bytes) {
     share->used -= bytes < share->used ? bytes : share->used;
-    share->changed = now_ns();
-    uint64_t spare = share->told > share->used ? share->told - share->used : 0;
+    share->used_changed_at = now_ns();
+    uint64_t spare = share->reported > share->used ? share->reported - share->used : 0;
     if (!share->growing && spare > (is_near(share) ? 0 : 2 * CHUNK)) send_need(share, share->used);
 }
 
 void memory_add(struct share *share, uint64_t bytes) {
     if (!bytes) return;
     share->used += bytes;
-    share->changed = now_ns();
+    share->used_changed_at = now_ns();
     if (must_report(share)) send_need(share, share->used);
 }
 
-/* Return whether nothing limits the share, and it uses the whole GPU without a server. */
+/* Return whether the share has no limit, and uses the whole GPU without a server. */
 static bool is_free(struct share *share) { return share->limit == NO_LIMIT && lease_is_alone(share); }
 
-/* Request `bytes` and wait for the answer, at most until `end`. Repeated after a reconnection. */
+/* Request `bytes` and wait for the answer, at most until `end`. Repeat the request after a reconnection. */
 static bool ask(struct share *share, uint64_t bytes, uint64_t end) {
     for (;;) {
         while ((share->socket < 0 || share->unanswered) && !is_free(share) && now_ns() < end) share_wait(share, SECOND / 4);
@@ -99,12 +99,12 @@ static bool ask(struct share *share, uint64_t bytes, uint64_t end) {
 static bool fits(struct share *share, uint64_t bytes) {
     if (!is_free(share) && (share->allowed < share->used || bytes > share->allowed - share->used)) return false;
     share->used += bytes;
-    share->changed = now_ns();
+    share->used_changed_at = now_ns();
     return true;
 }
 
-/* Request more: first with some in advance, then exactly this, then again after others have given back theirs. If another
- * thread takes what was granted, it is requested again. */
+/* Request more memory: first some in advance, then the exact amount, then again after other processes have given back unused
+ * memory. If another thread takes the granted memory, request it again. */
 static bool grow(struct share *share, uint64_t bytes) {
     bool ahead = !is_near(share), waited = false;
     while (!fits(share, bytes)) {
@@ -143,8 +143,8 @@ static bool ask_for(struct share *share, uint64_t bytes) {
     return may;
 }
 
-/* Use `bytes` more and return whether that is allowed. Before refusing, release what is kept for later allocations, as a
- * driver does with a full GPU. */
+/* Use `bytes` more and return whether that is allowed. Before refusing, release memory kept for later allocations, as a driver
+ * does when the GPU is full. */
 static bool use(struct share *share, uint64_t bytes) {
     gate_lock();
     bool may = fits(share, bytes);
@@ -179,16 +179,16 @@ CUresult claim_settle(struct claim *claim, CUresult result, enum key key, uint64
     return result;
 }
 
-/* Ask how much the others have, unless a thread is already waiting for an answer; return whether that is known. */
+/* Ask how much the other processes have, unless a thread already waits for the answer; return whether it is known. */
 static bool has_answer(struct share *share) {
     uint64_t end = now_ns() + SECOND;
-    while (share->growing && !share->heard && now_ns() < end) share_wait(share, SECOND / 4);
+    while (share->growing && !share->limits_known && now_ns() < end) share_wait(share, SECOND / 4);
     if (!share->growing) {
         share->growing = true;
-        ask(share, share->told, end);
+        ask(share, share->reported, end);
         end_asking(share);
     }
-    return share->heard;
+    return share->limits_known;
 }
 
 void memory_visible(struct share *share, uint64_t *free, uint64_t *total) {

@@ -1,5 +1,5 @@
-/* Variables of modules, if an image says in plain text how large they are: cubins and PTX. Packed fat binaries, and code,
- * which the driver loads when it is used, are visible only in the comparison with NVML. */
+/* Variables of modules whose image states their sizes uncompressed: cubins and PTX. Packed fat binaries, and code, which the
+ * driver loads on first use, show only in the comparison with NVML. */
 #define _GNU_SOURCE
 #include "memory/image.h"
 #include "memory/counting.h"

@@ -1,5 +1,5 @@
-/* Physical memory that is created and mapped. It lives until its handles are released and its mappings are gone, so a
- * program that maps it, releases the handle and forgets it does not exceed its limit. */
+/* Physical memory that is created and mapped. It counts until its handles are released and its mappings are gone, so a program
+ * cannot exceed its limit by mapping memory and releasing the handle. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ CUresult GATE(cuMemCreate)(CUmemHandle *to, size_t size, const struct allocation
     struct physical *physical = result == CUDA_SUCCESS ? malloc(sizeof *physical) : NULL;
     gate_lock();
     if (physical) {
-        *physical = (struct physical){.share = claimed.share, .bytes = size, .holds = 1};
+        *physical = (struct physical){.share = claimed.share, .bytes = size, .references = 1};
         memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = physical, .handles = 1});
     } else if (result != CUDA_SUCCESS) {
         memory_subtract(claimed.share, size);
@@ -45,7 +45,7 @@ CUresult GATE(cuMemMap)(CUdeviceptr at, size_t size, size_t offset, CUmemHandle 
     struct entry *entry = *memory_find(HANDLE, handle);
     if (entry) {
         struct physical *physical = entry->physical;
-        physical->holds++;
+        physical->references++;
         memory_keep((struct entry){.key = MAPPING, .id = at, .bytes = size, .physical = physical});
     }
     gate_unlock();
@@ -65,7 +65,7 @@ static bool unmap(struct entry *entry, void *data) {
     return true;
 }
 
-/* Another thread may map the same range before this one has forgotten the old mappings: new ones stay. */
+/* Another thread may map the same range before this one has forgotten the old mappings, so newer ones stay. */
 CUresult GATE(cuMemUnmap)(CUdeviceptr at, size_t size) {
     gate_lock();
     struct range range = {at, size, memory_now(), NULL};
@@ -92,7 +92,7 @@ CUresult GATE(cuMemRetainAllocationHandle)(CUmemHandle *to, void *address) {
     memory_each(around, &range);
     if (range.found) { /* otherwise it belongs to another process */
         struct entry *entry = *memory_find(HANDLE, *to);
-        range.found->physical->holds++;
+        range.found->physical->references++;
         if (entry)
             entry->handles++;
         else
@@ -122,14 +122,14 @@ static bool exported(struct entry *entry, void *data) {
         if (import->others[i] == one) return false;
     if (import->others) {
         import->others[import->count] = one;
-        one->holds++;
+        one->references++;
     }
     import->count++;
     return false;
 }
 
-/* Return an import that holds everything that this process has exported. No driver says what was imported. If it is memory
- * of this process, it must count even when its original handle is gone; memory of other processes counts there. */
+/* Return an import with references to everything that this process has exported, as the driver does not tell which memory was
+ * imported. Memory of this process must count even when its original handle is gone; that of other processes counts there. */
 static struct physical *import_of_ours(void) {
     struct physical *import = calloc(1, sizeof *import);
     if (!import) return NULL;
@@ -141,7 +141,7 @@ static struct physical *import_of_ours(void) {
         return NULL;
     }
     memory_each(exported, import);
-    import->holds = 1;
+    import->references = 1;
     return import;
 }
 
@@ -153,7 +153,7 @@ CUresult GATE(cuMemImportFromShareableHandle)(CUmemHandle *to, void *from, int t
     struct physical *import = entry ? NULL : import_of_ours();
     if (entry) { /* the same handle again */
         entry->handles++;
-        entry->physical->holds++;
+        entry->physical->references++;
     } else if (import) {
         memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = import, .handles = 1});
     }

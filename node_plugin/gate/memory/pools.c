@@ -1,4 +1,4 @@
-/* Stream-ordered allocation from pools; in a stream that is captured the memory belongs to the graph. */
+/* Stream-ordered allocation from pools; in a captured stream, the memory belongs to the graph. */
 #include "memory/counting.h"
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }

@@ -1,9 +1,9 @@
 /* Memory that is kept for later allocations: by pools, up to their release threshold, and by graphs.
  *
- * The driver reports exactly how much that is. It is queried without the lock, as the call may wait for another on the same
- * pool; the pool is not destroyed meanwhile. The amount is known only after the memory has been taken, so it counts even
- * above the limit, and nothing more is granted then. What a pool keeps above its threshold is released as soon as the
- * program waits for something, and does not count. */
+ * The driver reports the exact amount. It is queried without the lock, as the call may wait for another call on the same
+ * pool; the pool is not destroyed meanwhile. The amount is known only after the memory has been taken, so it counts even above
+ * the limit, and nothing more is granted then. Memory that a pool keeps above its threshold does not count, as it is released
+ * at the program's next synchronization. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -15,14 +15,14 @@ struct reserve {
     CUmemoryPool pool; /* NULL: the graphs of a device */
     struct share *share; /* NULL: nothing counts yet */
     CUdevice device;
-    uint64_t threshold, bytes; /* nothing above this is kept; what counts besides allocations from it */
-    uint64_t heard;            /* number of the latest query that was answered */
+    uint64_t threshold, bytes; /* the pool keeps nothing above this; bytes counted in addition to its allocations */
+    uint64_t answered;         /* number of the latest query that was answered */
     unsigned readers;
     bool ends; /* a thread is destroying it */
 };
 
 static struct reserve *first; /* under the lock */
-static uint64_t questions;
+static uint64_t queries;
 static _Atomic bool any;  /* some reserve may count */
 static _Atomic unsigned trims;
 
@@ -59,7 +59,7 @@ static bool kept(CUmemoryPool pool, CUdevice device, uint64_t threshold, uint64_
     return true;
 }
 
-/* Call `each` without the lock for all that count: of one share, or of all (NULL). */
+/* Call `each`, without the lock, for all reserves that count, of one share or of all (NULL). */
 static void for_each_unlocked(struct share *share, void (*each)(struct reserve *)) {
     gate_lock();
     for (struct reserve *reserve = first; reserve; reserve = reserve->next) {
@@ -76,12 +76,12 @@ static void for_each_unlocked(struct share *share, void (*each)(struct reserve *
 static void read_one(struct reserve *reserve) {
     uint64_t bytes = 0;
     gate_lock();
-    uint64_t number = ++questions, threshold = reserve->threshold;
+    uint64_t number = ++queries, threshold = reserve->threshold;
     gate_unlock();
     if (!kept(reserve->pool, reserve->device, threshold, &bytes)) return;
     gate_lock();
-    if (number > reserve->heard && threshold == reserve->threshold) { /* otherwise another thread has a newer answer */
-        reserve->heard = number;
+    if (number > reserve->answered && threshold == reserve->threshold) { /* otherwise another thread has a newer answer */
+        reserve->answered = number;
         count(reserve, bytes);
     }
     gate_unlock();

@@ -1,4 +1,4 @@
-/* The table of allocations: the size of each address and handle, and which of them end with a context. */
+/* The table of allocations: the size of each address and handle, and the context with which it ends. */
 #include "memory/counting.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ void memory_each(bool (*drop)(struct entry *, void *), void *data) {
 uint64_t memory_now(void) { return made; }
 
 void physical_release(struct physical *physical) {
-    if (--physical->holds) return;
+    if (--physical->references) return;
     if (physical->share) memory_subtract(physical->share, physical->bytes);
     for (unsigned i = 0; i < physical->count; i++) physical_release(physical->others[i]);
     free(physical->others);

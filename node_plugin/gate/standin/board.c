@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_BYTE ((off_t)1 << 40) /* of the bytes whose locks tell which processes are alive: past the file's end */
+#define FIRST_BYTE ((off_t)1 << 40) /* offset of the bytes whose locks show which processes are alive: beyond the file's end */
 #define NEARLY 20                   /* a waiter does not sleep again this many microseconds before the end */
 
 _Static_assert(sizeof(struct work) == 88, "board.py reads entries of this size");

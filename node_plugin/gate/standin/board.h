@@ -1,8 +1,8 @@
 /* The time and memory of one simulated GPU, in a file that all processes using that GPU map.
  *
- * The GPU's work is a log. The newest entry tells until when the GPU is busy and whose work that is, and carries sums over
- * all earlier entries. An entry is written first and counted afterwards, by one store, so a process that is killed at any
- * point leaves nothing half done, and readers need no lock. tests/gate/standin/board.py reads the same layout. */
+ * The GPU's work is a log. The newest entry has the owner of the current work, the time when it ends, and sums over all
+ * entries. An entry is written first and counted afterwards, by a single store, so a process that is killed at any point leaves
+ * no partial entry, and readers need no lock. tests/gate/standin/board.py reads the same layout. */
 #ifndef STANDIN_BOARD_H
 #define STANDIN_BOARD_H
 

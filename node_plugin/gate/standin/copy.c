@@ -1,4 +1,4 @@
-/* Copies and fills. Their bytes are copied at once, in the order of the calls; their time passes on the GPU, in the stream.
+/* Copies and fills. The bytes are copied at once, in the order of the calls, and the time passes on the GPU, in the stream.
  * Synchronous functions wait for that. */
 #include "memory.h"
 

@@ -118,7 +118,7 @@ static CUresult open_devices(const char *folder, uint64_t entries) {
     return failed ? failed : standin_count ? OK : NO_DEVICE;
 }
 
-/* As with a real driver, a forked child cannot use what its parent initialized. */
+/* As with a real driver, a forked child cannot use the driver that its parent has initialized. */
 static void in_child(void) {
     standin_state = NOT_INITIALIZED;
     standin_count = -1;

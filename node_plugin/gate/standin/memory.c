@@ -1,4 +1,5 @@
-/* Device memory. It is memory of this process, counted on the board: copies really copy, and what a GPU lacks is refused. */
+/* Device memory: memory of this process, counted on the board. Copies really copy, and a request beyond the GPU's memory
+ * fails. */
 #define _GNU_SOURCE
 #include "memory.h"
 

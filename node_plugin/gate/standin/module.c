@@ -1,4 +1,4 @@
-/* Modules, libraries and functions. Nothing is compiled or run: any name is a kernel, and tells how long it takes.
+/* Modules, libraries and functions. Nothing is compiled or run: any name is a kernel, and states its duration.
  *
  * A name with `_us` and a number takes that many microseconds for each launch (`train_us1000`), one with `_usx` a
  * microsecond for each block along x, and any other the default of the environment. If there are several, the last one

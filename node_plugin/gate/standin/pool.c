@@ -1,5 +1,5 @@
-/* Stream-ordered memory. Freed memory is free for its pool at once; what the pool need not keep returns to the GPU at the
- * next synchronization. */
+/* Stream-ordered memory. Freed memory is free for its pool at once; memory that the pool need not keep returns to the GPU at
+ * the next synchronization. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ void pool_return(struct pool *pool, uint64_t bytes) {
     pthread_mutex_unlock(&standin_lock);
 }
 
-/* Release what is above `least` and not in use. */
+/* Release unused memory, down to `least` bytes. */
 static void trim(struct pool *pool, uint64_t least) {
     pthread_mutex_lock(&standin_lock);
     uint64_t keep = least > pool->values[USED] ? least : pool->values[USED], all = pool->values[RESERVED];
@@ -51,7 +51,7 @@ void pools_settle(const struct device *device) {
         if (&standin_devices[pool->ordinal] == device) trim(pool, pool->destroyed ? 0 : pool->values[RELEASE_THRESHOLD]);
 }
 
-/* Take what the pool has left, and the rest from the GPU. */
+/* Take the pool's unused memory first, and the rest from the GPU. */
 static int grow(struct pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&standin_lock);
     uint64_t left = pool->values[RESERVED] - pool->values[USED], more = bytes > left ? bytes - left : 0;

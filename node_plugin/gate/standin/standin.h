@@ -1,5 +1,5 @@
-/* What the files of the stand-in driver share. Names of types are this project's own; their layouts and the error numbers
- * are those of the driver's ABI. */
+/* Declarations for all files of the stand-in driver. The names of types are this project's own; their layouts and the error
+ * numbers are those of the driver's ABI. */
 #ifndef STANDIN_H
 #define STANDIN_H
 
@@ -138,7 +138,7 @@ int would_wait_for_capture(const struct stream *legacy, int invalidate);
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);
 
-/* Return what one launch takes, in microseconds. */
+/* Return the duration of one launch, in microseconds. */
 uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels);
 
@@ -186,7 +186,7 @@ struct location { /* CUmemLocation */
     API CUresult symbol takes { struct stream *on = stream ? stream : LEGACY; return result; } \
     API CUresult symbol##_ptsz takes { struct stream *on = stream ? stream : PER_THREAD; return result; }
 
-/* Spend the time of so many bytes from or to the host, and within the GPU. */
+/* Take the time of copying so many bytes from or to the host, and within the GPU. */
 CUresult spend(struct stream *stream, uint64_t bytes, uint64_t within);
 int on_gpu(CUdeviceptr pointer);
 int place_on_gpu(const struct place *place);
@@ -197,13 +197,13 @@ CUresult fill_box(const struct fill *fill);
 char *array_at(const struct array *array, size_t x, size_t y, size_t z);
 size_t array_element(const struct array *array);
 
-/* Free what was allocated in a context that ends. */
+/* Free all memory that was allocated in a context, at its end. */
 void release_all(struct context *context);
 void release_modules(const struct context *context);
 void release_pooled(struct device *device);
 
 struct pool *make_pool(int ordinal);
-/* After a synchronization: have pools release what they need not keep. */
+/* After a synchronization: release memory that pools need not keep. */
 void pools_settle(const struct device *device);
 
 #endif
