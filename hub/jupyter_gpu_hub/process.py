@@ -9,11 +9,11 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyterhub.services.auth import HubOAuth
 from tornado.netutil import bind_sockets
 
 from jupyter_gpu.common.parents import started
 from jupyter_gpu.kube import Kube, credentials
+from jupyter_gpu_hub.login import HubOAuth
 
 from .settings import HubServiceSettings, check_environment, hub_name, listen_on
 from .state.hub_api import HubAddress, HubApi

@@ -70,18 +70,25 @@ class Kube:
         return await self._call("GET", path, query)
 
     async def list(
-        self, path: str, *, labels: str = "", fields: str = "", resource_version: str = "", trim: Trim | None = None
+        self,
+        path: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        trim: Trim | None = None,
+        size: int = PAGE,
     ) -> Listing:
         """List all objects there now, page by page. ``resource_version``: not older than that, from the server's cache.
 
         ``"0"`` is the state of that cache, which is cheap to read and possibly older than one that was seen before.
-        ``trim`` makes each object smaller as soon as its page is there.
+        ``trim`` makes each object smaller as soon as its page of ``size`` objects is there.
         """
         query = _selection(labels, fields)
         if resource_version:
             return _listing(await self._call("GET", path, {**query, "resourceVersion": resource_version}), trim)
         items: list[dict[str, Any]] = []
-        page = {**query, "limit": str(PAGE)}
+        page = {**query, "limit": str(size)}
         while True:
             try:
                 body = await self._call("GET", path, page)
@@ -94,7 +101,7 @@ class Kube:
             more = (body.get("metadata") or {}).get("continue")
             if not more:
                 return Listing(items, found.resource_version)
-            page = {**query, "limit": str(PAGE), "continue": str(more)}
+            page = {**query, "limit": str(size), "continue": str(more)}
 
     async def watch(
         self,

@@ -7,15 +7,13 @@ call and read again when it has changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import Unauthorized
-
-if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder where the kubelet puts token, CA and namespace of a pod's service account."""
@@ -23,6 +21,41 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 class NoCredentials(Exception):
     """No usable credentials; the message says what is missing and where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The API server as connections see it."""
+
+    url: str
+    ca: str | None = None
+    """File with the authorities to trust; the machine's if there are none here."""
+    ca_data: str | bytes | None = None
+    certificate: str | None = None
+    """File with our certificate, and in ``key`` the one with its key."""
+    key: str | None = None
+    verify: bool = True
+    """Whether the server must prove its identity."""
+    strict: bool = True
+    """Whether its certificate must keep to RFC 5280, where Python's default asks for that."""
+    server_name: str | None = None
+    """Name in the server's certificate, if it is not that in ``url``."""
+    proxy: str | None = None
+    proxy_headers: Any = None
+    authorization: Callable[[], Awaitable[str | None]] | None = None
+    """Returns the header ``Authorization``, renewed where it has run out; ``None``: there is none."""
+
+    def tls(self) -> ssl.SSLContext:
+        """Read the files; raises ``OSError``, of which ``SSLError`` is one."""
+        made = ssl.create_default_context(cafile=self.ca, cadata=self.ca_data)
+        if self.certificate:
+            made.load_cert_chain(self.certificate, keyfile=self.key)
+        if not self.verify:
+            made.check_hostname = False
+            made.verify_mode = ssl.CERT_NONE
+        if not self.strict:
+            made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +72,35 @@ class Credentials:
     namespace: str = ""
     """Namespace of our own pod, where we are in one."""
 
-    async def configuration(self) -> Configuration:
-        """Configure the official client; reads files and may run the credential program of a kubeconfig."""
+    async def endpoint(self) -> Endpoint:
+        """Return the API server to connect to; reads files and may run the credential program of a kubeconfig.
+
+        Only a kubeconfig needs the official client, which takes more memory than all else of ours: a pod has none.
+        """
+        if self.config is None:
+            return Endpoint(self.server, ca=str(self.ca) if self.ca else None)
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config import ConfigException, load_kube_config
 
-        if self.config is None:
-            return Configuration(host=self.server, ssl_ca_cert=str(self.ca) if self.ca else None)
-        configuration = Configuration()
+        found = Configuration()
         load_config: Any = load_kube_config
         try:
-            await load_config(str(self.config), client_configuration=configuration, persist_config=False)
+            await load_config(str(self.config), client_configuration=found, persist_config=False)
         except (ConfigException, OSError) as error:
             raise NoCredentials(f"The kubeconfig {self.config} can't be used: {error}") from None
-        return configuration
+        return Endpoint(
+            url=found.host,
+            ca=found.ssl_ca_cert,
+            ca_data=found.ca_cert_data,
+            certificate=found.cert_file,
+            key=found.key_file,
+            verify=bool(found.verify_ssl),
+            strict=not found.disable_strict_ssl_verification,
+            server_name=found.tls_server_name,
+            proxy=found.proxy,
+            proxy_headers=found.proxy_headers,
+            authorization=lambda: found.get_api_key_with_prefix("BearerToken"),
+        )
 
 
 class TokenFile:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from jupyter_gpu.kube.rules import objects
 
-from .client import SILENCE, Kube, Trim, WatchEvent
+from .client import PAGE, SILENCE, Kube, Trim, WatchEvent
 from .errors import Gone, KubeError, NotFound
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
@@ -52,6 +52,8 @@ class Selection:
     """Makes smaller what is kept and reported; uid, name and resource version must stay."""
     optional: bool = False
     """Whether the kind may be one that the server does not have; then there are no objects (`Reflector.absent`)."""
+    page: int = PAGE
+    """Objects that are asked for at once, where they are listed page by page."""
 
 
 class Reflector:
@@ -131,7 +133,12 @@ class Reflector:
     async def _list(self) -> None:
         wanted = self._selection
         found = await self._kube.list(
-            wanted.path, labels=wanted.labels, fields=wanted.fields, resource_version=self._from, trim=wanted.trim
+            wanted.path,
+            labels=wanted.labels,
+            fields=wanted.fields,
+            resource_version=self._from,
+            trim=wanted.trim,
+            size=wanted.page,
         )
         self._note_contact()
         self.absent = False

@@ -1,7 +1,7 @@
 """Connections to the API server: identity, deadlines, and all errors of connections.
 
-It uses the transport of the official asyncio client, and not its models: to build thousands of typed objects for each
-list costs more than all decisions about them.
+They are aiohttp's. The official client is used for kubeconfigs alone: to build thousands of typed objects for each list
+costs more than all decisions about them, and to import it costs more memory than they need.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from urllib.parse import urlencode
 from weakref import WeakSet
 
 import aiohttp
-from kubernetes.aio.client import rest
 
 from . import errors
-from .credentials import Credentials, TokenFile, stamp
+from .credentials import Credentials, Endpoint, TokenFile, stamp
 from .errors import Unavailable
 
 CONNECT = 5.0
 """Seconds for a connection."""
+CONNECTIONS = 100
+"""Most connections at once."""
+BUFFER = 2**21
+"""Bytes of an answer that are read ahead: lines of a watch are long."""
 CLOSE_SECONDS = 2.0
 """Seconds for connections to end when the client is closed."""
 
@@ -39,27 +42,29 @@ class Transport:
         self._credentials = credentials
         self._agent = user_agent
         self._token = TokenFile(credentials.token) if credentials.token else None
-        self._configuration: Any = None
-        self._rest: Any = None
+        self._endpoint = Endpoint("")
+        self._session: aiohttp.ClientSession | None = None
         self._ca: tuple[int, ...] | None = None  # stamp of the file that was read
-        self._connectors: list[tuple[Any, aiohttp.TCPConnector]] = []  # what was opened, the one in use last
+        self._connectors: list[
+            tuple[aiohttp.ClientSession, aiohttp.TCPConnector]
+        ] = []  # what was opened, the one in use last
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
         """Open the client before the first request. Raises `NoCredentials`."""
-        self._configuration = await self._credentials.configuration()
+        self._endpoint = await self._credentials.endpoint()
         self._ca = self._ca_now()
-        self._rest = self._opened()
+        self._session = self._opened()
 
-    def _opened(self) -> Any:
-        """Make a client with connections of its own, which trusts the authorities in the file as it is now."""
-        make: Any = rest.RESTClientObject
-        client = make(self._configuration)
-        connector = aiohttp.TCPConnector(limit=client.maxsize, ssl=client.ssl_context, socket_factory=self._socket)
+    def _opened(self) -> aiohttp.ClientSession:
+        """Make a session with connections of its own, which trusts the authorities in the file as it is now."""
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._endpoint.tls(), socket_factory=self._socket)
         # Proxies of the environment are for the user's programs; the API server of the own cluster needs none.
-        self._configuration.client_session_kwargs = {"connector": connector, "trust_env": False}
-        self._connectors.append((client, connector))
-        return client
+        session = aiohttp.ClientSession(
+            connector=connector, connector_owner=False, trust_env=False, read_bufsize=BUFFER
+        )
+        self._connectors.append((session, connector))
+        return session
 
     def _ca_now(self) -> tuple[int, ...] | None:
         with contextlib.suppress(OSError):
@@ -72,7 +77,7 @@ class Transport:
         if now == self._ca:
             return
         try:
-            self._rest = self._opened()
+            self._session = self._opened()
         except (OSError, ssl.SSLError) as error:  # half written; the old ones are still valid
             _log.warning("The renewed authorities in %s can't be used (yet): %s", self._credentials.ca, error)
         else:
@@ -80,10 +85,10 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections: none is left when this returns."""
-        self._rest = None
+        self._session = None
         opened, self._connectors = self._connectors, []
-        for client, connector in opened:
-            await client.close()
+        for session, connector in opened:
+            await session.close()
             await connector.close(abort_ssl=True)
         # Connections that were given up before could take longer to close than the event loop lasts: cut them.
         clock = asyncio.get_running_loop().time
@@ -116,26 +121,33 @@ class Transport:
         total: bool = False,
     ) -> aiohttp.ClientResponse:
         """Send a request; return the head of the answer, within ``seconds``. ``total``: so must the body be read."""
-        if self._rest is None:
+        if self._session is None:
             raise Unavailable(0, "Closed", "The client is not open.", sent=False)
         self._follow_ca()
-        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", "User-Agent": self._agent, **await self._authorization()}
         if content_type:
             headers["Content-Type"] = content_type
         limit = aiohttp.ClientTimeout(total=max(seconds, 0.001) if total else None, sock_connect=CONNECT)
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._rest.request(method, url, headers, body, _request_timeout=limit)
+                return await self._session.request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=None if body is None else json.dumps(body).encode(),
+                    timeout=limit,
+                    server_hostname=self._endpoint.server_name,
+                    proxy=self._endpoint.proxy,
+                    proxy_headers=self._endpoint.proxy_headers,
+                )
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
             raise _no_answer(error) from None
-        response: aiohttp.ClientResponse = answer.response
-        return response
 
     async def _authorization(self) -> dict[str, str]:
         if self._token is not None:
             return {"Authorization": f"Bearer {self._token.read()}"}
-        value = await self._configuration.get_api_key_with_prefix("BearerToken")
+        value = await self._endpoint.authorization() if self._endpoint.authorization else None
         return {"Authorization": value} if value else {}
 
     def _socket(self, address: Any) -> socket.socket:

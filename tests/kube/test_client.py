@@ -147,15 +147,14 @@ def test_replaced_token_is_used_at_once(plane: ControlPlane, tmp_path: Path) -> 
 
 
 @pytest.mark.cluster
-def test_long_list_comes_page_by_page_and_whole(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_list_comes_page_by_page_and_whole(plane: ControlPlane) -> None:
     """Three pages are one list, each object once, with a version to watch from."""
-    monkeypatch.setattr("jupyter_gpu.kube.client.PAGE", 3)
 
     async def play(kube: Kube) -> None:
         names = [f"page-{number}" for number in range(8)]
         for name in names:
             await kube.create(MAPS, {"metadata": {"name": name, "labels": {"page": "yes"}}})
-        found = await kube.list(MAPS, labels="page=yes")
+        found = await kube.list(MAPS, labels="page=yes", size=3)
         assert [objects.name(item) for item in found.items] == names
         assert found.resource_version.isdigit()
         assert (await kube.list(MAPS, labels="page=no")).items == []

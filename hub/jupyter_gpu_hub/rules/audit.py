@@ -6,39 +6,42 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_gpu.model.limits.changes import LimitChange
-from jupyter_gpu.model.limits.limit import Subject
-
 from .known import KnownLimit
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One change of one limit."""
+    """One change of one limit, without the values: those are read when the row is shown, as rows may be thousands."""
 
-    subject: Subject | None
-    object_name: str
-    change: LimitChange
+    known: KnownLimit
+    number: int
+    """Its place among the changes of the limit, from 0."""
+    by: str
+    at: int
 
     @property
     def text(self) -> str:
         """Text that is searched: the subject and the person."""
-        return f"{self.subject.name if self.subject else ''} {self.object_name} {self.change.by}"
+        subject = self.known.limit.subject
+        return f"{subject.name if subject else ''} {self.known.name} {self.by}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
-        subject = self.subject.to_json() if self.subject else None
-        return {"object": self.object_name, "subject": subject, **self.change.to_json()}
+        subject = self.known.limit.subject
+        change = self.known.changes[self.number]
+        return {"object": self.known.name, "subject": subject.to_json() if subject else None, **change.to_json()}
 
 
 SORTS: Mapping[str, Callable[[AuditRow], Any]] = {
     "name": lambda row: row.text,
-    "at": lambda row: row.change.at,
-    "by": lambda row: row.change.by,
+    "at": lambda row: row.at,
+    "by": lambda row: row.by,
 }
 """The columns of the list by which it can be sorted."""
 
 
 def rows(limits: Iterable[KnownLimit]) -> list[AuditRow]:
     """Return all recorded changes. Those of a limit that was removed are in the log only."""
-    return [AuditRow(item.limit.subject, item.name, change) for item in limits for change in item.changes]
+    return [
+        AuditRow(item, number, change.by, change.at) for item in limits for number, change in enumerate(item.changes)
+    ]

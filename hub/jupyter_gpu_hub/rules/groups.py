@@ -6,6 +6,7 @@ limit is told; it never becomes a guess, and what was mirrored before stays.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +60,7 @@ def read_user(item: Any) -> str | None:
     """Read a user's name as the hub's REST describes users; ``None``: no limit can name it. Raises `FieldError`."""
     body = strict.an_object(item, "user")
     try:
-        return strict.required(body, "name", strict.text(MAX_SUBJECT))
+        return sys.intern(strict.required(body, "name", strict.text(MAX_SUBJECT)))  # limits and accounts have it, too
     except strict.FieldError:
         return None
 

@@ -1,53 +1,63 @@
-"""A limit as the API server has it, read once. Pure."""
+"""A limit as the API server has it, read once; of the object only what is shown or written is kept. Pure."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.limits.changes import LimitChange
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, decode_changes
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject
-from jupyter_gpu.model.limits.read_limit import changes_of, read_limit
+from jupyter_gpu.model.limits.read_limit import read_limit
+
+_NO_NAMES: frozenset[str] = frozenset()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLimit:
-    """One ``GpuLimit``: the object, and what it says."""
+    """One ``GpuLimit``: its identity, and what it says."""
 
-    object: Mapping[str, Any]
+    name: str
+    """Name of the object."""
+    uid: str
+    """Identity of the object."""
+    resource_version: str
+    """Version of the whole object, which a write must name."""
+    generation: int
     limit: Limit
+    recorded: str = ""
+    """The annotation with the changes, as it is."""
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> KnownLimit:
         """Read an object."""
-        return cls(item, read_limit(item))
-
-    @property
-    def name(self) -> str:
-        """Name of the object."""
-        return objects.name(self.object)
+        limit = read_limit(item)
+        return cls(
+            name=sys.intern(objects.name(item)),
+            uid=objects.uid(item),
+            resource_version=objects.resource_version(item),
+            generation=objects.generation(item),
+            limit=_small(limit),
+            recorded=objects.annotation(item, CHANGES) or "",
+        )
 
     @property
     def version(self) -> str:
         """Version of what the limit says, which a change must name: the status changes without it."""
-        return f"{self.uid[:8]}-{objects.generation(self.object)}"
-
-    @property
-    def resource_version(self) -> str:
-        """Version of the whole object, which a write must name."""
-        return objects.resource_version(self.object)
-
-    @property
-    def uid(self) -> str:
-        """Identity of the object."""
-        return objects.uid(self.object)
+        return f"{self.uid[:8]}-{self.generation}"
 
     @property
     def changes(self) -> tuple[LimitChange, ...]:
-        """Recorded changes, oldest first."""
-        return changes_of(self.object)
+        """Recorded changes, oldest first; none where they cannot be read."""
+        try:
+            return decode_changes(self.recorded) if self.recorded else ()
+        except strict.FieldError:
+            return ()
 
     @property
     def mirrored(self) -> bool:
@@ -67,3 +77,18 @@ def find(subject: Subject, known: Iterable[KnownLimit]) -> KnownLimit | None:
     """
     mine = [item for item in known if item.limit.subject == subject and not item.mirrored]
     return min(mine, key=lambda item: (item.limit.locked, item.name), default=None)
+
+
+def _small(limit: Limit) -> Limit:
+    """Return the same limit in less memory: texts that others have too are shared, and changes are kept as text."""
+    subject, changed = limit.subject, limit.changed
+    return replace(
+        limit,
+        subject=subject and Subject(subject.kind, sys.intern(subject.name), sys.intern(subject.hub)),
+        changed=changed and LimitChange(sys.intern(changed.by), changed.at),
+        members=limit.members or _NO_NAMES,
+        unread=limit.unread or _NO_NAMES,
+        models=limit.models or _NOTHING,
+        extra=limit.extra or _NOTHING,
+        object_name=sys.intern(limit.object_name),
+    )

@@ -9,6 +9,7 @@ from typing import Any
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
 from jupyter_gpu.model.limits.changes import LimitChange, format_time
+from jupyter_gpu.model.limits.effective import effective
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
@@ -116,13 +117,18 @@ def row(
     owner: Owner, index: LimitIndex, pods: Iterable[PodUse], *, known: bool, accounts: Mapping[Owner, Account]
 ) -> UserRow:
     """Return the row of one user."""
-    effective = index.effective(owner)
-    changes = [limit.changed for limit in index.of(owner) if limit.changed]
+    counting = index.of(owner)
+    shared = not any(item.subject and item.subject.kind is SubjectKind.USER for item in counting)
+    found = index.effective(owner) if shared else effective(owner, counting)  # the index keeps its results
+    limit, guaranteed = found.max, found.guaranteed
+    if guaranteed.source == limit.source:  # one object: there may be thousands
+        guaranteed = Sourced(guaranteed.value, limit.source)
+    changes = [item.changed for item in counting if item.changed]
     return UserRow(
         name=owner.name,
         known=known,
-        limit=effective.max,
-        guaranteed=effective.guaranteed,
+        limit=limit,
+        guaranteed=guaranteed,
         pods=tuple(pods),
         changed=max(changes, key=lambda change: change.at, default=None),
         account=accounts.get(owner),

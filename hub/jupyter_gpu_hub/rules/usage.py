@@ -26,8 +26,6 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 SERVER = "hub.jupyter.org/servername"
 """Annotation of KubeSpawner with the name of the server; empty: the unnamed one."""
-_KEPT = (REQUESTED, ALLOCATED, ATTACHED, USERNAME, HUB, SERVER)
-_METADATA = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +81,16 @@ class ClusterUse:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a Pod with only the fields read here, of a pod without GPUs next to nothing."""
-    kept = {key: value for key, value in _metadata(pod).items() if key in _METADATA}
-    if not objects.slots(pod):
-        return {"metadata": kept}
-    kept["annotations"] = {key: text for key in _KEPT if (text := objects.annotation(pod, key)) is not None}
-    return {"metadata": kept, "status": {"phase": objects.phase(pod)}, "slot": True}
-
-
-def trim_node(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a Node with only its inventory."""
-    kept = {key: value for key, value in _metadata(node).items() if key in _METADATA}
-    text = objects.annotation(node, INVENTORY)
-    return {"metadata": {**kept, "annotations": {} if text is None else {INVENTORY: text}}}
-
-
 def read_pod(pod: Mapping[str, Any]) -> PodUse | None:
-    """Read a trimmed Pod; ``None``: it has no GPUs, or never will have any again."""
+    """Read a Pod; ``None``: it has no GPUs, or never will have any again."""
+    if not objects.slots(pod):
+        return None
     allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
     attached, _ = objects.decoded(pod, ATTACHED, decode_attached)
     requested, _ = objects.decoded(pod, REQUESTED, decode_requested)
     finished = objects.finished(pod)
     holds = held(None if finished else allocated, attached)
-    if not pod.get("slot") or (finished and not holds):
+    if finished and not holds:
         return None
     ends = finished or objects.deleting(pod)
     wanted = requested.milli if requested and not ends else 0
@@ -182,8 +166,3 @@ def _idle(allocated: Allocated | None, attached: Attached | None) -> int:
         return 0
     mine = {share.uuid for share in allocated.shares}
     return sum(share.milli for share in attached.shares if share.uuid in mine and share.uuid not in attached.open)
-
-
-def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = item.get("metadata")
-    return found if isinstance(found, Mapping) else {}

@@ -1,54 +1,90 @@
-"""A copy of the objects below one path of the API server, each read once."""
+"""A copy of the objects below one path of the API server, each read once; of an object only its value is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
 from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection
-from jupyter_gpu.kube.client import Trim
 from jupyter_gpu.kube.rules import objects
 
 T = TypeVar("T")
 
+PAGE = 100
+"""Objects of one page of a list: they are in memory as they are until the page was read."""
+
+
+class Kept(Mapping[str, Any]):
+    """What is left of an object: as a mapping only the metadata by which it is known, and beside them its value."""
+
+    __slots__ = ("uid", "value", "version")
+
+    def __init__(self, uid: str, version: str, value: Any) -> None:
+        self.uid = uid
+        self.version = version
+        self.value = value
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the metadata."""
+        if key != "metadata":
+            raise KeyError(key)
+        return {"uid": self.uid, "resourceVersion": self.version}
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the one key."""
+        return iter(("metadata",))
+
+    def __len__(self) -> int:
+        """Return 1."""
+        return 1
+
 
 class Copy(Generic[T]):
-    """The values of all objects, by the object's identity; those of which ``read`` makes ``None`` are left out."""
+    """The values of all objects; those of which ``read`` makes ``None`` are left out.
+
+    Objects are listed page by page and read as they come, so that never all of them are in memory as they are.
+    ``changed`` is called with a value before and after a change; ``None``: there was none, or is none any more.
+    """
 
     def __init__(
         self,
         kube: Kube,
         path: str,
         read: Callable[[Mapping[str, Any]], T | None],
-        changed: Callable[[], None],
+        changed: Callable[[T | None, T | None], None],
         *,
-        trim: Trim | None = None,
         optional: bool = False,
     ) -> None:
         self._read = read
         self._changed = changed
         self._values: dict[str, T] = {}
-        self.values: Mapping[str, T] = MappingProxyType(self._values)
-        """Values by uid. Read only."""
         self.version = 0
         """Counts the changes."""
-        self.reflector = Reflector(kube, Selection(path, trim=trim, optional=optional), on_change=self._take)
+        selection = Selection(path, trim=self._kept, optional=optional, page=PAGE)
+        self.reflector = Reflector(kube, selection, on_change=self._take, newest=True)
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the values."""
+        return iter(self._values.values())
 
     @property
     def ready(self) -> bool:
         """Whether it was listed once."""
         return self.reflector.synced.is_set()
 
+    def _kept(self, item: dict[str, Any]) -> dict[str, Any]:
+        kept = Kept(objects.uid(item), objects.resource_version(item), self._read(item))
+        return cast("dict[str, Any]", kept)  # all that the reflector does is to look at the metadata
+
     def _take(self, change: ObjectChange) -> None:
-        uid = objects.uid(change.object)
-        value = None if change.kind == "removed" else self._read(change.object)
-        if value is None:
-            if self._values.pop(uid, None) is None:
-                return
-        elif self._values.get(uid) == value:
+        kept = cast("Kept", change.object)
+        before: T | None = self._values.get(kept.uid)
+        after: T | None = None if change.kind == "removed" else kept.value
+        if before == after:
             return
+        if after is None:
+            del self._values[kept.uid]
         else:
-            self._values[uid] = value
+            self._values[kept.uid] = after
         self.version += 1
-        self._changed()
+        self._changed(before, after)

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from jupyter_gpu.kube import Kube
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
-from jupyter_gpu_hub.rules import limit_rows, people, subjects, usage
+from jupyter_gpu_hub.rules import accounts, limit_rows, people, subjects, usage
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.limit_rows import LimitRow
 from jupyter_gpu_hub.rules.people import UserRow
@@ -49,11 +49,9 @@ class Site:
         self._api = hub
         self._settings = settings
         self.limits = Copy(kube, paths.limits(), KnownLimit.of, self._limits_changed, optional=True)
-        self.accounts = Copy(kube, paths.accounts(), read_account, self._use_changed, optional=True)
-        self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed, trim=usage.trim_pod)
-        self.nodes: Copy[tuple[Gpu, ...]] = Copy(
-            kube, paths.nodes(), usage.read_node, self._use_changed, trim=usage.trim_node
-        )
+        self.accounts = Copy(kube, paths.accounts(), accounts.read, self._use_changed, optional=True)
+        self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed)
+        self.nodes: Copy[tuple[Gpu, ...]] = Copy(kube, paths.nodes(), usage.read_node, self._use_changed)
         self.mirror = Mirror(
             kube,
             hub,
@@ -69,7 +67,6 @@ class Site:
         self._users: frozenset[str] = frozenset()
         self._users_read: float | None = None  # by the clock of the event loop
         self._reading: asyncio.Task[None] | None = None
-        self._group_limits: frozenset[str] = frozenset()
         self._seen: list[Limit] = []
         self._index = LimitIndex()
         self._known_rows: tuple[LimitIndex, frozenset[str], dict[str, UserRow]] = (self._index, frozenset(), {})
@@ -106,9 +103,7 @@ class Site:
     @property
     def known(self) -> Mapping[str, KnownLimit]:
         """All limits by the name of their object."""
-        return self._once(
-            "known", self.limits.version, lambda: {item.name: item for item in self.limits.values.values()}
-        )
+        return self._once("known", self.limits.version, lambda: {item.name: item for item in self.limits})
 
     @property
     def index(self) -> LimitIndex:
@@ -125,15 +120,12 @@ class Site:
     @property
     def accounts_by_owner(self) -> Mapping[Owner, Account]:
         """The scheduler's accounts."""
-        accounts = self.accounts.values
-        return self._once("accounts", self.accounts.version, lambda: {item.owner: item for item in accounts.values()})
+        return self._once("accounts", self.accounts.version, lambda: {item.owner: item for item in self.accounts})
 
     def cluster(self) -> ClusterUse:
         """Return the GPUs of the cluster."""
         version = (self.nodes.version, self.pods.version)
-        return self._once(
-            "cluster", version, lambda: usage.cluster(self.nodes.values.values(), self.pods.values.values())
-        )
+        return self._once("cluster", version, lambda: usage.cluster(self.nodes, self.pods))
 
     async def users(self) -> list[UserRow]:
         """Return the rows of all users. New limits are applied beside the event loop: users may be thousands."""
@@ -143,7 +135,7 @@ class Site:
             rows = await asyncio.to_thread(people.limit_rows, self.hub, users, LimitIndex(index))
             self._known_rows = index, users, rows
             self._known_count += 1
-        known, pods = self._known_rows[2], self.pods.values.values()
+        known, pods = self._known_rows[2], self.pods
         return self._once(
             "users",
             self._users_version,
@@ -181,16 +173,16 @@ class Site:
 
     def _pods_by_owner(self) -> Mapping[Owner, list[PodUse]]:
         found: dict[Owner, list[PodUse]] = {}
-        for pod in self.pods.values.values():
+        for pod in self.pods:
             found.setdefault(pod.owner, []).append(pod)
         return found
 
     async def preview(self, after: Sequence[Limit]) -> dict[str, Any]:
         """Return the effects of a change of limits, beside the event loop: it takes a while for thousands of users."""
-        accounts = list(self.accounts.values.values())
-        models = usage.models_held(self.nodes.values.values(), self.pods.values.values())
+        known = list(self.accounts)
+        models = usage.models_held(self.nodes, self.pods)
         before, zone = self.plain_limits(), self._settings.zone
-        found = await asyncio.to_thread(preview, before, after, accounts, time.time(), zone, models=models)
+        found = await asyncio.to_thread(preview, before, after, known, time.time(), zone, models=models)
         return found.to_json(self.cluster().total)
 
     async def refresh_users(self) -> None:
@@ -212,25 +204,19 @@ class Site:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def _limits_changed(self) -> None:
+    def _limits_changed(self, before: KnownLimit | None, after: KnownLimit | None) -> None:
         self.feed.changed("limits")
         self.feed.changed("users")
-        groups = frozenset(
-            item.name
-            for item in self.limits.values.values()
-            if item.limit.subject and item.limit.subject.kind is SubjectKind.GROUP
-        )
-        if groups != self._group_limits:  # its members are looked up at once, and not in ten seconds
-            self._group_limits = groups
+        if _of_group(before) != _of_group(after):  # its members are looked up at once, and not in ten seconds
             self.mirror.wake()
 
-    def _use_changed(self) -> None:
+    def _use_changed(self, _before: object, _after: object) -> None:
         self.feed.changed("users")
         self.feed.changed("cluster")
 
     def plain_limits(self) -> list[Limit]:
         """Return what all limits say."""
-        return [item.limit for item in self.limits.values.values()]
+        return [item.limit for item in self.limits]
 
     def _copies(self) -> tuple[Copy[Any], ...]:
         return self.limits, self.accounts, self.pods, self.nodes
@@ -241,3 +227,7 @@ class Site:
             self._kept[name] = version, make()
         found: T = self._kept[name][1]
         return found
+
+
+def _of_group(item: KnownLimit | None) -> bool:
+    return bool(item and item.limit.subject and item.limit.subject.kind is SubjectKind.GROUP)

@@ -6,10 +6,10 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from jupyterhub.services.auth import HubOAuth
 from tornado import web
 from tornado.httpserver import HTTPServer
 
+from jupyter_gpu_hub.login import HubOAuth
 from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.site import Site

@@ -16,10 +16,10 @@ from http.client import responses
 from types import TracebackType
 from typing import Any
 
-from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado import web
 
 from jupyter_gpu.model import strict
+from jupyter_gpu_hub.login import HubOAuth, HubOAuthenticated
 from jupyter_gpu_hub.rules import access, browser
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.rate import RateLimiter

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
-
+from jupyter_gpu_hub.login import HubOAuth, HubOAuthCallbackHandler
 from jupyter_gpu_hub.rules import page, people
 from jupyter_gpu_hub.rules.page import Frame
 from jupyter_gpu_hub.rules.paging import page as page_of

@@ -44,7 +44,9 @@ def after(prepared: Prepared, current: KnownLimit | None) -> dict[str, Any]:
             return dict(made)
         case Patch(_, patch):
             assert current is not None
-            changed = merged(dict(current.object), dict(patch))
+            notes = {CHANGES: current.recorded} if current.recorded else {}
+            metadata = {"name": current.name, "uid": current.uid, "annotations": notes}
+            changed = merged({"metadata": metadata, "spec": current.limit.spec()}, dict(patch))
             assert isinstance(changed, dict)
             return changed
     raise AssertionError(prepared.write)

@@ -21,7 +21,7 @@ GROUPS = {"ml": Group("ml", frozenset({"ann", "bob"}))}
 def table(*limits: KnownLimit, groups: dict[str, Group] = GROUPS, shares: int = 1000) -> list[SubjectRow]:
     """Return the rows of a hub with ann, who has a pod, and bob."""
     index = LimitIndex([item.limit for item in limits])
-    use = usage.read_pod(usage.trim_pod(pod(shares={"g": shares}, wish=3000)))
+    use = usage.read_pod(pod(shares={"g": shares}, wish=3000))
     assert use
     users = [
         people.row(Owner("User", name, HUB), index, pods, known=True, accounts={})

@@ -69,6 +69,6 @@ def test_changes_of_all_limits_are_listed() -> None:
     assert found[0].to_json() == {"object": "a", "subject": ANN, **CHANGE}
     assert found[2].to_json()["subject"] is None
     assert "eve" in found[1].text
-    assert next(row.change.by for row in sorted(found, key=audit.SORTS["by"])) == "eve"
+    assert next(row.by for row in sorted(found, key=audit.SORTS["by"])) == "eve"
     assert {audit.SORTS["at"](row) for row in found} == {1777802400}
     assert audit.SORTS["name"](found[0]).startswith("ann")

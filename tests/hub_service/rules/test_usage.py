@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ from jupyter_gpu_hub.rules.usage import (
     models_held,
     read_node,
     read_pod,
-    trim_node,
-    trim_pod,
 )
 
 from .builders import HUB, node, pod
@@ -29,8 +26,8 @@ ANN = Owner("User", "ann", HUB)
 
 
 def read(**more: Any) -> PodUse | None:
-    """Return the use of a pod, trimmed as a watch does it."""
-    return read_pod(trim_pod(pod(**more)))
+    """Return the use of a pod, as a watch brings it."""
+    return read_pod(pod(**more))
 
 
 def test_use_is_what_is_held_and_wanted() -> None:
@@ -75,24 +72,15 @@ def test_finished_pod_counts_while_its_gpus_are_open() -> None:
 
 
 def test_pod_without_a_slot_has_none() -> None:
-    """Next to nothing is kept of it."""
-    plain = pod(slot=False, shares={"a": 1000})
-    assert read_pod(trim_pod(plain)) is None
-    assert set(trim_pod(plain)["metadata"]) == {"name", "namespace", "uid", "resourceVersion"}
-
-
-def test_trimmed_pod_keeps_what_is_read() -> None:
-    """No other annotation, label or field."""
-    kept = trim_pod(pod(shares={"a": 1000}))
-    assert "other" not in json.dumps(kept)
-    assert "labels" not in kept["metadata"]
+    """Whatever its annotations say."""
+    assert read(slot=False, shares={"a": 1000}) is None
 
 
 def test_inventory_is_read() -> None:
     """A node whose inventory cannot be read has no GPUs."""
-    trimmed = trim_node(node("a", "b", sick=("b",)))
-    assert [(gpu.uuid, gpu.healthy) for gpu in read_node(trimmed)] == [("a", True), ("b", False)]
-    assert read_node(trim_node({"metadata": {"name": "n"}})) == ()
+    found = node("a", "b", sick=("b",))
+    assert [(gpu.uuid, gpu.healthy) for gpu in read_node(found)] == [("a", True), ("b", False)]
+    assert read_node({"metadata": {"name": "n"}}) == ()
     assert read_node({"metadata": {"annotations": {"jupyter-gpu.io/inventory": "nonsense"}}}) == ()
 
 
@@ -138,5 +126,5 @@ def test_parts_of_the_cluster_are_the_whole(pods: list[tuple[dict[str, int], dic
 )
 def test_odd_objects_are_read(odd: dict[str, Any]) -> None:
     """They have nothing."""
-    assert read_pod(trim_pod(odd)) is None
-    assert read_node(trim_node(odd)) == ()
+    assert read_pod(odd) is None
+    assert read_node(odd) == ()
