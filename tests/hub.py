@@ -16,10 +16,12 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
+import yaml
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from tests.cluster.testbed import until
+from tests.cluster.testbed.commands import Hopeless
 from tests.cluster.testbed.ports import free
 
 PROXY = Path(__file__).parent / "cluster" / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
@@ -42,19 +44,45 @@ c.ConfigurableHTTPProxy.pid_file = "{folder}/proxy.pid"
 c.Spawner.start_timeout = c.Spawner.http_timeout = {seconds:.0f}
 """
 """Of every hub here."""
+_VALUES = Path(__file__).parents[1] / "deploy" / "examples" / "z2jh-values.yaml"
+"""Values in which the service of limits is configured for a hub."""
+_SERVICE = """
+import jupyterhub
+c.JupyterHub.custom_scopes = {scopes!r}
+c.JupyterHub.load_roles = {roles!r}
+c.JupyterHub.services = [
+    {{**{entry!r}, **({{"timeout": 2}} if jupyterhub.version_info >= (6,) else {{}})}}
+]
+"""
+"""Lists, so that a hub may append to them."""
+
+
+def limits_service(url: str, token: str) -> str:
+    """Return configuration of a hub with the page of GPU limits at ``url``, as the example says it."""
+    values = yaml.safe_load(_VALUES.read_text())["hub"]
+    entry = {"name": "gpu", **values["services"]["gpu"], "url": url, "api_token": token}
+    roles = [{"name": name, **role} for name, role in values["loadRoles"].items()]
+    return _SERVICE.format(scopes=values["config"]["JupyterHub"]["custom_scopes"], roles=roles, entry=entry)
 
 
 @contextmanager
 def running(
-    folder: Path, config: str, *, host: str = "127.0.0.1", scheme: str = "http", more: Mapping[str, str] | None = None
+    folder: Path,
+    config: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    scheme: str = "http",
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """A hub with its proxy, until the end of the block; the address where people find it.
 
-    ``config``: how it starts servers. ``host``, ``scheme``: where and how servers find the hub. ``more``: environment.
+    ``config``: how it starts servers. ``host``, ``port``, ``scheme``: where and how servers find the hub. ``more``:
+    environment.
     """
     assert PROXY.exists(), "configurable-http-proxy is not installed: scripts/test does it."
     public, api = free(2)
-    (hub,) = free(1, host)
+    hub = port or free(1, host)[0]
     ours = _CONFIG.format(
         password=PASSWORD,
         public=public,
@@ -75,7 +103,7 @@ def running(
         subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=output) as process,
     ):
         try:
-            until(lambda: _is_up(address), SECONDS, "the hub")
+            until(lambda: _is_up(address, process), SECONDS, "the hub")
             yield address
         except Exception as error:
             raise AssertionError(f"{error}\n{log.read_text()[-6000:]}") from error
@@ -94,8 +122,10 @@ def _end_proxy(file: Path) -> None:
         os.kill(int(file.read_text()), 9)
 
 
-def _is_up(hub: str) -> bool:
-    """Tell whether the hub at that address answers."""
+def _is_up(hub: str, process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether the hub at that address answers; raises Hopeless if its process has ended."""
+    if process.poll() is not None:
+        raise Hopeless(f"The hub ended with status {process.returncode}.")
     with urllib.request.urlopen(f"{hub}/hub/health", timeout=SECONDS) as answer:
         return bool(answer.status == 200)
 

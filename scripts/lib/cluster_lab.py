@@ -1,7 +1,6 @@
 """JupyterLab in a pod of a test cluster, for the demo and `scripts/cluster lab`."""
 
 import json
-import re
 import secrets
 import subprocess
 import time
@@ -15,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from scripts.lib.lab import QUIET, Lab, LabError
-from tests.cluster.testbed import Cluster, ClusterError, binaries, temporary_cluster, until
+from scripts.lib import pod_files
+from scripts.lib.lab import Lab
+from tests.cluster.testbed import Cluster, ClusterError, binaries, until
 from tests.deploy import product
 
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
@@ -35,16 +35,24 @@ class Address:
     token: str
 
 
-def open_notebook(cluster: Cluster, files: Mapping[str, str], progress: Progress) -> Address:
-    """Install the product and start the example's notebook with these files. Raises ClusterError or LabError."""
+def install(cluster: Cluster, progress: Progress, **values: Any) -> str:
+    """Install the product with these values beside those for a test cluster; return the notebook's image.
+
+    Raises ClusterError.
+    """
     progress("Building the container images (minutes the first time)")
-    images = product.load(cluster, "notebook")
+    found = product.load(cluster, "notebook", *product.programs(values))
     progress("Installing the chart")
-    product.install(cluster, notebooks={"namespaces": [{"namespace": NAMESPACE, "serviceAccounts": [ACCOUNT]}]})
+    product.install(cluster, **values)
+    return found["notebook"].reference
+
+
+def open_notebook(cluster: Cluster, image: str, files: Mapping[str, str], progress: Progress) -> Address:
+    """Start the example's notebook with these files. Raises ClusterError."""
     progress("Starting the notebook's pod")
     token = secrets.token_urlsafe(16)
-    objects = [_files("notebook-files", files), _files("notebook-settings", _settings())]
-    objects += [_adapted(each, images["notebook"].reference, token) for each in yaml.safe_load_all(EXAMPLE.read_text())]
+    pod_files.write(cluster, NAMESPACE, files)
+    objects = [_adapted(each, image, token) for each in yaml.safe_load_all(EXAMPLE.read_text())]
     cluster.kubectl(
         *("apply", "--namespace", NAMESPACE, "-f", "-"),
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
@@ -56,28 +64,17 @@ def open_notebook(cluster: Cluster, files: Mapping[str, str], progress: Progress
 
 
 @contextmanager
-def running(folder: Path, files: Mapping[str, str]) -> Iterator[Lab]:
-    """Run a cluster with the notebook in it until the end of the block. Raises LabError."""
-    started = time.monotonic()
-
-    def progress(line: str) -> None:
-        print(f"{time.monotonic() - started:5.0f} s  {line}", flush=True)
-
-    try:
-        progress("Making a Kubernetes cluster with two nodes")
-        with temporary_cluster(nodes=2) as cluster:
-            found = open_notebook(cluster, files, progress)
-            log = folder / "pod.log"
-            flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
-            words = [str(binaries.path("kubectl")), *flags, "logs", "--follow", f"deployment/{NAME}"]
-            with log.open("wb") as output, subprocess.Popen(words, stdout=output, stderr=output) as follower:
-                try:
-                    yield Lab(found.url, found.token, follower.pid, folder, log)
-                finally:
-                    follower.terminate()
-            progress("Removing the cluster")
-    except ClusterError as error:
-        raise LabError(str(error)) from error
+def running(cluster: Cluster, image: str, folder: Path, files: Mapping[str, str], progress: Progress) -> Iterator[Lab]:
+    """Run the notebook until the end of the block. Raises ClusterError."""
+    found = open_notebook(cluster, image, files, progress)
+    log = folder / "pod.log"
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
+    words = [str(binaries.path("kubectl")), *flags, "logs", "--follow", f"deployment/{NAME}"]
+    with log.open("wb") as output, subprocess.Popen(words, stdout=output, stderr=output) as follower:
+        try:
+            yield Lab(found.url, found.token, follower.pid, folder, log)
+        finally:
+            follower.terminate()
 
 
 def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
@@ -87,40 +84,16 @@ def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
     pod = body["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     container.update(image=image, imagePullPolicy="Never")
-    own = {"JUPYTER_TOKEN": token, "JUPYTERLAB_SETTINGS_DIR": "/tmp/settings"}
+    own = {"JUPYTER_TOKEN": token, **pod_files.ENVIRONMENT}
     container["env"] = [each for each in container.get("env", []) if each["name"] not in own]
     container["env"] += [{"name": name, "value": value} for name, value in own.items()]
-    copy = "cp /files/* . && mkdir -p /tmp/settings && cp -rL /settings/. /tmp/settings"
     words = container.get("args") or container.get("command") or []
-    container["command"] = ["sh", "-c", f'{copy} && exec "$@"', "sh"]
+    container["command"] = pod_files.command()
     lab = ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser", "--LabApp.expose_app_in_browser=True"]
     container["args"] = [*lab, *(word for word in words if str(word).startswith("--Gpu"))]
-    container.setdefault("volumeMounts", []).extend(
-        [{"name": "files", "mountPath": "/files"}, {"name": "settings", "mountPath": "/settings"}]
-    )
-    items = [{"key": _key(path), "path": path} for path in _settings()]
-    pod.setdefault("volumes", []).extend(
-        [
-            {"name": "files", "configMap": {"name": "notebook-files"}},
-            {"name": "settings", "configMap": {"name": "notebook-settings", "items": items}},
-        ]
-    )
+    container.setdefault("volumeMounts", []).extend(pod_files.MOUNTS)
+    pod.setdefault("volumes", []).extend(pod_files.volumes())
     return body
-
-
-def _files(name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    data = {_key(path): text for path, text in files.items()}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def _key(path: str) -> str:
-    """Return the name of a file in a ConfigMap, which has neither slashes nor most other signs."""
-    return re.sub(r"[^\w.-]", "-", path)
-
-
-def _settings() -> dict[str, str]:
-    """Return settings of JupyterLab by path: no questions and no external requests, as on one machine."""
-    return {f"{plugin}.jupyterlab-settings": json.dumps(values) for plugin, values in QUIET.items()}
 
 
 def _pod(cluster: Cluster) -> dict[str, Any]:
@@ -144,14 +117,26 @@ def _answers(found: Address) -> bool:
     return False
 
 
-def main(cluster: Cluster) -> int:
-    """Run `scripts/cluster lab`: the notebook stays as long as the cluster does."""
+def progress_line() -> Progress:
+    """Return a function that prints a line of progress, with the seconds since now."""
     started = time.monotonic()
 
     def progress(line: str) -> None:
         print(f"{time.monotonic() - started:5.0f} s  {line}", flush=True)
 
+    return progress
+
+
+def notebooks(*more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of the chart that lets the notebook, and ``more``, ask for GPUs."""
+    return {"namespaces": [{"namespace": NAMESPACE, "serviceAccounts": [ACCOUNT]}, *more]}
+
+
+def main(cluster: Cluster) -> int:
+    """Run `scripts/cluster lab`: the notebook stays as long as the cluster does."""
+    progress = progress_line()
+    image = install(cluster, progress, notebooks=notebooks())
     text = (product.ROOT / "binder" / "demo.ipynb").read_text()
-    found = open_notebook(cluster, {"demo.ipynb": text}, progress)
+    found = open_notebook(cluster, image, {"demo.ipynb": text}, progress)
     print(f"\nJupyterLab is here:\n\n    {found.url}lab/tree/demo.ipynb?token={found.token}\n")
     return 0

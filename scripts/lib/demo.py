@@ -1,4 +1,4 @@
-"""The demo, for a person or (`--check`) without one: GPUs on a slider, and a GPU that two notebooks share.
+"""The demo, for a person or (`--check`) without one: GPUs on a slider, a GPU that two notebooks share, limits of users.
 
 Started by `scripts/demo`.
 """
@@ -11,16 +11,21 @@ import subprocess
 import sys
 import tempfile
 import urllib.error
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from scripts.lib.demo_sharing import Sharing, sharing  # noqa: E402 - started as a file
 from scripts.lib.lab import Lab, LabError, running  # noqa: E402
+
+if TYPE_CHECKING:
+    from scripts.lib.demo_hub import Hub
 
 IMAGES = ROOT / ".cache" / "demo"
 CHECK_SECONDS = 600
@@ -34,27 +39,50 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="drag the slider without a person, and look at the kernel")
     parser.add_argument("--pictures", action="store_true", help="with --check: take those of the documentation, too")
     parser.add_argument("--cluster", action="store_true", help="in a pod of a Kubernetes cluster that is made for it")
+    parser.add_argument("--hub", action="store_true", help="a JupyterHub on such a cluster, with the page GPU limits")
     options = parser.parse_args()
-    if options.cluster and options.real:
-        parser.error("the nodes of the demo's cluster have simulated GPUs: --cluster and --real exclude each other")
+    if options.real and (options.cluster or options.hub):
+        parser.error("the nodes of the demo's cluster have simulated GPUs: --real excludes --cluster and --hub")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
     with tempfile.TemporaryDirectory(prefix="gpu-demo.", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        text = notebook(CHECK_SECONDS if options.check else None)
         try:
-            with ExitStack() as stack:
-                where = in_cluster(folder, text) if options.cluster else here(folder, text, real=options.real)
-                lab, shared = stack.enter_context(where), None
-                if not (options.cluster or options.real):
-                    shared = stack.enter_context(sharing(folder / "s", brief=options.check))
-                return check(lab, shared, options.pictures) if options.check else show(lab, shared)
+            with parts(Path(name), options) as demo:
+                return check(demo, options.pictures) if options.check else show(demo)
         except LabError as error:
             print(f"\n{error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("\nEnded.")
             return 130 if options.check else 0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The parts that run."""
+
+    lab: Lab | None
+    """The server with the slider."""
+    shared: Sharing | None = None
+    """Two servers that share a GPU."""
+    hub: "Hub | None" = None
+    """A hub with limits."""
+
+
+@contextmanager
+def parts(folder: Path, options: argparse.Namespace) -> Iterator[Demo]:
+    """Run what the options say until the end of the block. Raises LabError."""
+    text = notebook(CHECK_SECONDS if options.check else None)
+    if options.cluster or options.hub:
+        from scripts.lib import demo_cluster
+
+        wanted = {"notebook": options.cluster, "hub": options.hub, "brief": options.check}
+        with demo_cluster.running(folder, text, **wanted) as (lab, hub):
+            yield Demo(lab, hub=hub)
+        return
+    with ExitStack() as stack:
+        lab = stack.enter_context(here(folder, text, real=options.real))
+        yield Demo(lab, None if options.real else stack.enter_context(sharing(folder / "s", brief=options.check)))
 
 
 def end(number: int, _: FrameType | None) -> None:
@@ -79,13 +107,6 @@ def here(folder: Path, text: str, *, real: bool) -> AbstractContextManager[Lab]:
     return running(folder, *([] if real else simulated), "--LabApp.expose_app_in_browser=True")
 
 
-def in_cluster(folder: Path, text: str) -> AbstractContextManager[Lab]:
-    """Run JupyterLab in a pod."""
-    from scripts.lib import cluster_lab
-
-    return cluster_lab.running(folder, {"demo.ipynb": text})
-
-
 def describe(lab: Lab) -> str:
     """Describe the GPUs and whether they are guarded. Raises LabError with the reason if they cannot be used."""
     try:
@@ -100,43 +121,58 @@ def describe(lab: Lab) -> str:
     return f"{status['total'] / 1000:g} {gpus}. {guard}"
 
 
-def show(lab: Lab, shared: Sharing | None) -> int:
+def show(demo: Demo) -> int:
     """Open the page, and wait until the user ends the demo or the server ends."""
-    page = lab.page("lab/tree/demo.ipynb")
-    print(f"\n{describe(lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
-    if shared:
+    page = ""
+    if demo.lab:
+        page = demo.lab.page("lab/tree/demo.ipynb")
+        print(f"\n{describe(demo.lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
+    if demo.shared:
         print("Two notebooks that share one GPU; open both, side by side, and begin with the training:\n")
-        print("".join(f"    {address}\n" for address in [*shared.pages().values()][::-1]), flush=True)
+        print("".join(f"    {address}\n" for address in [*demo.shared.pages().values()][::-1]), flush=True)
+    if demo.hub:
+        page = page or demo.hub.address
+        print(f"\n{demo.hub.introduction}", flush=True)
     opener = shutil.which("xdg-open")
     if opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         subprocess.Popen([opener, page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    os.waitid(os.P_PID, lab.pid, os.WEXITED | os.WNOWAIT)
-    print(f"JupyterLab ended by itself. The end of its log:\n{end_of_log(lab)}", file=sys.stderr)
+    if demo.hub:
+        what, pid = "The hub", demo.hub.pid
+    else:
+        assert demo.lab
+        what, pid = "JupyterLab", demo.lab.pid
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    print(f"{what} ended by itself. The end of its log:\n{ends_of_logs(demo)}", file=sys.stderr)
     return 1
 
 
-def check(lab: Lab, shared: Sharing | None, pictures: bool) -> int:
-    """Check both parts in a real browser; its scripts print what they see."""
-    print(describe(lab), flush=True)
+def check(demo: Demo, pictures: bool) -> int:
+    """Check all parts in a real browser; its scripts print what they see."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    mode = lab.json("jupyter-gpu/api/v1/status")["mode"]
-    status = in_browser("demo_check.mjs", [lab.page("lab/tree/demo.ipynb"), mode], [lab], pictures=pictures)
-    if status or not shared:
-        return status
-    print("\nTwo notebooks share one simulated GPU.", flush=True)
-    labs = [shared.exploring, shared.training]
-    return in_browser("demo_sharing.mjs", shared.pages().values(), labs, pictures=pictures) or alone(shared)
+    status = 0
+    if demo.lab:
+        print(describe(demo.lab), flush=True)
+        mode = demo.lab.json("jupyter-gpu/api/v1/status")["mode"]
+        status = in_browser("demo_check.mjs", [demo.lab.page("lab/tree/demo.ipynb"), mode], pictures=pictures)
+    if demo.shared and not status:
+        print("\nTwo notebooks share one simulated GPU.", flush=True)
+        pages = demo.shared.pages().values()
+        status = in_browser("demo_sharing.mjs", pages, pictures=pictures) or alone(demo.shared)
+    if demo.hub and not status:
+        print("\nA hub with limits.", flush=True)
+        status = in_browser("demo_hub.mjs", [], pictures=pictures, environment=demo.hub.environment())
+    if status:
+        print(ends_of_logs(demo), file=sys.stderr)
+    return status
 
 
-def in_browser(script: str, words: Iterable[str], labs: Iterable[Lab], *, pictures: bool) -> int:
-    """Return the exit status of a browser script; after an error, print the servers' logs as well."""
+def in_browser(
+    script: str, words: Iterable[str], *, pictures: bool, environment: Mapping[str, str] | None = None
+) -> int:
+    """Return the exit status of a browser script."""
     file = str(Path(__file__).with_name(script))
     command = ["node", file, *words, str(IMAGES), *(["pictures"] if pictures else [])]
-    status = subprocess.run(command, check=False).returncode
-    if status:
-        for lab in labs:
-            print(f"The end of the log of {lab.url}:\n{end_of_log(lab)}", file=sys.stderr)
-    return status
+    return subprocess.run(command, check=False, env=environment).returncode
 
 
 def alone(shared: Sharing) -> int:
@@ -149,9 +185,11 @@ def alone(shared: Sharing) -> int:
     return int(sums.overlaps > 0 or sums.launches < 1000)
 
 
-def end_of_log(lab: Lab) -> str:
-    """Return the end of a server's log."""
-    return lab.log.read_text(errors="replace")[-4000:]
+def ends_of_logs(demo: Demo) -> str:
+    """Return the ends of the logs of all that runs."""
+    labs = [demo.lab, *((demo.shared.exploring, demo.shared.training) if demo.shared else ())]
+    found = [f"{lab.url}:\n{lab.log.read_text(errors='replace')[-4000:]}" for lab in labs if lab]
+    return "\n".join([*found, *([demo.hub.logs()] if demo.hub else [])])
 
 
 if __name__ == "__main__":

@@ -33,19 +33,25 @@ export async function until(what, condition, patience = WAIT) {
   }
 }
 
-/** Calls `body` with a browser; where that fails, takes a picture of each page, and exits with status 1. */
+/**
+ * Calls `body` with a person's session, and a function that makes another; where that fails, takes a picture of each page,
+ * and exits with status 1.
+ */
 export async function inBrowser(images, body) {
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run']
   });
-  const context = await browser.newContext({ viewport: SIZE, deviceScaleFactor: 2 });
-  context.setDefaultTimeout(WAIT);
+  const session = async () => {
+    const context = await browser.newContext({ viewport: SIZE, deviceScaleFactor: 2 });
+    context.setDefaultTimeout(WAIT);
+    return context;
+  };
   try {
-    await body(context);
+    await body(await session(), session);
   } catch (error) {
     console.error(error.message ?? error);
-    for (const [i, page] of context.pages().entries()) {
+    for (const [i, page] of browser.contexts().flatMap(context => context.pages()).entries()) {
       const path = `${images}/failed${i || ''}.png`;
       await page.screenshot({ path }).then(() => console.error(`A picture of the page: ${path}`), () => undefined);
     }
@@ -160,6 +166,54 @@ export class NotebookPage {
     await this.start(index);
     await this.ended(index, patience);
     return (await this.cell(index)).text;
+  }
+
+  /** Drags the slider's thumb with the mouse until it says `count`. */
+  async drag(count) {
+    const { page, slider } = this;
+    await page.bringToFront();
+    await slider.scrollIntoViewIfNeeded();
+    const box = await slider.boundingBox();
+    const at = await slider.evaluate(input => [Number(input.value), Number(input.max)]);
+    const thumb = 16; // px; the middle of the thumb stays half of it away from both ends
+    const x = box.x + thumb / 2 + (at[0] / at[1]) * (box.width - thumb);
+    const y = box.y + box.height / 2;
+    const says = async () => (await slider.getAttribute('aria-valuetext')) ?? '';
+    const direction = Math.sign(count - parseFloat(await says()));
+    await page.mouse.move(x, y);
+    await page.mouse.down();
+    for (let moved = 0; parseFloat(await says()) !== count; moved += 4) {
+      assert.ok(moved < box.width, `The slider cannot be dragged to ${count}; it says ${await says()}.`);
+      await page.mouse.move(x + direction * moved, y);
+    }
+    await page.mouse.up();
+    say(`dragged the slider to ${count}`);
+  }
+
+  /** Starts the cell that tries each device all the time, of which none can be used yet; its index, and its process. */
+  async watchDevices() {
+    await this.run('from jupyter_gpu import gpu, simulate');
+    const pid = await this.ask('import os; print(os.getpid())'); // the cells use os, too
+    await this.run('def usable');
+    const cell = await this.find('seconds =');
+    await this.start(cell);
+    await until('the cell tries the devices', async () => (await this.cell(cell)).text.includes('□'));
+    assert.equal(await this.lights(cell), 0, 'A device can be used before it was asked for.');
+    return { cell, pid };
+  }
+
+  /** How many devices the last line of the running cell calls usable. */
+  async lights(cell) {
+    const line = (await this.cell(cell)).text.trimEnd().split('\n').at(-1);
+    return (line.match(/■/g) ?? []).length;
+  }
+
+  /** Waits until the running cell can use `count` devices. */
+  async sees(cell, count) {
+    const before = Date.now();
+    await until(`the cell can use ${count} devices`, async () => (await this.lights(cell)) === count);
+    assert.ok((await this.cell(cell)).running, 'The cell ended too early.');
+    say(`the running cell can use ${count} device(s) (seen ${Date.now() - before} ms later)`);
   }
 
   /** Runs code in the notebook's kernel; what it prints, as JSON. */

@@ -128,7 +128,7 @@ PARTS = (
         of_junit,
         needs=IMAGES,
     ),
-    *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"], needs=IMAGES)] if ROOT else []),
+    *([Part("cluster-demo", ["scripts/demo", "--cluster", "--hub", "--check"], needs=IMAGES)] if ROOT else []),
 )
 
 

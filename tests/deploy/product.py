@@ -107,8 +107,7 @@ def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
     return {
         "image": {
-            "node": found["node"].reference,
-            "scheduler": found["scheduler"].reference,
+            **{name: found[name].reference for name in ("node", "scheduler", "hub") if name in found},
             "pullPolicy": "IfNotPresent",
         },
         "kubeScheduler": {"image": found["kube-scheduler"].reference},
@@ -128,6 +127,11 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def programs(more: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the images that the chart needs with these values beyond those for a test cluster."""
+    return (*PROGRAMS, "hub") if more.get("hub", {}).get("apiUrl") else PROGRAMS
+
+
 def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), **more: Any) -> dict[str, Any]:
     """Build and load the images and install the chart, or upgrade it, with these values.
 
@@ -137,7 +141,7 @@ def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), *
         cluster.namespace(NAMESPACE)  # so that it is known as the tests' own
     else:
         stand_in(cluster)
-    wanted = merged(values(cluster, load(cluster, *PROGRAMS)), more)
+    wanted = merged(values(cluster, load(cluster, *programs(more))), more)
     words = [
         "upgrade",
         "--install",

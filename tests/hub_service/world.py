@@ -27,7 +27,6 @@ HUB = "hub-one"
 """The hub's name."""
 LIMITS = "/apis/jupyter-gpu.io/v1alpha1/gpulimits"
 CONFIG = """
-import jupyterhub
 c.Authenticator.admin_users = {{"root"}}
 c.JupyterHub.redirect_to_server = False
 c.JupyterHub.spawner_class = "simple"
@@ -35,32 +34,17 @@ c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/home-{{username}}"
 c.Spawner.cmd = [{python!r}, {server!r}]
 c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", "access:services!service=gpu"]
 c.JupyterHub.allow_named_servers = True
-c.JupyterHub.custom_scopes = {{
-    "custom:gpu:limits": {{"description": "Change GPU limits", "subscopes": ["custom:gpu:limits:read"]}},
-    "custom:gpu:limits:read": {{"description": "See GPU limits"}},
-}}
 c.JupyterHub.load_groups = {{
     "ml": {{"users": ["ann", "bob"], "properties": {{}}}},
     "gpu-admins": {{"users": ["ann"], "properties": {{}}}},
     "gpu-readers": {{"users": ["rita"], "properties": {{}}}},
 }}
-c.JupyterHub.services = [
-    {{
-        "name": "gpu",
-        "url": "http://127.0.0.1:{port}",
-        "api_token": {token!r},
-        "oauth_no_confirm": True,
-        "oauth_client_allowed_scopes": ["custom:gpu:limits", "custom:gpu:limits:read"],
-        **({{"timeout": 2}} if jupyterhub.version_info >= (6,) else {{}}),
-        **{more!r},
-    }},
+c.JupyterHub.services[0].update({more!r})
+c.JupyterHub.services += [
     {{"name": "script", "api_token": {script!r}}},
     {{"name": "limits", "api_token": {limits!r}}},
 ]
-SCOPES = ["list:users", "read:users", "list:groups", "read:groups", "read:servers"]
-c.JupyterHub.load_roles = [
-    {{"name": "user", "scopes": ["self", "access:services!service=gpu"]}},
-    {{"name": "gpu-service", "services": ["gpu"], "scopes": SCOPES}},
+c.JupyterHub.load_roles += [
     {{"name": "gpu-admins", "groups": ["gpu-admins"], "scopes": ["custom:gpu:limits", "access:services!service=gpu"]}},
     {{"name": "gpu-readers", "groups": ["gpu-readers"], "scopes": ["custom:gpu:limits:read"]}},
     {{"name": "script", "services": ["script"], "scopes": ["admin:users", "admin:groups", "admin:servers", "tokens"]}},
@@ -240,7 +224,8 @@ def running(folder: Path, *, config: str = "", more: Mapping[str, Any] | None = 
     (port,) = free(1)
     server = folder / "user_server.py"
     server.write_text(SERVER)
-    text = CONFIG.format(folder=folder, python=sys.executable, server=str(server), port=port, more=more or {}, **tokens)
+    text = hub.limits_service(f"http://127.0.0.1:{port}", tokens["token"])
+    text += CONFIG.format(folder=folder, python=sys.executable, server=str(server), more=more or {}, **tokens)
     with control_plane(folder=folder / "plane") as plane:
         plane.kubectl("apply", "-f", CRDS)
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

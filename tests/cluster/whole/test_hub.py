@@ -13,6 +13,17 @@ from tests.hub import Person
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
+EAGER = "eager"
+"""This user's server starts with a GPU."""
+CONFIG = """
+c.KubeSpawner.node_selector = {{"kubernetes.io/hostname": {node!r}}}
+
+def _eager(spawner):
+    if spawner.user.name == {eager!r}:
+        spawner.extra_annotations = {{"jupyter-gpu.io/requested": "1"}}
+
+c.Spawner.pre_spawn_hook = _eager
+"""
 RESIZE = "from jupyter_gpu import gpu; print(gpu.resize(2).attached)"
 """Code of a notebook."""
 
@@ -25,8 +36,8 @@ def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> N
     with world(product, NOTEBOOKS[0]) as found:
         found.kubectl("delete", "--ignore-not-found", "serviceaccount", "notebook")  # of an earlier attempt
         found.kubectl("create", "serviceaccount", "notebook")
-        node = product.cluster.nodes[0].name
-        with hub.running(found, tmp_path, product.notebook, node) as address:
+        config = CONFIG.format(node=product.cluster.nodes[0].name, eager=EAGER)
+        with hub.running(product.cluster, found.namespace, tmp_path, product.notebook, config) as address:
             alice = Person(address, "alice")
             alice.log_in()
             assert opened(found, "alice") == set()
@@ -39,9 +50,9 @@ def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> N
             resize(found, alice, 1)
             assert alice.run(RESIZE) == "2"
             assert opened(found, "alice") == set(found.has(pod("alice"), 2000).usable)
-            eager = Person(address, hub.EAGER)
+            eager = Person(address, EAGER)
             eager.log_in()
-            assert opened(found, hub.EAGER) == set(found.has(pod(hub.EAGER), 1000).usable)
+            assert opened(found, EAGER) == set(found.has(pod(EAGER), 1000).usable)
             alice.stop()
             found.until(lambda: not found.history.pods(pod("alice")), "the server to end")
             until(lambda: "alice" not in found.kubectl("get", "secrets", "-o", "name"), SECONDS, "its Secret to go")

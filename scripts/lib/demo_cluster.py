@@ -1,0 +1,40 @@
+"""The demo on a Kubernetes cluster that is made for it: a notebook in a pod, a hub, or both. Used by `demo.py`."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from scripts.lib import cluster_lab, demo_hub
+from scripts.lib.demo_hub import Hub
+from scripts.lib.lab import Lab, LabError
+from tests.cluster.testbed import ClusterError, temporary_cluster
+
+GRACE, BRIEF_GRACE = "1m", "15s"
+"""How long GPUs above a lowered limit are kept: time to read the notice, and as long as the check waits for it."""
+
+
+@contextmanager
+def running(
+    folder: Path, text: str, *, notebook: bool, hub: bool, brief: bool
+) -> Iterator[tuple[Lab | None, Hub | None]]:
+    """Run a cluster with what is wanted until the end of the block; ``text`` is the notebook, there and for each user.
+
+    Raises LabError.
+    """
+    progress, files = cluster_lab.progress_line(), {"demo.ipynb": text}
+    try:
+        progress("Making a Kubernetes cluster with two nodes")
+        with temporary_cluster(nodes=2) as cluster:
+            with ExitStack() as stack:
+                plan = demo_hub.plan(cluster) if hub else None
+                more = plan.values(BRIEF_GRACE if brief else GRACE) if plan else {"notebooks": cluster_lab.notebooks()}
+                image = cluster_lab.install(cluster, progress, **more)
+                lab = found = None
+                if notebook:
+                    lab = stack.enter_context(cluster_lab.running(cluster, image, folder, files, progress))
+                if plan:
+                    found = stack.enter_context(demo_hub.running(plan, image, folder / "hub", files, progress))
+                yield lab, found
+            progress("Removing the cluster")
+    except (ClusterError, AssertionError) as error:
+        raise LabError(str(error)) from error
