@@ -77,6 +77,7 @@ async function lower(root, ann, cell) {
   await root.give('user ann', '3');
   await ann.sees(cell, 3);
   say('the limit was raised to 3, and the request that stood was served without a click');
+  await root.row('ann').getByRole('cell', { name: '3 GPUs', exact: true }).first().waitFor(); // the page asks only then
   await root.give('user ann', '2', /1 user will lose 1 GPU/);
   await told(ann, /1 GPU will be taken back/);
   assert.equal(await ann.lights(cell), 3, 'A GPU was taken back without a notice.');

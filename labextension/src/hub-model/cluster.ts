@@ -15,8 +15,8 @@ export interface IPart {
 /** The parts that are not empty; what is free is always told. */
 export function parts(cluster: ICluster, trans: TranslationBundle): readonly IPart[] {
   const labels: readonly (readonly [IPart['key'], string])[] = [
-    ['owned', trans.__('whole, in use')],
-    ['shares', trans.__('shared')],
+    ['owned', trans.__('in use')],
+    ['shares', trans.__('in shares')],
     ['draining', trans.__('being given back')],
     ['unhealthy', trans.__('not working')],
     ['free', trans.__('free')]
@@ -31,7 +31,7 @@ export function parts(cluster: ICluster, trans: TranslationBundle): readonly IPa
     .filter(part => part.milli || part.key === 'free');
 }
 
-/** `"8 GPUs: 4 whole, in use, …"`, for screen readers and below the bar. */
+/** `"8 GPUs in the cluster: 4 GPUs in use, …"`, for screen readers and below the bar. */
 export function clusterText(cluster: ICluster, trans: TranslationBundle): string {
   if (!cluster.total) {
     return trans.__('The cluster has no GPUs that notebooks can get.');

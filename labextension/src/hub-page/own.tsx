@@ -36,7 +36,8 @@ export function OwnLimit({ me }: { readonly me: IMe }): React.JSX.Element {
         <dt>{trans.__('In use')}</dt>
         <dd>
           {gpus(me.used, trans)}
-          {me.idle > 0 && `; ${trans.__('no program has %1 of these open', gpus(me.idle, trans))}`}
+          {me.idle > 0 &&
+            `; ${trans.__('idle, as no program has them open: %1', gpus(me.idle, trans))}`}
           {me.giveBackAt &&
             `; ${trans.__('what is above your limit is taken back at %1', time(me.giveBackAt, trans))}`}
         </dd>

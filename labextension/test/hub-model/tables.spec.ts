@@ -58,7 +58,7 @@ test('the bar has a part for each state, and the same in words', () => {
     ['free', 43.75]
   ]);
   expect(clusterText(CLUSTER, trans)).toBe(
-    '8 GPUs in the cluster: 4 GPUs whole, in use, 0.5 GPU shared and 3.5 GPUs free. People wait for 2 GPUs more.'
+    '8 GPUs in the cluster: 4 GPUs in use, 0.5 GPU in shares and 3.5 GPUs free. People wait for 2 GPUs more.'
   );
   expect(clusterText({ ...CLUSTER, total: 0 }, trans)).toContain('no GPUs');
   expect(parts({ ...CLUSTER, total: 0, owned: 0, shares: 0, free: 0 }, trans)[0].width).toBe(0);

@@ -81,7 +81,7 @@ test('people see who granted their limit, their place in line, and the history',
   for (const part of [
     '2 GPUs, set for group ml by root on 1 January',
     '1 GPU, the hours for group ml, set by root on 1 January',
-    'no program has 0.5 GPU of these open',
+    'idle, as no program has them open: 0.5 GPU',
     'about 12',
     'of which 0.5 GPU are being given back',
     '0 GPU-hours in the last 35 days'
