@@ -34,6 +34,7 @@ SCHEDULER_POINTS: Final = (
     "scheduler:written",  # `allocated` is written, this process does not know it yet
     "scheduler:reserved",  # a new pod's GPUs are chosen, the pod is not bound
     "scheduler:account",  # the account of an owner is made, and says nothing yet
+    "scheduler:ending",  # the pod of a preemptible Job is due to end, and is not asked to yet
     "scheduler:bound",  # the pod is bound, kube-scheduler has no answer yet
 )
 """The points of the scheduler."""

@@ -71,7 +71,7 @@ def _reclaimed(limit: PodLimit) -> str:
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return (
         f"Others wait for GPUs that come first to them: {listed} will be taken back from this server, idle GPUs first, "
-        "then the newest. No program is ended."
+        "then the newest. Only pods of preemptible Jobs are ended."
     )
 
 

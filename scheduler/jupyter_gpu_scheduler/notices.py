@@ -84,7 +84,7 @@ class LimitNotices:
         before, told = self._told.pop(owner, set()), set[str]()
         for state in self._cache.snapshot.owned(owner):
             record = self._cache.record(state.uid)
-            notice = pod_notice(record.state) if record else None
+            notice = pod_notice(record.state, record.job_grace) if record else None
             if record is None or notice is None:
                 continue
             told.add(notice.name)

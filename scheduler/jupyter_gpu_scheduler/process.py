@@ -26,6 +26,7 @@ from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
+from .job_endings import JobEndings
 from .limit_statuses import LimitStatusWriter
 from .limit_watch import LimitWatch
 from .metrics import SchedulerMetrics
@@ -74,6 +75,7 @@ class SchedulerProcess:
             self._accounts,
             LimitStatusWriter(kube, self.cache, self._limits, self.metrics),
             LimitNotices(self.cache, self._limits, self._recorder),
+            JobEndings(kube, self.cache, self._recorder, self.metrics, self._may_write),
             self.cache.counters,
         )
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)

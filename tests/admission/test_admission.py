@@ -17,6 +17,7 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 NAMES = (
     "jupyter-gpu-accounts",
     "jupyter-gpu-bindings",
+    "jupyter-gpu-jobs",
     "jupyter-gpu-limits",
     "jupyter-gpu-nodes",
     "jupyter-gpu-pods",

@@ -129,7 +129,7 @@ def test_what_is_taken_back_for_others_is_told() -> None:
     alone = PodLimit(None, None, reclaimed=(Reclaim(1000, AT),))
     assert lowered(alone, 2000) == (
         "Others wait for GPUs that come first to them: 1 GPU at 14:30 UTC on 25 November will be taken back from this "
-        "server, idle GPUs first, then the newest. No program is ended."
+        "server, idle GPUs first, then the newest. Only pods of preemptible Jobs are ended."
     )
     more = replace(limit(1000, 1000, AT), reclaimed=(Reclaim(1000, AT), Reclaim(500, AT + 60), Reclaim(500, AT + 120)))
     text = lowered(more, 2000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, ObjectChange, Reflector, Selection
@@ -94,8 +95,10 @@ class Agents:
         first = plan(allocated, attached, Observation(not_provable=before, holders=self._holders(uid)))
         self.rules[uid] = first.allowed
         second = plan(allocated, attached, Observation(not_provable=first.allowed, holders=self._holders(uid)))
-        if attached is None or second.attached != attached:
-            body = {"metadata": {"uid": uid, "annotations": {ATTACHED: encode(second.attached)}}}
+        usable = {share.uuid for share in second.attached.shares}
+        after = replace(second.attached, open=tuple(sorted(usable & self.open.get(uid, set()))))
+        if attached is None or after != attached:
+            body = {"metadata": {"uid": uid, "annotations": {ATTACHED: encode(after)}}}
             path = paths.pod(objects.namespace(pod), objects.name(pod), "status")
             await self._kube.patch(path, body)
 

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -232,6 +232,7 @@ class Stage:
         slots: int = 1,
         cpu: str = "0",
         annotations: Mapping[str, str] | None = None,
+        owners: Sequence[Mapping[str, Any]] = (),
         **fields: Any,
     ) -> str:
         """Create a pod, bound to `node` or left to kube-scheduler; return its uid. `fields` are more of its spec."""
@@ -249,7 +250,7 @@ class Stage:
         }
         if node:
             spec["nodeName"] = node
-        metadata = {"name": name, "annotations": words}
+        metadata = {"name": name, "annotations": words, "ownerReferences": list(owners)}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         return objects.uid(self.do(self._kube.create(paths.pods(self.namespace), body)))
 

@@ -209,3 +209,33 @@ def test_requests_are_summed_as_kubernetes_does() -> None:
         "overhead": {"cpu": "100m"},
     }
     assert pod_requests({"spec": spec}) == {"cpu": 4350}
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "training", "controller": True}
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        None,
+        "Job",
+        [],
+        [JOB | {"controller": False}],
+        [{**JOB, "kind": "StatefulSet"}],
+        [{**JOB, "apiVersion": "notbatch/v1"}],
+        [{"kind": "Job", "controller": True}],
+        ["Job", None, 3],
+    ],
+)
+def test_pod_that_no_job_controls_is_never_ended(owners: Any) -> None:
+    """Whatever names a Job in another way, the pod has no grace to end in."""
+    assert read_pod(a_pod(ownerReferences=owners)).job_grace is None
+
+
+@pytest.mark.parametrize(("written", "seconds"), [(60, 60), (0, 0), (-1, 30), ("60", 30), (None, 30)])
+def test_pod_of_a_job_has_its_own_grace(written: Any, seconds: int) -> None:
+    """The record has the termination grace, also of a pod that was trimmed; what can't be read is the default."""
+    pod = a_pod(ownerReferences=["odd", JOB])
+    pod["spec"]["terminationGracePeriodSeconds"] = written
+    assert read_pod(pod).job_grace == read_pod(trim_pod(pod)).job_grace == seconds
+    assert read_pod({**pod, "spec": None}).job_grace == 30

@@ -89,6 +89,18 @@ def deleting(o: Any) -> bool:
     return bool(_text(_metadata(o), "deletionTimestamp"))
 
 
+def of_job(pod: Any) -> bool:
+    """Tell whether the pod's controller is a Job of Kubernetes, which makes it again when it fails or is deleted."""
+    owners = _metadata(pod).get("ownerReferences")
+    found = [item for item in owners if isinstance(item, Mapping)] if isinstance(owners, list) else []
+    return any(
+        item.get("controller") is True
+        and item.get("kind") == "Job"
+        and str(item.get("apiVersion")).startswith("batch/")
+        for item in found
+    )
+
+
 def node_name(pod: Any) -> str:
     """Return the node that the pod is bound to; empty before that."""
     return _text(_map(pod, "spec"), "nodeName")

@@ -94,7 +94,13 @@ def installed() -> Iterator[Product]:
                 namespace(cluster, name)
             allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in NOTEBOOKS]
             hubs = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
-            chart.install(cluster, notebooks={"namespaces": allowed}, hubs=hubs, scheduler={"replicas": 2})
+            chart.install(
+                cluster,
+                notebooks={"namespaces": allowed},
+                hubs=hubs,
+                scheduler={"replicas": 2},
+                limits={"askAtCreation": True},  # Jobs begin with a request
+            )
         product = Product(cluster)
         try:
             until(lambda: product.ready, SECONDS, "both nodes to tell of their GPUs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
@@ -69,6 +69,18 @@ def test_reclaimed_pod_is_told_each_time() -> None:
     assert second
     assert "1 GPU at 12:10 UTC on 4 May and 0.5 GPU at 12:11 UTC" in second.message
     assert second.name != first.name
+
+
+def test_pod_of_a_preemptible_job_is_told_that_it_is_ended() -> None:
+    """It is told so only where it is: a notebook with the same wish is not ended, nor a Job that is not preemptible."""
+    reclaimed = with_limit(PodLimit(None, None, reclaimed=(Reclaim(1000, AT),)))
+    job = replace(reclaimed, requested=Requested(1, Wish(1000), extra={"preemptible": True}))
+    told = pod_notice(job, 30)
+    assert told
+    assert told.message.endswith("This is one: it gets SIGTERM up to 30 s before, unless it has closed them.")
+    for other in (pod_notice(job), pod_notice(reclaimed, 30), pod_notice(POD, 30)):
+        assert other
+        assert "SIGTERM" not in other.message
 
 
 def test_limit_names_owners_and_amounts() -> None:

@@ -290,6 +290,7 @@ PROBES: dict[str, tuple[str, Any]] = {
     ),
     "jupyter-gpu-nodes": ("/api/v1/nodes", probe("Node", "probe")),
     "jupyter-gpu-pods": (OF_PODS, probe("Pod", "probe", spec=SPEC)),
+    "jupyter-gpu-jobs": (OF_PODS, probe("Pod", "probe-jobs", spec=SPEC)),
     "jupyter-gpu-visible-devices": (OF_PODS, probe("Pod", "probe-visible-devices", spec=SPEC)),
     "jupyter-gpu-limits": (
         f"{OF_LIMITS}/gpulimits",

@@ -41,12 +41,17 @@ class PodNotice(NamedTuple):
     give_back_at: float = 0.0
 
 
-def pod_notice(pod: PodState) -> PodNotice | None:
-    """Return the notice of a pod; ``None``: its record does not say that something will be taken back."""
+def pod_notice(pod: PodState, job_grace: int | None = None) -> PodNotice | None:
+    """Return the notice of a pod; ``None``: its record does not say that something will be taken back.
+
+    ``job_grace``: seconds that its programs have to end; ``None``: it is not of a Job, and never ended.
+    """
     limit = pod.allocated.limit if pod.allocated else None
     text = lowered(limit, pod.has) if limit else ""
     if limit is None or not text:
         return None
+    if limit.reclaimed and pod.preemptible and job_grace is not None:
+        text += f" This is one: it gets SIGTERM up to {job_grace} s before, unless it has closed them."
     times = [limit.give_back_at or 0.0, *(item.at for item in limit.reclaimed)]
     name = _name(pod.name, pod.uid, *times)
     if limit.milli is None or limit.give_back_at is None or pod.has <= limit.milli:
