@@ -488,7 +488,7 @@ def test_each_policy_names_its_version() -> None:
     """The mark by which the hook knows that this version is in force changes with the policy."""
     one, other = (chart.hook_files({"policies": {"breakGlassGroup": group}}) for group in ("a", "b"))
     policies = [name for name in one if name.startswith("validatingadmissionpolicies.")]
-    assert len(policies) == 6
+    assert len(policies) == 7
     for name in policies:
         marks = {text.split("jupyter-gpu policy ")[1].split()[0] for text in (one[name], other[name])}
         assert len(marks) == 2
