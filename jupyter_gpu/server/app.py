@@ -159,10 +159,10 @@ class GpuExtension(ExtensionApp):
     ).tag(config=True)
 
     patience = Float(
-        3600.0,
+        600.0,
         min=1.0,
-        help="""Seconds in line after which no later request is served first, whatever its priority. The same for
-        all servers of the machine; in a cluster it is the scheduler's setting.""",
+        help="""Seconds in line after which no later request is served first, whatever its priority. Set the same for
+        all servers of the machine. In a cluster, the scheduler's `line.patienceSeconds` applies instead.""",
     ).tag(config=True)
 
     limits_url = Unicode(

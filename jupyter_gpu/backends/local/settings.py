@@ -25,8 +25,9 @@ class Settings(NamedTuple):
     """Names of programs outside every pod that may have GPUs open for ever, such as ``Xorg``."""
     priority: int = 0
     """Priority of a wish that does not name its own: 0–9, higher is served first."""
-    patience: float = 3600.0
-    """Seconds after which a wish in line is passed over by no later one, whatever its priority."""
+    patience: float = 600.0
+    """Seconds in line after which no later wish is served first, whatever its priority; in a cluster the scheduler's
+    ``patience_seconds``, with the same default."""
     follow_visible_devices: bool = True
     """Whether the `CUDA_VISIBLE_DEVICES` that this process was started with limits the GPUs; simulated ones never."""
     pid: int | None = None
