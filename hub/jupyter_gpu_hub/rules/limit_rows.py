@@ -1,4 +1,4 @@
-"""The table of limits. Pure."""
+"""Pure: one row for each limit, from which `subjects` makes the page's table."""
 
 from __future__ import annotations
 

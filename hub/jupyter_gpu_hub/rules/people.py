@@ -1,4 +1,4 @@
-"""The table of users: what each may have, has and waits for. Pure."""
+"""Pure: one row for each user (limit, GPUs, waiting requests), from which `subjects` makes the page's table."""
 
 from __future__ import annotations
 

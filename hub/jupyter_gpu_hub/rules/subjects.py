@@ -1,4 +1,4 @@
-"""The one table of the page: default, cap, groups, namespaces and users, each with its limit and its use. Pure."""
+"""Pure: the rows of the page's table: default, cap, groups, namespaces and users, each with its limit and its use."""
 
 from __future__ import annotations
 
