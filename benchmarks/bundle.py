@@ -11,7 +11,7 @@ STATIC = Path(__file__).parent.parent / "jupyter_gpu" / "labextension" / "static
 ENTRY = "remoteEntry"
 """The file that the page loads first; it loads the others that are needed at once."""
 _LOADS = re.compile(r'\.e\("?(\w+)"?\)')
-"""How built code loads another file, by the number of its chunk."""
+"""The code by which built code loads another file, by the number of its chunk."""
 _NAMES = re.compile(r'(\d+):"(\w+)"')
 """In the first file: chunks whose files are not named by their number, and the hashes of all."""
 NEIGHBOUR = Path(sys.prefix) / "share/jupyter/labextensions/@jupyter-widgets/jupyterlab-manager/static"

@@ -1,4 +1,4 @@
-"""Which of the lines that a test runs are counted: counting them makes a test two to four times as slow."""
+"""The choice of lines that coverage counts: counting makes a test two to four times as slow."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def running(
 
 
 def _end_proxy(file: Path) -> None:
-    """Where a hub was killed its proxy would stay; a hub that ends in order has removed the file."""
+    """End the proxy that a killed hub leaves; a hub that ends in order has removed the file."""
     with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         os.kill(int(file.read_text()), 9)
 

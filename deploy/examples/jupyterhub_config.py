@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import ApiException
 
 
 def beside(name, more):
-    """What the configuration says already, such as the volume of a user's home, and this too."""
+    """Return a setting with more values, in addition to those of the configuration, such as a user's home volume."""
     known = c.KubeSpawner.get(name)
     if isinstance(known, list):
         return [*known, *more.values()]

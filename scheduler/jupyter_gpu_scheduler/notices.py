@@ -1,7 +1,7 @@
 """Publishes Events when GPUs will be taken back, above a limit or for others: of each pod concerned, and of the limit.
 
-A pod is told once its record says so, so nothing is announced that is not decided. The names of the Events follow from
-what they tell (`rules.limits.notices`): the next leader makes none again.
+An Event is written only after the pod's record says so, so nothing is announced that is not decided. The names of the
+Events follow from their content (`rules.limits.notices`): the next leader makes none again.
 """
 
 from __future__ import annotations

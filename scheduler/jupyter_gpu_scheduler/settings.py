@@ -103,7 +103,7 @@ class StatusSettings:
     metrics: bool = True
     """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
     users: Names = "names"
-    """How users are named there. ``names``: as the hub names them, so that metrics can be joined with the hub's;
+    """The names of users there. ``names``: as the hub names them, so that metrics can be joined with the hub's;
     ``hashed``: by a hash, which tells users apart and whoever knows a name can compute; ``none``: not at all, so that
     the users of a namespace are counted together. Default names."""
 

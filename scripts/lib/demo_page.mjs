@@ -1,4 +1,4 @@
-/** What the demo's checks do with a notebook in a real browser, as a person does. */
+/** Steps of the demo's checks with a notebook in a real browser, as a user does them. */
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 
@@ -121,7 +121,7 @@ export class NotebookPage {
     }, text);
   }
 
-  /** What a cell does and has printed. */
+  /** Returns the state and the output of a cell. */
   cell(index) {
     return this.notebook.evaluate((panel, value) => {
       const model = panel.content.widgets[value].model;

@@ -9,13 +9,13 @@ import { inBrowser, NotebookPage, say, THEMES, until } from './demo_page.mjs';
 
 const [EXPLORING, TRAINING, IMAGES, PICTURES] = process.argv.slice(2);
 
-/** What the table on the card of the share says, by name of the row. */
+/** Returns the values of the table on the card of the share, by name of the row. */
 async function facts({ panel }) {
   const rows = panel.locator('.jp-gpu-Share-table tr');
   return Object.fromEntries(await rows.evaluateAll(all => all.map(({ cells }) => [cells[0].textContent, cells[1].textContent])));
 }
 
-/** Of "95 % of the GPU now, 50 % allocated": 95. */
+/** Returns 95 for "95 % of the GPU now, 50 % allocated". */
 const quota = ({ Quota }) => parseFloat(Quota);
 
 /** Seconds of "850 ms of 1 s, the next expires in 12 s": 0.85. */

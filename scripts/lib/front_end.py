@@ -14,7 +14,7 @@ NAME = "labextension"
 FOLDER = ROOT / NAME
 IMPORT = re.compile(r"(?:\bfrom|\bimport|\bimport\((?:/\*.*?\*/)?)\s*'(\.[^']+)'")
 BAR = r"\|"
-"""How a table's cell has a vertical bar."""
+"""A vertical bar in a table's cell."""
 COMMENT = re.compile(r"/\*\*(.*?)\*/", re.DOTALL)
 
 

@@ -327,7 +327,7 @@ begin_kubernetes() {
   kubernetes_is_built || nice -n 19 "$python" scripts/lib/cluster.py build >"$cache/log/Kubernetes-begun.log" 2>&1 </dev/null &
 }
 
-# What a cluster needs of the system, and what Kubernetes is built with.
+# System packages for a cluster, and the tools that build Kubernetes.
 setup_cluster_tools() {
   local missing=() command package
   while read -r command package; do

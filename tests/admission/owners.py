@@ -52,7 +52,7 @@ def _at_creation() -> Iterator[Case]:
 
 
 def _later() -> Iterator[Case]:
-    """Nobody changes it, by whatever way: `mine` is a pod of ann, `blank` one of nobody."""
+    """It cannot be changed in any way: `mine` is a pod of ann, `blank` one without a user."""
     changes = {"forged": of("bob"), "removed": of(None), "given a hub": of("", SECOND), "given Ann": of("Ann")}
     for note, spec in changes.items():
         for who in ("hub", "second hub", "editor", "cluster-admin", "masters", "greedy notebook"):

@@ -123,7 +123,7 @@ def test_hook_changes_policies_in_place(world: World) -> None:
 
 
 def test_no_path_of_a_node_is_mounted_by_default(world: World) -> None:
-    """That holds where the chart names none; the expressions without any path are well typed too."""
+    """No path is allowed if the chart names none; the expressions without any path are well typed too."""
     mounts = [case for case in CASES if case.note.startswith("mounts /srv/") and case.wanted is DONE]
     mounts = [case for case in mounts if case.route == "create slot pod"]
     assert len(mounts) >= 4

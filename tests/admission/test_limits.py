@@ -22,7 +22,7 @@ LOCKS: dict[str, dict[str, Any]] = {
     "flux-helm": {"labels": {"helm.toolkit.fluxcd.io/name": "gpus"}},
     "unknown": {"labels": {MANAGED: "another-tool"}},
 }
-"""How tools mark what they keep."""
+"""The marks of tools on the objects that they manage."""
 OPEN: dict[str, dict[str, Any]] = {
     "plain": {},
     "ours": {"labels": {MANAGED: "jupyter-gpu-hub"}},

@@ -1,7 +1,7 @@
 """A node without a kubelet: the node plugin as its own process, and pods that the tests make themselves.
 
 A pod is a Pod object of a real API server and a control group named as the kubelet does, below a private top, with
-processes that do what they are told.
+processes that follow commands.
 """
 
 import asyncio

@@ -121,7 +121,7 @@ def test_two_halves_of_a_gpu(node: Node) -> None:
 
 
 def test_a_gpu_of_another_node_is_not_opened(node: Node) -> None:
-    """Only GPUs of this node's inventory count, whoever wrote `allocated`."""
+    """Only GPUs of this node's inventory count, whatever wrote `allocated`."""
     pod, child = node.running()
     pod.allocate("GPU-somewhere-else", node.uuids[2])
     pod.until_has(node.uuids[2])

@@ -210,7 +210,7 @@ def ended(child: Child) -> bool:
 
 
 def slice_of(pod: Pod) -> Path:
-    """Where a kubelet with the systemd driver has the pod."""
+    """Return the control group of the pod under a kubelet with the systemd driver."""
     name = f"kubepods-besteffort-pod{pod.uid.replace('-', '_')}.slice"
     return pod.node.top / "kubepods.slice" / "kubepods-besteffort.slice" / name
 

@@ -116,7 +116,7 @@ async def ask(path: Path, *questions: Any) -> list[Any]:
 
 
 async def test_pod_is_closed_before_its_first_container(quiet: Node) -> None:
-    """When the call returns, nothing can be opened; and a second call, after a grant, leaves the grant."""
+    """Nothing can be opened once the call returns; a second call, after a grant, leaves the grant."""
     pod = quiet.pod()
     child = pod.spawn()  # stands for the sandbox
     async with running(quiet) as plugin:

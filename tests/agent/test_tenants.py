@@ -142,7 +142,7 @@ async def test_process_beyond_the_budget_of_a_search_is_ended(quiet: Node, monke
 async def test_unknown_pod_beyond_the_budget_delays_only_its_own_gpus(
     quiet: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the plugin starts: it is not taken for one that has nothing, nor does it keep all GPUs of the node."""
+    """At the start of the plugin, the pod does not count as one without GPUs, nor does it keep all GPUs of the node."""
     monkeypatch.setattr(scanner, "MOST", 1.5 * MANY)
     async with running(quiet):
         hoard, children = await hoarder(quiet)

@@ -526,7 +526,7 @@ def test_forbidden_write_says_that_nothing_was_changed(stage: Stage) -> None:
 
 
 def environment(stage: Stage) -> dict[str, str]:
-    """Where a pod finds the API server."""
+    """Set the variables by which a pod finds the API server."""
     return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(stage.plane.layout.port)}
 
 

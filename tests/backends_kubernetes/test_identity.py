@@ -1,4 +1,4 @@
-"""Which pod a server runs in."""
+"""The identity of the pod in which a server runs."""
 
 import base64
 import json

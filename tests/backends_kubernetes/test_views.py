@@ -152,7 +152,7 @@ def test_generations_count_from_the_highest_seen(records: Records, wish: Wish, h
 
 
 def test_same_wish_asked_anew_is_a_new_generation() -> None:
-    """That serves to get a share back; other wishes count as usual."""
+    """The same wish again requests a share that was taken away; other wishes count as usual."""
     records = Records(requested(1, generation=3))
     assert advance(records, Wish(1000), anew=True).generation == 4
     assert advance(records, Wish(2000), anew=True).generation == 4

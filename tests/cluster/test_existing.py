@@ -80,7 +80,7 @@ def test_cluster_with_the_product_is_refused(plane: ControlPlane, cluster: Exist
 
 @pytest.mark.cluster
 def test_part_that_needs_an_own_cluster_says_so(cluster: Existing, tmp_path: Path) -> None:
-    """That is so for stopping its parts, its nodes' files, and images for its nodes."""
+    """Stopping parts, files of nodes and images for nodes need a cluster of the tests' own."""
     for attempt in (
         lambda: cluster.stop("apiserver"),
         lambda: cluster.kill("kubelet@node1"),

@@ -181,7 +181,7 @@ def test_script_calls_from_a_thread(server: Server) -> None:
 
 
 def test_asyncio_program_calls_from_its_loop(server: Server) -> None:
-    """When the loop was closed, nothing is called and nothing fails."""
+    """After the loop was closed, nothing is called and nothing fails."""
     script = """
         import asyncio, sys, threading
         from jupyter_gpu import gpu

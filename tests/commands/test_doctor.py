@@ -161,7 +161,7 @@ def test_other_json_is_refused(bad: dict[str, Any]) -> None:
 
 
 def test_state_directory_is_classified(tmp_path: Path) -> None:
-    """A usable, a private and a blocked directory are told apart; nothing is created."""
+    """A usable, a private and a blocked directory are distinguished; nothing is created."""
     assert probe.collect_facts(str(tmp_path / "state"), driver=False).state_trouble == ""
     assert probe.collect_facts(str(tmp_path / "state"), driver=False).state_private
     assert list(tmp_path.iterdir()) == []
@@ -188,7 +188,7 @@ def test_node_socket_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_extensions_are_read_as_by_jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enabled, disabled and missing extensions are told apart; an invalid file counts as none."""
+    """Enabled, disabled and missing extensions are distinguished; an invalid file counts as none."""
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     server, lab = tmp_path / "jupyter_server_config.d", tmp_path / "labconfig"

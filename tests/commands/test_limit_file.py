@@ -128,7 +128,7 @@ def test_file_that_cannot_be_used_is_left_alone(shell: Shell) -> None:
 
 @pytest.mark.root
 def test_only_root_may_write_it(shell: Shell) -> None:
-    """Everybody may look; root who came by sudo is recorded under the person's own name."""
+    """Every user may read limits; a change by sudo is recorded under the name of the user who ran it."""
     command = [sys.executable, "-m", "jupyter_gpu.cli", "limits", "set", "--limits-file", str(shell.file), "default"]
     environment = {**os.environ, "SUDO_USER": "eve"}
     subprocess.run([*command, "max=1"], check=True, env=environment)

@@ -12,7 +12,7 @@ from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import run
 
 REGISTRY = ("--set", "image.repository=registry.example/gpu")
-"""What has no default."""
+"""Values without a default."""
 CHART = Path(__file__).parents[2] / "deploy" / "chart" / "jupyter-gpu"
 
 

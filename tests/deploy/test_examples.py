@@ -48,7 +48,7 @@ def test_profiles_start_with_what_they_say(values: Any) -> None:
 
 
 def test_no_pod_has_a_privileged_container(values: Any) -> None:
-    """That chart adds one by default, which the policies refuse beside a slot; its network policy does the same."""
+    """The chart's default container is absent: policies refuse it beside a slot, and a network policy replaces it."""
     assert values["singleuser"]["cloudMetadata"]["blockWithIptables"] is False
     assert values["singleuser"]["networkPolicy"]["enabled"]
     assert values["singleuser"]["networkPolicy"]["egressAllowRules"] == {"cloudMetadataServer": False}

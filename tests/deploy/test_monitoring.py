@@ -237,7 +237,7 @@ def test_lists_of_users_and_groups_are_those_of_the_counters() -> None:
 
 
 def test_names_of_users_follow_the_value(tmp_path: Path) -> None:
-    """The scheduler is told how to name users; by default as the hub does."""
+    """The chart sets how the scheduler names users; by default as the hub does."""
     file = tmp_path / "settings.json"
     for given, users in (({}, "names"), ({"users": "hashed"}, "hashed"), ({"users": "none"}, "none")):
         rendered = chart.render({"metrics": given})

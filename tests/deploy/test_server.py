@@ -20,7 +20,7 @@ FOREIGN = (
     ("monitoring.coreos.com", "PrometheusRule", "Namespaced"),
     ("security.openshift.io", "SecurityContextConstraints", "Cluster"),
 )
-"""Kinds of others, of which this API server knows no more than that they exist."""
+"""Kinds of other projects; this API server only knows that they exist."""
 _SHAPE: dict[str, Any] = {
     "priorityClassName": "system-node-critical",
     "extraEnv": [{"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],

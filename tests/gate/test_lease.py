@@ -374,7 +374,7 @@ def test_partial_message_is_completed(place: Place) -> None:
 
 
 def test_launches_wait_without_a_server(place: Place) -> None:
-    """When the connection ends nothing runs any more, and launches continue by themselves with the next server."""
+    """Nothing runs after the connection ends, and launches continue automatically with the next server."""
     with place.run("dlsym", "kernels:100000:5000"):
         launches = 0
         for _ in range(3):

@@ -101,7 +101,7 @@ def test_preloaded_library_sees_the_calls(either: Place, way: str) -> None:
 
 
 def test_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
-    """Where no share is used, programs run as usual."""
+    """Programs run as usual if no share is in use."""
     with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:
         assert program.lines()[-1] == "done"
     assert place.sums().launches == 3

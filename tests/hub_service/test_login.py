@@ -173,6 +173,6 @@ def test_failed_login_says_what_to_do(world: World) -> None:
 
 
 def test_hub_waits_no_longer_than_said(world: World) -> None:
-    """The health of the service is told at an address that the proxy does not have."""
+    """The health of the service is served at an address that the proxy does not have."""
     assert Browser(world.address).open("/services/gpu/healthz").status == 404
     until(lambda: world.browser("bob").open(PAGE).status == 200, SECONDS)

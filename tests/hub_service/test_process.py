@@ -71,7 +71,7 @@ def test_variables_of_the_hub_are_needed() -> None:
 
 
 def test_hub_has_a_name() -> None:
-    """That of the settings, or the namespace."""
+    """The hub is named as in the settings, or else like the namespace."""
     assert hub_name(HubServiceSettings(hub="a"), {"POD_NAMESPACE": "b"}, "c") == "a"
     assert hub_name(HubServiceSettings(), {"POD_NAMESPACE": "b"}, "c") == "b"
     assert hub_name(HubServiceSettings(), {}, "c") == "c"

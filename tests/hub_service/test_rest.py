@@ -137,7 +137,7 @@ def test_limits_of_tools_and_the_cap_are_shown_and_locked(world: World) -> None:
 
 
 def test_service_that_may_not_edit_only_shows(world: World) -> None:
-    """Where limits are kept in a repository."""
+    """The service is read-only if limits are kept in a repository."""
     world.service.restart(edit=False)
     try:
         assert world.limits.gpu("GET", "limits").status == 200

@@ -105,7 +105,7 @@ def test_others_are_told_of_their_own_row_only(world: World) -> None:
 
 
 def test_pages_are_limited_and_closed_ones_make_room(world: World) -> None:
-    """A person who opens too many is told so."""
+    """A user who opens too many gets an error that says so."""
     world.service.restart(pages=2)
     try:
         with opened(world, token(world)) as first, opened(world, token(world)) as second:

@@ -144,7 +144,7 @@ class World:
     plane: ControlPlane
     folder: Path
     address: str = ""
-    """Where people find the hub."""
+    """The address at which users find the hub."""
     script: Program = field(init=False)
     """A program that administers the hub and holds no scope of limits."""
     limits: Program = field(init=False)

@@ -1,4 +1,4 @@
-"""Where credentials come from, and what is said where there are none."""
+"""The sources of credentials, and the error if there are none."""
 
 from pathlib import Path
 

@@ -180,7 +180,7 @@ def test_end_of_the_leader_ends_the_election(plane: ControlPlane) -> None:
 
 
 def test_leader_that_does_not_stop_is_ended_by_force(plane: ControlPlane, through: Through) -> None:
-    """That is the last resort, before another may begin."""
+    """The process ends as a last resort, before another may lead."""
 
     async def play() -> None:
         aborted = asyncio.Event()

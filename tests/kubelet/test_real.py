@@ -181,7 +181,7 @@ Create = Callable[..., None]
 
 
 def test_container_has_all_devices_and_can_open_none_from_its_first_line_on(node: Node, create: Create) -> None:
-    """That holds after a restart too; the guard was called for that very pod each time."""
+    """The guard is called for that pod each time, after a restart too."""
     create("first")
     assert node.first("first") == "first ----"
     assert [call[1:3] for call in node.calls("first")] == [["first", "main"]]

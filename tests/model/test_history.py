@@ -69,7 +69,7 @@ def test_message_is_encoded_once_for_all_tabs() -> None:
 
 
 def test_gap_is_never_bridged() -> None:
-    """Where samples were not taken, no point claims to know the load."""
+    """No point claims to know the load for a time without samples."""
     history = filled([*range(1, 200), *range(1000, 1200)], most_bytes=2_000)
     for before, point in pairwise(history):
         assert not before.sample.time < 199 < point.sample.time or point.since is None

@@ -125,7 +125,7 @@ def test_any_limit_has_words(found: PodLimit, wanted: int, granted: int) -> None
 
 
 def test_what_is_taken_back_for_others_is_told() -> None:
-    """Each amount has its time; what is above the user's own limit is told first."""
+    """Each amount has its time; GPUs above the user's own limit come first."""
     alone = PodLimit(None, None, reclaimed=(Reclaim(1000, AT),))
     assert lowered(alone, 2000) == (
         "Others wait for GPUs that come first to them: 1 GPU at 14:30 UTC on 25 November will be taken back from this "

@@ -44,7 +44,7 @@ def test_labels_tell_paths_apart(paths: set[str]) -> None:
 
 
 def test_kernel_is_called_by_its_notebook() -> None:
-    """Notebooks come before consoles, consoles have their name, those of one name are told apart by kernel."""
+    """Notebooks come before consoles, consoles have their name, and those of one name are distinguished by kernel."""
     assert titles(
         [
             session("k1", "console-1-6f2e", "console", "Console 1"),

@@ -62,7 +62,7 @@ def test_use_is_shown_beside_the_members(limited: Stage) -> None:
 
 
 def test_limits_of_one_subject_both_say_so(limited: Stage) -> None:
-    """A duplicate is told in both objects, and no more once one of them is removed."""
+    """A duplicate is reported in both objects, and no more once one of them is removed."""
     set_limit(limited, "first", subject=user("ann"), max=1)
     limited.scheduler()
     until_status(limited, "first", used="0")

@@ -1,4 +1,4 @@
-"""Limits on a real API server: whoever writes a wish, an owner's pods together never get more than the limit says."""
+"""Limits on a real API server: however a wish is written, an owner's pods together never get more than the limit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def until_account(stage: Stage, owner: Owner, **fields: Any) -> Account:
 
 
 def until_limit(stage: Stage, name: str, milli: int | None, most: int | None) -> None:
-    """Wait for the limit that a pod's panel is told."""
+    """Wait for the limit that a pod's panel shows."""
 
     def fits() -> bool:
         found = stage.allocated(name)
@@ -122,7 +122,7 @@ def test_limit_counts_all_pods_of_a_user_on_all_nodes(limited: Stage) -> None:
 
 
 def test_lowered_limit_takes_back_after_the_grace(limited: Stage) -> None:
-    """The pod keeps its GPUs until the time that it is told, also when the scheduler is replaced meanwhile."""
+    """The pod keeps its GPUs until the announced time, also when the scheduler is replaced meanwhile."""
     node = limited.node()
     set_limit(limited, "ann", subject=user("ann"), max=3, grace="15s")
     limited.scheduler()
@@ -252,7 +252,7 @@ def test_account_that_was_only_made_is_completed(limited: Stage) -> None:
 
 
 def test_account_that_is_removed_is_written_again(limited: Stage) -> None:
-    """Nobody needs to change anything for it."""
+    """No change of an object is needed for it."""
     node = limited.node()
     limited.scheduler()
     pod_of(limited, "ann", "p", node, 1)
@@ -294,7 +294,7 @@ def test_scheduler_that_may_not_read_limits_decides_nothing(limited: Stage) -> N
 
 
 def test_limits_are_counted_in_the_metrics(limited: Stage) -> None:
-    """How many limits are known, and that none can be, are told to Prometheus."""
+    """Metrics have the number of known limits, and whether their kind is absent."""
     scheduler = limited.scheduler()
     assert scheduler.metric("jupyter_gpu_scheduler_limits ") == 0
     assert scheduler.metric("jupyter_gpu_scheduler_limits_absent ") == 0

@@ -51,7 +51,7 @@ def test_lowered_limit_is_told_once(limited: Stage) -> None:
 
 
 def test_notice_that_a_killed_scheduler_owes_is_made(limited: Stage) -> None:
-    """The next leader tells the pod of a grace that began before; a limit that is lowered further is told anew."""
+    """The next leader announces a grace that began before; a limit that is lowered further is announced again."""
     node, name = limited.node(), f"{limited.prefix}-ann"
     set_limit(limited, name, subject=user("ann"), max=3, grace="10m")
     first = limited.scheduler()
@@ -69,8 +69,8 @@ def test_notice_that_a_killed_scheduler_owes_is_made(limited: Stage) -> None:
 
 
 def test_reclaimed_gpus_are_told_with_a_notice_for_each_pod(limited: Stage) -> None:
-    """A preemptible pod is told when its GPUs go to another one; a pod from which nothing is reclaimed is told nothing.
-    The time that was told holds for the next leader, too.
+    """A preemptible pod gets a notice when its GPUs go to another one; a pod from which nothing is reclaimed gets none.
+    The announced time applies to the next leader, too.
     """
     node = limited.node()
     set_limit(limited, "default", subject={"kind": "Default"}, grace="20s")

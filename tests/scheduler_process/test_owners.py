@@ -83,7 +83,7 @@ def allowances(made: ClusterCache) -> dict[str, int | None]:
 
 
 def test_pods_without_limits_have_no_terms() -> None:
-    """Where no limit is known, nothing is limited and nothing is told."""
+    """Without known limits, nothing is limited and nothing is reported."""
     made = cache()
     put_pod(made, "a", 1)
     state = made.snapshot.pod("a")
@@ -305,7 +305,7 @@ def test_other_kind_of_gpu_changes_a_limit_of_a_model() -> None:
 
 
 def test_line_is_fair_where_limits_exist() -> None:
-    """The owner with less comes first, whoever asked first; by tickets where the settings say so."""
+    """The owner with less comes first, whichever asked first; by tickets if the settings say so."""
     for queue, expected in (("fair", ["b"]), ("ticket", ["a2"])):
         made = cache(limits=parse({"queue": queue}, LimitSettings))
         put_limit(made, max=4)

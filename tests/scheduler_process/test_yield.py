@@ -25,7 +25,7 @@ COUNT = 1500
 
 
 def _line() -> ClusterCache:
-    """So many new pods in the line of one node, of whose two GPUs one is free."""
+    """So many new pods in the line of one node, which has one free GPU of two."""
     cache = ClusterCache(lambda: None)
     cache.node_changed(ObjectChange("added", node("n0")))
     cache.pod_changed(ObjectChange("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))

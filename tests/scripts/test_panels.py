@@ -1,4 +1,4 @@
-"""How the picture of the dashboard is drawn."""
+"""The picture of the dashboard."""
 
 import json
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""How the source is read, and how the pictures of its rooms are drawn."""
+"""Reading of the source, and the pictures of its rooms."""
 
 import itertools
 import xml.etree.ElementTree as ET

@@ -59,7 +59,7 @@ class Mirror:
         self._wake.set()
 
     async def run(self) -> None:
-        """Mirror until cancelled; trouble is told once and tried again."""
+        """Mirror until cancelled; log a failure once, and try again."""
         while True:
             self._wake.clear()
             try:

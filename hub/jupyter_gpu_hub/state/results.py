@@ -10,7 +10,7 @@ from jupyter_gpu_hub.rules.edits import Edit, Prepared
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
 
 REFUSED = (Refusal, KubeError, strict.FieldError)
-"""Errors that are told; any other is a mistake of ours."""
+"""Errors that the client gets; any other is a bug."""
 WORDS = ("created", "changed", "removed", "unchanged", "refused")
 """Words for the result of an edit."""
 

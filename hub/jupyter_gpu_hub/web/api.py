@@ -60,5 +60,5 @@ class NothingHere(ApiHandler):
     """The answer at an address that there is not."""
 
     async def prepare(self) -> None:
-        """Say so, whoever asks."""
+        """Answer so to every client."""
         raise web.HTTPError(404)

@@ -35,7 +35,7 @@ NOTHING = (
 def stored(text: bytes) -> tuple[tuple[Mapping[str, Any], Limit], ...]:
     """Return the objects of a file, each with the limit that it says, under a name of its own.
 
-    Raises `FieldError` for a file that is no such document, or has a limit that does not say for whom it is.
+    Raises `FieldError` for a file that is no such document, or has a limit without a subject.
     """
     names: set[str] = set()
     found = []
@@ -82,7 +82,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _countable(limit: Limit) -> Limit:
-    """Return a limit as it holds here; what of it has no meaning is told to administrators."""
+    """Return a limit as it applies here; administrators get a note about fields without effect."""
     if why := unsuitable(limit):
         limit = replace(limit, problem=" ".join(filter(None, [limit.problem, why])))
     if _has_budget(limit):

@@ -57,7 +57,7 @@ export const record =
     return Object.fromEntries(keys.map(key => [key, body.get(key, readers[key])])) as T;
   };
 
-/** What `read` reads; `instead` where it is absent or null. */
+/** Returns the value that `read` reads, or `instead` if it is absent or null. */
 export const maybe =
   <T, I>(read: Reader<T>, instead: I): Reader<T | I> =>
   (value, field) =>

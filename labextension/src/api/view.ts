@@ -102,7 +102,7 @@ export interface IAmounts {
 export interface ISource {
   /** `User`, `Group`, `Namespace`, `Default`, `Cap` or `Unset`. */
   readonly kind: string;
-  /** Of the user, group or namespace. */
+  /** Name of the user, group or namespace. */
   readonly name: string;
   /** The person, or the tool, that wrote it last; may be empty. */
   readonly by: string;
@@ -116,7 +116,7 @@ export interface ISource {
 
 /** The limit of this server's user, for all servers of theirs together. */
 export interface IUserLimit {
-  /** What is left of it for this server; `null`: no limit. */
+  /** The part of it that is left for this server; `null`: no limit. */
   readonly milli: number | null;
   readonly max: number | null;
   readonly source: ISource;

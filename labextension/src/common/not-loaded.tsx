@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 
-/** What to do about it. */
+/** The advice for it. */
 export function NotLoaded({ trans }: { readonly trans: TranslationBundle }): React.JSX.Element {
   return (
     <p className="jp-gpu-Note jp-mod-error" role="alert">

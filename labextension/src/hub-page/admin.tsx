@@ -1,4 +1,4 @@
-/** The page of somebody who may see all limits: the cluster's bar, and four parts of which one is shown. */
+/** The page of an administrator: the cluster's bar, and one of four parts. */
 import React, { useState } from 'react';
 import { IMe } from '../hub-api/limits';
 import { Audit } from './audit';

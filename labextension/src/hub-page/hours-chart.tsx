@@ -1,4 +1,4 @@
-/** GPU-hours by day as bars, with the same as a table for whoever does not see them. */
+/** GPU-hours by day as bars, with a table for screen readers. */
 import React from 'react';
 import { DAYS, IDay, lastDays, rounded, top, total } from '../hub-model/hours';
 import { usePage } from './context';

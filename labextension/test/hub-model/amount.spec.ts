@@ -47,7 +47,7 @@ test('what a field shows can be typed again', () => {
   expect([typedOf(null), typedOf(undefined), typedOf({})]).toEqual(['', '', '']);
 });
 
-test('a value is told with its source, to its user or to others', () => {
+test('a value is shown with its source, to its user and to others', () => {
   const source = { kind: 'User', name: 'ann', by: 'root', at: 0, part: null, unreadable: false };
   const value = { value: '2', source };
   expect(sourced(value, trans, true)).toBe('2 GPUs, set for you by root on 1 January');

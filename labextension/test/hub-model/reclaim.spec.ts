@@ -30,7 +30,7 @@ test('a guarantee is lowered with the limit, and no other one', () => {
   expect(reclaimed(guaranteed('500m'), '1', '0s', trans)[0].set).toEqual({ max: '1', grace: '0s' });
 });
 
-test('a change is told field by field', () => {
+test('a change is described field by field', () => {
   expect(changeTexts({ max: '2', weight: 3 }, { max: '500m', weight: 3 }, trans)).toEqual([
     'max: 2 GPUs → 0.5 GPU'
   ]);

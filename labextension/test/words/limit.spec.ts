@@ -20,7 +20,7 @@ const SOURCE: ISource = {
   unreadable: false
 };
 
-test('only what is known of a source is told', () => {
+test('only the known parts of a source are shown', () => {
   const of = (more: Partial<ISource>) => describeSource({ ...SOURCE, ...more }, trans);
   expect(of({})).toBe('set for group ml');
   expect(of({ by: 'root' })).toBe('set for group ml by root');

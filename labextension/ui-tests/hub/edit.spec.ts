@@ -27,7 +27,7 @@ test('Esc and nonsense change nothing', async ({ as }) => {
   await expect(root.page.getByRole('textbox', { name: 'Limit of user ann' })).toBeFocused();
 });
 
-test('whoever would lose GPUs is named before anything is saved', async ({ as }) => {
+test('users who would lose GPUs are named before anything is saved', async ({ as }) => {
   const root = await as('root');
   await root.type('user ann', '1', 'Enter');
   const dialog = root.page.getByRole('dialog', { name: 'Save this change?' });

@@ -56,7 +56,7 @@ class Actor:
         os.close(self.files.pop(path))
 
     def tries(self, paths: list[str]) -> list[bool]:
-        """Which of the paths can be opened now; each is closed again at once."""
+        """Return the paths that can be opened now; each is closed again at once."""
         found = []
         for path in paths:
             try:

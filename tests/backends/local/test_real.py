@@ -96,7 +96,7 @@ def test_a_driver_that_stops_answering_takes_nothing_away(
 
 
 def test_the_driver_is_not_asked_for_every_wish(pod: Pod, source: LooksReal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking takes milliseconds; what was told a moment ago is good enough for a decision."""
+    """Asking takes milliseconds; an answer of a moment ago is good enough for a decision."""
     asked = 0
 
     def count() -> tuple[Gpu, ...]:

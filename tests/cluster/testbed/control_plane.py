@@ -28,7 +28,7 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a control plane listens. It stays the same over restarts."""
+    """The ports and addresses of a control plane. They stay the same over restarts."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -64,7 +64,7 @@ class ControlPlane(Daemons):
 
     @property
     def layout(self) -> Layout:
-        """Where it listens. Raises ClusterError where there is no cluster."""
+        """Return the ports and addresses. Raises ClusterError if there is no cluster."""
         try:
             return Layout(**json.loads(self._layout_file.read_text()))
         except (OSError, ValueError, TypeError) as error:

@@ -52,7 +52,7 @@ class Daemons(ABC):
         return self._state / "log" / f"{self._known(part)}{self._suffix}.log"
 
     def record(self, part: str) -> Path:
-        """Where its process is written down."""
+        """Return the file with its process."""
         return self._state / "processes" / f"{self._known(part)}{self._suffix}.json"
 
     def _spawn(self, part: str, words: Sequence[str | Path]) -> Process:

@@ -23,7 +23,7 @@ from tests.cluster.testbed.commands import SECONDS, ClusterError, CommandFailed,
 ALLOWED = "JUPYTER_GPU_TEST_ON_EXISTING"
 """The name of the context of KUBECONFIG that tests may use: the word without which they use none."""
 IMAGES = "JUPYTER_GPU_IMAGES"
-"""Where nodes find the product's images, as registry/folder:tag."""
+"""Registry, folder and tag of the product's images, as registry/folder:tag."""
 OWN = "needs a cluster of its own"
 NODES = 2
 """So many nodes get simulated GPUs."""
@@ -40,7 +40,7 @@ PRODUCT = "jupyter-gpu"
 
 @dataclass(frozen=True)
 class Choice:
-    """Which cluster tests use."""
+    """The choice of the cluster for the tests."""
 
     context: str = ""
     """Context of KUBECONFIG; empty: tests make a cluster of their own."""

@@ -97,7 +97,7 @@ class Network:
         run(*inside, "route", "add", "default", "via", self.host)
 
     def _pass_filters(self) -> None:
-        """Where packets within a bridge pass the packet filter (Docker has that, and refuses them), let ours pass."""
+        """Let our packets pass the packet filter, if it sees those within a bridge (as Docker sets it up)."""
         if not BRIDGE_FILTERS.exists() or BRIDGE_FILTERS.read_text().strip() != "1" or not shutil.which("iptables"):
             return
         try:

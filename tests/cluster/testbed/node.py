@@ -54,7 +54,7 @@ class Node(Daemons):
         self._url = url
 
     def path(self, inside: str | Path) -> Path:
-        """Where this machine finds a file of the node, such as /var/lib/kubelet/device-plugins/kubelet.sock."""
+        """Return the path on this machine of a file of the node, such as /var/lib/kubelet/config.yaml."""
         for own in OWN:
             if (text := str(inside)) == f"/{own}" or text.startswith(f"/{own}/"):
                 return self.folder / text[1:]

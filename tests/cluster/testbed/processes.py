@@ -25,7 +25,7 @@ class Process:
     started: int
     """Clock ticks since the machine started."""
     boot: str
-    """Which start of the machine that was."""
+    """The boot of the machine in which it started."""
 
     @classmethod
     def of(cls, pid: int) -> "Process":
@@ -122,7 +122,7 @@ def end_of(log: Path, lines: int = 12) -> str:
 
 
 def _started(pid: int) -> int:
-    """When the process began. Raises ProcessLookupError where it is gone, or only waits to be reaped.
+    """Return the start of the process. Raises ProcessLookupError if it is gone, or only waits to be reaped.
 
     The first thread of a killed process can be gone before the others, and these keep its sockets open.
     """

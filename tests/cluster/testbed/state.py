@@ -45,7 +45,7 @@ def own(state: Path) -> None:
 
 
 def owner_file(state: Path) -> Path:
-    """Where it is written whose the folder is; there is none in folders that stay until they are removed."""
+    """Return the file with the owner of the folder; folders that stay until they are removed have none."""
     return state / "owner.json"
 
 

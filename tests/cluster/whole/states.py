@@ -42,7 +42,7 @@ class PodState:
     ready: bool
     restarts: int
     ended: str
-    """How the containers ended last time, in the kubelet's words."""
+    """The reasons of the containers' last ends, in the kubelet's words."""
     address: str
     requested: Requested | None
     allocated: Allocated | None
@@ -186,7 +186,7 @@ def broken_rules(pods: Iterable[PodState]) -> list[str]:
 
 
 def _claim(pod: PodState, uuid: str) -> str:
-    """How a pod has a GPU, in words."""
+    """Describe a pod's hold on a GPU, in words."""
     parts = {"decided": pod.granted, "attached": pod.usable, "draining": pod.draining}
     return " and ".join(f"{word} {of[uuid]}" for word, of in parts.items() if uuid in of)
 
@@ -218,7 +218,7 @@ def unsettled(pods: Sequence[PodState], gpus: Mapping[str, Sequence[Gpu]]) -> li
 
 @dataclass(frozen=True)
 class Openings:
-    """When one pod's processes were allowed to open each device, and when they had to be able to. By path."""
+    """The times at which one pod's processes were allowed to open each device, and had to be able to. By path."""
 
     may: Mapping[str, list[Interval]]
     must: Mapping[str, list[Interval]]

@@ -282,7 +282,7 @@ def test_node_without_a_driver_attracts_no_pod(corner: World) -> None:
 
 
 def test_later_gpu_goes_to_new_pods(corner: World) -> None:
-    """A container that was created before has no device of it: it is told so once, and keeps what it has."""
+    """A container that was created before has no device for it: its panel says so once, and it keeps its GPUs."""
     state, late = corner.cluster.node(corner.two).path("/var/lib/jupyter-gpu/simulated"), corner.gpus[corner.two][3]
     simulated.unplug(state, late.uuid, node=corner.two)
     try:

@@ -1,4 +1,4 @@
-"""Which GPUs there are, and how invalid settings are reported."""
+"""The simulated GPUs, and the reports of invalid settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How programs find the functions of the stand-in driver."""
+"""Lookup of the functions of the stand-in driver."""
 
 import re
 import subprocess

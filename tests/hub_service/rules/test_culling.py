@@ -1,4 +1,4 @@
-"""Which inactive servers may be stopped."""
+"""The inactive servers that may be stopped."""
 
 from __future__ import annotations
 

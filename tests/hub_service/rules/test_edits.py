@@ -113,7 +113,7 @@ def test_removal_is_for_the_version_that_was_seen() -> None:
     ],
 )
 def test_change_of_another_version_shows_both_values(version: str, current: KnownLimit | None, theirs: Any) -> None:
-    """Somebody changed, created or removed it meanwhile."""
+    """An edit is refused if the limit was changed, created or removed meanwhile."""
     with pytest.raises(Refusal) as refused:
         prepare(edit({"max": 5}, version=version), current, "root", NOW)
     assert refused.value.status == 409
@@ -181,7 +181,7 @@ def test_edits_are_checked(body: Any) -> None:
 
 
 def test_version_may_be_empty() -> None:
-    """That means: there is none."""
+    """An edit may require that there is no limit yet."""
     assert edit({}, version="").version == ""
     assert edit({}).version is None
 

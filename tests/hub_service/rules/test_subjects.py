@@ -51,7 +51,7 @@ def test_everybody_has_a_row_in_order() -> None:
 
 
 def test_group_has_the_use_of_its_members() -> None:
-    """Each user counts once for each group, and only the number of members is told."""
+    """Each user counts once for each group, and the row has only the number of members."""
     row = of(table(known(ML, name="g", max=4)), "Group", "ml", HUB).to_json()
     assert (row["used"], row["waiting"], row["idle"], row["members"]) == (1000, 2000, 0, 2)
     assert (row["limit"]["value"], row["limit"]["sentence"]) == ("4", "set for group ml")

@@ -294,7 +294,7 @@ def test_program_of_the_kernel_is_waited_for(kernel: Kernel, server: Server) -> 
 
 
 def test_draining_names_another_notebook(kernel: Kernel, server: Server) -> None:
-    """When that process ends, the GPU is given back."""
+    """The end of that process gives the GPU back."""
     with server.kernel() as other:
         kernel.run("gpu.resize(1)")
         other.run("from jupyter_gpu import simulate; held = simulate.hold(); held.__enter__(); import os")

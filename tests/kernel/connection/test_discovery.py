@@ -1,4 +1,4 @@
-"""How code finds its server."""
+"""Discovery of the server to which code belongs."""
 
 from __future__ import annotations
 

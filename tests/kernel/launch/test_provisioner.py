@@ -1,4 +1,4 @@
-"""Which kernels are prepared, and how."""
+"""The preparation of kernels."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_status_has_the_limit_and_its_source() -> None:
 
 
 def test_status_without_a_limit_says_nothing_of_it() -> None:
-    """Where no limits are in force, and where the user has none, there is no line and no field is set."""
+    """Without limits in force, or without one for the user, there is no line and no field is set."""
     for now in (view(1000), view(1000, of_user=PodLimit(None, None, ODD))):
         status = GpuStatus(now)
         assert (status.maximum, status.limit_source, status.give_back_at) == (None, "", None)

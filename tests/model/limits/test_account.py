@@ -145,7 +145,7 @@ def test_account_of_no_one_is_none(owner: Any) -> None:
 
 
 def test_unreadable_status_is_as_if_not_written() -> None:
-    """Each field that cannot be read is told, and the others stand."""
+    """Each field that cannot be read is reported, and the others stand."""
     bad = {"max": "x", "used": "unlimited", "overSince": "soon", "limits": [], "hours": [], "waiting": "1", "source": 5}
     found = read_account({"spec": Account(ANN).spec(), "status": bad})
     assert found is not None

@@ -52,7 +52,7 @@ def everyone(kind: str, **values: Any) -> Limit:
 
 
 def rank(limit: Limit, owner: Owner) -> tuple[int, int, int] | None:
-    """Which limits come first for an owner: own, groups, default; written, mirrored; of the hub, of all."""
+    """The precedence of limits for an owner: own, groups, default; written, mirrored; of the hub, of all."""
     subject = limit.subject
     assert subject
     mirrored, general = limit.managed_by == HUB_PROPERTIES, not subject.hub
@@ -149,7 +149,7 @@ def test_joining_a_group_never_lowers_what_groups_set(limits: list[Limit], name:
 
 @given(owners, limit_sets, st.data())
 def test_a_second_limit_of_a_subject_never_raises(owner: Owner, limits: list[Limit], data: st.DataObject) -> None:
-    """Where two objects are about one subject, each field has the smaller value: a twin can only lower."""
+    """If two objects have one subject, each field has the smaller value: a twin can only lower."""
     first = [limit for limit in limits if not limit.managed_by and limit.max is not None]
     if first:
         twin = replace(data.draw(st.sampled_from(first)), object_name="twin", max=data.draw(amounts))
@@ -233,7 +233,7 @@ def test_hubs_are_apart() -> None:
 
 
 def test_group_names_may_come_from_elsewhere() -> None:
-    """Where the caller knows the groups, their recorded members do not count; a namespace is in no group."""
+    """If the caller knows the groups, their recorded members do not count; a namespace is in no group."""
     limits = [group("ml", "ann", max=4000), group("vision", max=8000)]
     assert effective(ANN, limits, groups=["vision"]).max.value == 8000
     assert effective(ANN, limits, groups=[]).max.value is UNLIMITED

@@ -189,7 +189,7 @@ def test_model_named_twice_has_the_smaller_amount() -> None:
     ],
 )
 def test_unreadable_subject_is_no_one(subject: Any, says: str) -> None:
-    """A limit that does not say whom it is about limits no one, and tells that."""
+    """A limit without a subject limits no one, and says so."""
     spec = {"max": 1} if subject is None else {"subject": subject, "max": 1}
     limit = read_limit(obj(spec))
     assert limit.subject is None

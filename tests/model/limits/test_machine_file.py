@@ -76,13 +76,13 @@ def test_export_is_a_file() -> None:
     ],
 )
 def test_file_that_is_none_is_refused(bad: bytes, why: str) -> None:
-    """So is one with a limit that does not say for whom it is: else a misspelt limit would limit nobody."""
+    """A file with a limit without a subject is refused too: otherwise a misspelt limit would have no effect."""
     with pytest.raises(FieldError, match=why):
         limits_of(bad, "root", DAY)
 
 
 def test_field_that_cannot_be_read_counts_as_the_least() -> None:
-    """The others hold, and administrators are told."""
+    """The other fields apply, and administrators get a note."""
     (found,) = limits_of(text(limit("User", "ann", max="many", weight=3)), "root", DAY)
     assert (found.max, found.weight) == (0, 3)
     assert "many" in problems([found])[0]

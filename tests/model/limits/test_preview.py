@@ -58,13 +58,13 @@ def seen(before: list[Limit], after: list[Limit], *accounts: Account, **models: 
     ],
 )
 def test_preview_says_who_loses_what(accounts: list[Account], grace: int, sentence: str) -> None:
-    """A lowered default is told in one sentence."""
+    """A lowered default is described in one sentence."""
     found = seen([everyone(8000)], [everyone(1000, grace=grace)], *accounts)
     assert found.sentence() == sentence
 
 
 def test_preview_of_different_graces() -> None:
-    """The first and the last moment are told where the owners' graces differ."""
+    """The sentence has the first and the last moment if the owners' graces differ."""
     group = Limit(ML, members=frozenset({"bob"}), grace=3600, object_name="ml")
     found = seen([everyone(8000), group], [everyone(1000), group], ann(2000), ann(2000, name="bob"))
     assert found.sentence() == "2 users will lose 2 GPUs, the first in 10 minutes, the last in 1 hour."
@@ -103,7 +103,7 @@ def test_preview_says_who_gains() -> None:
 
 
 def test_preview_warns_of_too_many_guarantees() -> None:
-    """Guarantees above what there is are told, where that is known."""
+    """Guarantees above the total are reported, if the total is known."""
     found = seen([], [everyone(4000, guaranteed=2000)], ann(), ann(name="bob"))
     assert found.sentence(4000) == found.sentence() == "No one loses GPUs."
     assert found.sentence(3000) == (

@@ -47,7 +47,7 @@ ROOT: dict[str, Any] = {"by": "root", "at": MAY}
     ],
 )
 def test_source_has_a_sentence(source: Source, sentence: str) -> None:
-    """Each kind of source is told in words that stand after an amount."""
+    """Each kind of source has words that fit after an amount."""
     assert source.sentence() == sentence
 
 
@@ -58,7 +58,7 @@ def test_source_names_the_user_to_administrators() -> None:
 
 
 def test_source_tells_the_date_where_the_reader_is() -> None:
-    """The day is that of the installation's time zone, and the year is told where it is not obvious."""
+    """The day is that of the installation's time zone, and the year is shown if it is not obvious."""
     source = Source(SourceKind.USER, "ann", **ROOT)
     assert source.sentence(zone=ZoneInfo("Europe/Berlin")) == "set for you by root on 4 May"
     assert source.sentence(now=MAY + 300 * 86400) == "set for you by root on 3 May"

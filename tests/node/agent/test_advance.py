@@ -27,7 +27,7 @@ A, B, C = "GPU-a", "GPU-b", "GPU-c"
 REF = PodRef("me", "team", "notebook")
 RIGHTS = Rights({"me": {A, B}, "other": {B}})
 ME = Suspect(2**30, 500, "python", "me")
-"""A process of the pod; its number is nobody's."""
+"""A process of the pod; no process has its number."""
 HOLDER = Holder(0, "python")
 UNSEEN = HolderScan()
 """No scan yet."""

@@ -1,4 +1,4 @@
-"""Which grants may be carried out: never one GPU to two pods, whatever the annotations say."""
+"""Grants are carried out only if no GPU goes to two pods, whatever the annotations say."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which GPUs are this node's: those that it ever had."""
+"""The GPUs that this node ever had."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_without_pins_the_start_is_unknown(root: Path) -> None:
 
 
 class Machine:
-    """Where a node plugin has its pins, in a real bpffs, and what it noted of them."""
+    """The pins of a node plugin in a real bpffs, and its note of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

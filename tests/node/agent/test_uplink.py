@@ -1,4 +1,4 @@
-"""How much of its uplink a node uses."""
+"""The use of a node's uplink."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which GPUs are managed here: rules, and what the kubelet's answer says of GPUs that others have allocated."""
+"""Managed GPUs: the rules, and GPUs that others have allocated according to the kubelet."""
 
 from collections.abc import Collection
 from dataclasses import replace

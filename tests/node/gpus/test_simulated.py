@@ -87,7 +87,7 @@ def test_others_have_files_until_root_comes(home: Path, spawn: Spawn) -> None:
 
 @pytest.mark.root
 def test_mount_without_devices(spawn: Spawn, tmp_path: Path) -> None:
-    """Where the directory's mount forbids devices, as /run/lock often does, the nodes lie in /dev and open."""
+    """If the directory's mount forbids devices, as /run/lock often does, they lie in /dev and can be opened."""
     child = spawn()
     child.run("libc.unshare(0x20000) and 1/0; libc.mount(b'none', b'/', None, 0x44000, None) and 1/0")
     child.run("libc.mount(b'none', b'/dev', b'tmpfs', 0, None) and 1/0")  # a /dev of its own
@@ -227,7 +227,7 @@ def test_loads(home: Path, spawn: Spawn) -> None:
 
 
 def test_details(home: Path, spawn: Spawn) -> None:
-    """Which program has how much memory; limits and rates that fit the load; NVLink only where there is another GPU."""
+    """Details have the memory of each program, fitting limits and rates, and NVLink only beside another GPU."""
     source, alone = SimulatedGpus(home, 2), SimulatedGpus(home, 1)
     first, second = uuid_of(0), uuid_of(1)
     simulated.write_load(home, first, 0.25, 2**30)

@@ -1,4 +1,4 @@
-"""Which errors of the driver make a GPU unfit, and for how long."""
+"""Errors of the driver that make a GPU unfit, and for how long."""
 
 import pytest
 from hypothesis import given

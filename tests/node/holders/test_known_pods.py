@@ -1,4 +1,4 @@
-"""Which pods may have GPUs open without being given them."""
+"""Trusted pods, which may have GPUs open without being given them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a scan reads of each pod, and when one with more is searched again: rules."""
+"""The amount that a scan reads of each pod, and the time of the next search of a larger pod: rules."""
 
 from hypothesis import given
 from hypothesis import strategies as st

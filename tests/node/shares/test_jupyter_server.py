@@ -1,4 +1,4 @@
-"""Which process of a container is its Jupyter server: the rules, and real processes that would like to be it."""
+"""Detection of the Jupyter server of a container: the rules, and real processes that pretend to be it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_owner_that_joins_a_group_counts_for_it() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([ANN, BOB, JOBS]), st.integers(0, 9), st.integers(0, 9))))
 def test_sums_are_those_of_the_last_uses(steps: list[tuple[Owner, int, int]]) -> None:
-    """Whatever the order of changes, each sum is that over the owners; a limit whose sum differs was told."""
+    """Whatever the order of changes, each sum is that over the owners; a limit whose sum differs was reported."""
     limits = LimitIndex(LIMITS)
     sums, now = UseByLimit(limits), dict[Owner, Use]()
     for owner, used, waiting in steps:

@@ -227,7 +227,7 @@ def test_reclaimed_terms() -> None:
 
 
 def test_reclaimed_pod_is_told() -> None:
-    """Where no limit is the reason, the message says whose the rest is."""
+    """If no limit is the reason, the message says who has the rest."""
     snapshot = world(2, [ANN])
     found = terms(snapshot, [ANN], OwnerLimits(reclaimed={"a": 1000}), stored=None, now=0)
     snapshot.put_pod(found.pods["a"].applied(ANN))

@@ -53,7 +53,7 @@ def test_terms_of_a_maximum_of_gpus() -> None:
 
 
 def test_slider_that_is_longer_than_the_node_ignores_other_pods() -> None:
-    """Where the others leave more than the node has, its end does not change with each of them."""
+    """If the others leave more than the node has, the slider's end does not change with each of them."""
     pods = [pod("x", wants=1, node="a"), pod("y", wants=1, has=[10], node="h"), new("z", wants=1)]
     found = _terms(_cluster(), pods, OwnerLimits(Maximum(9000, USER)))
     assert [found[uid].pod_limit.milli for uid in "xyz"] == [9000, 9000, 8000]

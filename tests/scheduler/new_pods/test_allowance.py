@@ -57,7 +57,7 @@ def test_new_pod_without_an_allowance_starts_with_none() -> None:
 
 
 def test_permitted_part_waits_in_line() -> None:
-    """Without room for what is permitted, the pod stands in line for that, and is told of both."""
+    """Without room for the permitted part, the pod waits in line for that, and its message has both reasons."""
     snapshot = cluster({"n": 2}, [pod("b", wants=2, has=[0, 1], node="n")])
     asks = _limited(new("a", wants=3, offered=["n"]), 2000)
     snapshot.put_pod(asks)

@@ -71,7 +71,7 @@ def test_review_agrees_with_a_scan_of_every_pod(
     changed: set[str],
     cordoned: set[str],
 ) -> None:
-    """That holds in any cluster, whatever changed; and nothing of it is left in the snapshot."""
+    """The result is the same in any cluster after any change, and leaves nothing in the snapshot."""
     about = {
         name: facts(3, schedulable=name not in cordoned, labels={"pool": "a"} if name == "m" else {}) for name in NODES
     }
@@ -93,7 +93,7 @@ def test_review_agrees_with_a_scan_of_every_pod(
 
 
 def test_unchanged_nodes_cost_nothing() -> None:
-    """That holds however many pods wait; where a part came free that fits no pod, one pod of each kind is examined."""
+    """The cost does not grow with the waiting pods; for a part that fits none, one pod of each kind is examined."""
     line = [new(f"p{number:04}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(1000)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
     snapshot = cluster({"n": 1, "m": 1}, (*owners, *line))

@@ -1,4 +1,4 @@
-"""Running pods whose limit permits less than they wish: what they get, keep and are told."""
+"""Running pods whose limit permits less than they wish: their GPUs and their messages."""
 
 from __future__ import annotations
 

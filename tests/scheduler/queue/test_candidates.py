@@ -250,7 +250,7 @@ def test_gpu_that_the_first_cannot_use_is_free_for_others() -> None:
 
 
 def test_older_resize_without_a_ticket_comes_first() -> None:
-    """Where neither a resize nor a new pod has a ticket yet, age decides; also if a GPU has just vanished."""
+    """If neither a resize nor a new pod has a ticket yet, age decides, even if a GPU has just vanished."""
     grows = replace(pod("z", wants=2, has=[0], node="n"), created=1.0)
     late = new("me", wants=1, created=2.0)
     decided = replace(grows, allocated=replace(grows.allocated, observed_generation=0) if grows.allocated else None)

@@ -1,4 +1,4 @@
-"""Which pods gain and lose which shares: one small world for each rule."""
+"""Shares that pods gain and lose: one small world for each rule."""
 
 from __future__ import annotations
 

@@ -173,14 +173,14 @@ def test_big_wish_keeps_nothing_back_until_it_has_waited_too_long() -> None:
 
 
 def test_overdue_pods_come_before_guarantees() -> None:
-    """First come, first served among those that have waited too long, whoever's they are."""
+    """First come, first served among requests that have waited too long, whichever their owners."""
     late = [*_of("ann", replace(pod("a", wants=2, has=[], ticket=1), overdue=True))]
     late += _of("bob", pod("b", wants=2, priority=9))
     assert _served(world(2, late), {"bob": OwnerLimits(guaranteed=2000)}) == {"a": 2000, "b": 0}
 
 
 def test_new_pod_in_a_fair_line_fits_by_its_owner() -> None:
-    """Where another pod waits, whether a new pod fits depends on its owner's standing, not on its place alone."""
+    """If another pod waits, the standing of its owner decides whether a new pod fits, not its place alone."""
     pods = [pod("x", wants=1, has=[0], node="n"), *_of("ann", pod("a", wants=3, node="n"))]
     pods += _of("bob", pod("b", wants=1, has=[12], node="m"), new("bob", wants=1)) + _of("cid", new("cid", wants=1))
     snapshot = cluster({"n": 3, "m": 3}, pods)

@@ -40,7 +40,7 @@ moments = st.lists(st.floats(0, 3), max_size=25)
 
 @given(moments, st.data())
 def test_answers_stay_within_burst_and_pace(pauses: list[float], data: st.DataObject) -> None:
-    """That holds in any span of time, and the last wish is always answered in the end."""
+    """The rate holds in any span of time, and the last wish is always answered in the end."""
     when, wishes = 0.0, []
     for number, pause in enumerate(pauses):
         when += pause

@@ -1,4 +1,4 @@
-"""How nodes are rated, attribute by attribute and by the policies."""
+"""Scores of nodes, attribute by attribute and by the policies."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_policies_choose_different_nodes(policy: str, node: str) -> None:
 
 
 def test_best_of_equals_is_the_first_by_name() -> None:
-    """Where nothing fits, no node is best."""
+    """No node is best if none fits."""
     snapshot = cluster({"b": 2, "a": 2})
     assert best(snapshot, new("me", wants=2), ["b", "a"], Policy()) == "a"
     assert best(snapshot, new("me", wants=3), ["b", "a"], Policy()) is None

@@ -66,7 +66,7 @@ async def test_reservation_raises_the_request_until_it_ends(call: Call, put: Cal
 async def test_notice_names_the_notebooks_that_hold_reservations(
     call: Call, hold: Call, connect: Connect, jp_fetch: Fetch, jp_serverapp: ServerApp
 ) -> None:
-    """Equal names are told apart by path, processes by number; tabs are updated even if the request stays."""
+    """Equal names are distinguished by path, processes by number; tabs are updated even if the request stays."""
     owners = []
     for folder in ("one", "two"):
         body = {"path": f"{folder}/train.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}

@@ -148,7 +148,7 @@ def test_a_new_server_charges_the_same(place: Place) -> None:
 
 
 def test_unknown_memory_charges_no_share(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """That the driver does not tell is logged once."""
+    """A driver that reports no memory is logged once."""
 
     async def check() -> None:
         async with EnforcingServer(place.folder, penalties=QUICK) as world:

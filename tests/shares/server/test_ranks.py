@@ -83,7 +83,7 @@ class Job:
             board.write(NUMBER.pack(0))
 
     def launched(self, gpu: str) -> int:
-        """How many rounds it has launched there."""
+        """Rounds that it has launched there."""
         found: int = NUMBER.unpack_from(self.board.read_bytes(), NUMBER.size * self.gpus.index(gpu))[0]
         return found
 

@@ -34,7 +34,7 @@ def machine(shares: Shares, kinds: Mapping[str, Kind], *, gangs: bool = True) ->
 
 
 def progress(one: Machine, time: int) -> dict[str, int]:
-    """How many launches of each ended on all its GPUs in that time."""
+    """Launches of each that ended on all its GPUs in that time."""
     before = {pod: program.done for pod, program in one.programs.items()}
     one.run(time)
     return {pod: program.done - before[pod] for pod, program in one.programs.items()}

@@ -1,4 +1,4 @@
-"""Which processes of a pod are one program: by lists of their parents, and by those of real processes."""
+"""Processes of a pod that are one program: by lists of their parents, and by those of real processes."""
 
 from __future__ import annotations
 

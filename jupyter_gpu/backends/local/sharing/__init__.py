@@ -5,7 +5,7 @@ side. The process itself is `arbiter`: it follows the records that the servers w
 whatever is killed continues from the same records. `trust` says whose arbiter is trusted. An administrator can keep one
 running (`standalone`).
 
-    <state>/arbiter.lock              locked by whoever starts the arbiter, and handed over: there is one
+    <state>/arbiter.lock              locked by the process that starts the arbiter, and handed over: there is one
     <state>/arbiter.serving           locked by the arbiter itself: the kernel tells others whose process it is
     <state>/arbiters/<user id>/       of the arbiters of one user: log, own/ (files that count), <pod>/shares/ (sockets)
     <state>/shares.json               rules that were set (`machine_rules`), where there is no file of the machine

@@ -127,7 +127,7 @@ class ArbiterProcess:
             self._users,
         )
         self.over = False
-        """Whether it was told to end."""
+        """Whether it has been asked to end."""
 
     async def run(self) -> bool:
         """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 
 class StartedProcess(Protocol):
-    """A process, of which is known when it started."""
+    """A process whose start time is known."""
 
     @property
     def start(self) -> int:

@@ -12,7 +12,7 @@ RATE = 20
 RESERVE = 320
 """Connections that may come at once: all that one share can have, and some more."""
 USERS = 64
-"""Users that are told apart; further ones are one."""
+"""Most users that are distinguished; further ones count as one."""
 PAUSE = 0.1
 """Seconds for which nothing is taken after some were refused."""
 

@@ -1,7 +1,7 @@
 """Pure: the counters of what users held, waited and left idle, exact at each change and not sampled.
 
 A series grows at a rate, which changes when a pod does. So its value at any moment is known without looking at the pods
-again, and no time between two looks is lost. Amounts are whole numbers, so nothing is rounded before it is told.
+again, and no time between two looks is lost. Amounts are whole numbers, so nothing is rounded before it is exported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
 Counted = Literal["held", "waiting", "idle"]
 Names = Literal["names", "hashed", "none"]
-"""How users are named in metrics."""
+"""The names of users in metrics."""
 
 MOST_SERIES = 10_000
 """Series of all users together."""

@@ -17,7 +17,7 @@ class Grace:
     since: float | None = None
     """To be stored; ``None``: the owner is within the maximum."""
     give_back_at: float | None = None
-    """When what is above the maximum is taken back."""
+    """The time at which GPUs above the maximum are taken back."""
     tolerated: bool = False
     """Whether it is kept until then."""
 

@@ -37,7 +37,7 @@ MEMORY = "memory"
 DISK = "ephemeral-storage"
 """The same for ephemeral storage, in bytes."""
 SLOT = PREFIX + "slot"
-"""The same for slots, of which a pod needs one so that its GPUs can be changed."""
+"""The same for slots; a pod needs one so that its GPUs can be changed."""
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 

@@ -191,7 +191,7 @@ def test_clock_that_was_set_back_takes_nothing_early_and_gives_no_longer_grace()
 
 
 def test_hours_lower_the_maximum_and_say_when_that_ends() -> None:
-    """Time alone changes it, so each server is told when."""
+    """Time alone changes it, so each server gets the time of the change."""
     noon = {"from": "11:00", "to": "13:00", "max": 1}
     machine = two_servers(limit("User", "ann", max=3, grace="0s", hours=[noon]))
     machine.wants("a1", 3)

@@ -50,7 +50,7 @@ def program() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def answer(clients: Clients, who: Peer, pod: str = UID) -> str:
-    """When there is one."""
+    """Return the answer, once there is one."""
 
     def asked() -> list[str]:
         found = clients.check(who, pod)

@@ -31,7 +31,7 @@ def state(short_tmp: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(state: Path, user: int = ME) -> Iterator[None]:
-    """An arbiter of that user is there: whoever listens is one."""
+    """An arbiter of that user runs: any process that listens is one."""
     own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
     with notify.listen(own, files.NOTIFY_SOCKET):

@@ -222,7 +222,7 @@ def test_pauses_grow_and_end() -> None:
 
 
 def test_share_has_no_larger_part_of_memory_than_of_time() -> None:
-    """Where the GPU's memory is known, a share gets the less of its part and its wish; a whole GPU has no limit."""
+    """If the GPU's memory is known, a share gets the smaller of its part and its wish; a whole GPU has no limit."""
     shares = {
         "a": {"x": Terms(250, 900), "y": Terms(500), "z": Terms(250, 100)},
         "b": {"x": Terms(1000)},

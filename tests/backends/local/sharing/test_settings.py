@@ -416,7 +416,7 @@ def test_bad_file_changes_nothing_and_is_reported(machine: Machine, caplog: pyte
 
 @pytest.mark.parametrize("moment", ["written", "read"])
 def test_an_arbiter_that_is_killed_while_rules_change(machine: Machine, moment: str) -> None:
-    """The next one begins with the new ones: whoever had a share has it, and no two run at once."""
+    """The next arbiter begins with the new rules: shares stay, and no two arbiters run at once."""
     first, second = share(machine, 250), share(machine, 750)
     programs = [machine.run(server, *HOG) for server in (first, second)]
     machine.more(50)

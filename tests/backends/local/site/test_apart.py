@@ -151,7 +151,7 @@ def test_server_with_a_private_mount_says_so(machine: Stage) -> None:
 
 @pytest.mark.root
 def test_shared_directory_mounted_elsewhere_is_not_apart(machine: Stage, tmp_path: Path) -> None:
-    """That is what the message asks an administrator to do: no condition then, and GPUs are shared out together."""
+    """The mount that the message recommends removes the condition, and GPUs are shared out together."""
     outside = machine.server()
     outside.ask("request", milli=1000 * machine.gpus)
     inside = machine.actor()

@@ -133,7 +133,7 @@ def test_gpu_that_answers_late_becomes_visible() -> None:
     ],
 )
 def test_limit_is_explained(value: str | None, count: int, words: str) -> None:
-    """Which GPUs are used, and why not more; nothing where nothing is hidden."""
+    """The text names the GPUs that are used, and why not more; it is empty if no GPU is hidden."""
     limit = SiteLimit(value)
     limit.choose(FOUR[:count])
     told = limit.explain(FOUR[:count])

@@ -94,7 +94,7 @@ def test_driver_reports_users(machine: Machine) -> None:
 
 
 def test_unguardable_gpu_is_refused_where_others_are_guarded(machine: Machine) -> None:
-    """Where there is no such device, an enforced server uses no GPU that has none, and says why."""
+    """An enforced server does not use a GPU without a device, and says why."""
     machine.dxg.unlink()
     server = machine.actor()
     machine.stage.start(server, simulated_gpus=0, enforcement="auto", patient=False)

@@ -133,6 +133,6 @@ def test_import_of_an_export_makes_both_the_same(current: list[Limit], other: li
 
 
 def test_row_without_a_subject_is_refused() -> None:
-    """A row that does not say whom it is about is told, and nothing else."""
+    """A row without a subject is reported, and nothing else."""
     (line,) = difference([ANN], [ImportedRow(7, None, ("x",))]).lines
     assert (line.outcome, line.line, line.before) == (LineOutcome.REFUSED, 7, None)

@@ -3,7 +3,7 @@
 Each server decides about its own pod alone, so the terms follow from what all servers know. Which GPUs are in use each
 knows of its own pod only: so idle GPUs go first within a pod, and not between the pods of an owner.
 
-No account is kept. The grace of an owner begins with the first pod that was told when it ends, as its record has it.
+No account is kept. The grace of an owner begins with the first pod whose record says when it ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UserLimits(NamedTuple):
     owners: Mapping[str, Owner]
     """By uid of the pod: of each pod that is known."""
     started: Mapping[str, float]
-    """When the server of each pod started, on any clock: of an owner's pods the newest gives back first."""
+    """The start of each pod's server, on any clock: the newest pod of an owner gives back first."""
     zone: tzinfo
     now: float
     """Seconds since 1970."""
@@ -64,9 +64,9 @@ def _settle_owner(snapshot: ClusterSnapshot, owner: Owner, users: UserLimits) ->
 
 
 def grace_since(pods: Collection[PodState], limits: OwnerLimits) -> float | None:
-    """Return when the grace of an owner began, by what the pods were told; ``None``: none was told of one.
+    """Return when the grace of an owner began, according to the records of the pods; ``None``: none has begun.
 
-    What was told under a higher maximum does not count: a new grace begins when the maximum is lowered further.
+    A grace under a higher maximum does not count: a new one begins when the maximum is lowered further.
     """
     most = limits.gpus.amount if limits.gpus else None
     told = [pod.allocated.limit for pod in pods if pod.allocated and pod.allocated.limit]

@@ -54,7 +54,7 @@ class Present:
     never: ProcessIds = frozenset()
     resting: ProcessIds = frozenset()
     dormant: frozenset[str] = frozenset()
-    """Shares that have the GPU, all of whose processes that have it rest: none could give it back."""
+    """Shares that have the GPU while all their processes that have it rest, so that none could give it back."""
     throttled: Mapping[str, int] = field(default_factory=dict)
     """Microseconds for which CPU limits stopped shares that keep the GPU, as far as known now."""
 
