@@ -82,7 +82,7 @@ class ExtenderSettings:
             raise ValueError("'extender' needs certificate, key and clientCa together.")
         if not any(files) and self.address not in LOOPBACK:
             raise ValueError(
-                "'extender' answers without certificates only on 127.0.0.1: whoever may ask it may place pods. "
+                "'extender' answers without certificates only on 127.0.0.1: its clients can place pods. "
                 "Give certificate, key and clientCa."
             )
 
@@ -104,8 +104,8 @@ class StatusSettings:
     """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
     users: Names = "names"
     """The names of users there. ``names``: as the hub names them, so that metrics can be joined with the hub's;
-    ``hashed``: by a hash, which tells users apart and whoever knows a name can compute; ``none``: not at all, so that
-    the users of a namespace are counted together. Default names."""
+    ``hashed``: by a hash, which distinguishes users and can be computed from a name; ``none``: not at all, so that the
+    users of a namespace are counted together. Default names."""
 
 
 @dataclass(frozen=True, slots=True)

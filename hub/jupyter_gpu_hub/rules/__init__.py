@@ -1,1 +1,1 @@
-"""Pure: who may do what, tables, the text of pages, and what the mirror of groups has to write."""
+"""Pure: rights of users, tables, the text of pages, and the writes of the mirror of groups."""

@@ -1,1 +1,1 @@
-"""The agent: brings every pod of the node to what was decided, and publishes what is so."""
+"""The agent: applies the decisions to every pod of the node, and publishes the result."""

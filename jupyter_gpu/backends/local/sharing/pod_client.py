@@ -35,16 +35,16 @@ MOST_TOLD = 2
 NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
 DOUBT = (
     "GPU time on this machine is handed out by a process of user {user}, and your programs depend on it: it can make "
-    "them wait, though not take your GPUs away. Whoever administers the machine can have root do it instead: see "
-    "'Who hands out the turns' in the admin guide."
+    "them wait, though not take your GPUs away. An administrator can have root do it instead: see 'The arbiter that "
+    "programs trust' in the admin guide."
 )
 CONTESTED = (
     "User {user}'s process wants your share of {gpu} to be taken away, and says: {reason} You keep it, as that user "
     "may not decide it; but its programs get no turn from that process until you give it back and ask for it again."
 )
 PRETENDED = (
-    "Nobody answers who is believed: user {user} says to hand out GPU time, and is neither root nor the owner of the "
-    "state directory, nor has the lock. Tell whoever administers this machine."
+    "No trusted process answers: user {user} claims to hand out GPU time, but is neither root nor the owner of the "
+    "state directory, nor has the lock. Tell your administrator."
 )
 _log = logging.getLogger(__name__)
 

@@ -172,7 +172,7 @@ def _limited(pod: PodState) -> str:
     if limit is None:
         return " The limit permits no more."
     if limit.max is None:
-        return " The rest is for others, to whom it is guaranteed or who come before preemptible servers."
+        return " The rest is for others: it is guaranteed to them, or this server is preemptible."
     return f" Your limit is {count_gpus(limit.max)} for all your servers together, {limit.source.sentence()}."
 
 

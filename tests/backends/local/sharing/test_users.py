@@ -185,7 +185,7 @@ def test_user_reads_which_untrusted_arbiters_there_are(roots: Machine) -> None:
         actor.ask("become", user=ONE, reads=True)
         server = roots.server(actor)
         server.ask("request", milli=250)
-        words = f"user {LOW} says to hand out GPU time"
+        words = f"user {LOW} claims to hand out GPU time"
         roots.until(lambda: words in roots.conditions(server).get("ShareServerMissing", ""), "the condition")
         os.close(lock)
         roots.served(server)
