@@ -1,4 +1,4 @@
-"""Hours and budgets: the maximum that is in force at a moment, and when it changes next.
+"""Windows of hours and budgets: the maximum that is in force at a moment, and when it changes next.
 
 Hours are read on the clock of the installation's time zone. They are spans between two moments, so that neither change
 of the clocks makes them begin or end twice: a time that comes twice is its first, and one that is skipped is the moment

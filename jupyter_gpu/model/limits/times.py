@@ -1,4 +1,4 @@
-"""Budgets and hours, as a limit has them."""
+"""Budgets and hours as a limit states them, read and written; `calendar` applies them."""
 
 from __future__ import annotations
 

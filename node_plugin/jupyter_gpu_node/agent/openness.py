@@ -1,4 +1,4 @@
-"""The open GPUs of each pod, checked at intervals, so that a shrink takes a GPU that is not in use.
+"""The open GPUs of each pod, checked at intervals, so that a shrink takes an idle one and idle time is known.
 
 The result is written to ``attached`` only if it changed and two scans in a row agree: a program that opens and closes a
 GPU again and again causes no writes. It proves nothing; a release has a scan of its own.

@@ -1,4 +1,4 @@
-"""The known nodes and pods, updated incrementally: the cost of a change does not depend on the size of the cluster.
+"""The known nodes and pods, and which part of each GPU is free: a change costs the same in a cluster of any size.
 
 Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
 decided until its device is proven closed. What is free is the rest of 1000.
