@@ -74,7 +74,7 @@ class Day:
     starved: float = 0
     """Shares wanted, and had a right to by what was allocated to them, and did not have."""
     waits: list[float] = field(default_factory=list)
-    """Of each cell: how much later it ended than with a GPU of its own."""
+    """The delay of each cell: how much later it ended than with a GPU of its own."""
     unfinished: int = 0
 
     @property

@@ -43,7 +43,7 @@ c.ConfigurableHTTPProxy.command = [{proxy!r}]
 c.ConfigurableHTTPProxy.pid_file = "{folder}/proxy.pid"
 c.Spawner.start_timeout = c.Spawner.http_timeout = {seconds:.0f}
 """
-"""Of every hub here."""
+"""Used by every hub here."""
 _VALUES = Path(__file__).parents[1] / "deploy" / "examples" / "z2jh-values.yaml"
 """Values in which the service of limits is configured for a hub."""
 _SERVICE = """

@@ -78,7 +78,7 @@ def _extension() -> str:
     config: Callable[..., Any] = ExtensionConfigManager
     try:
         chosen: Mapping[str, Any] = config(read_config_path=jupyter_config_path()).get_jpserver_extensions()
-    except Exception:  # somebody's file may be anything
+    except Exception:  # a user's file may contain anything
         return "missing"
     if "jupyter_gpu" not in chosen:
         return "missing"

@@ -10,7 +10,7 @@ from scripts.lib.lab import Lab, LabError
 from tests.cluster.testbed import ClusterError, temporary_cluster
 
 GRACE, BRIEF_GRACE = "1m", "15s"
-"""How long GPUs above a lowered limit are kept: time to read the notice, and as long as the check waits for it."""
+"""The grace of a lowered limit: time to read the notice, and as long as the check waits for it."""
 
 
 @contextmanager

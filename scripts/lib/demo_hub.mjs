@@ -105,7 +105,7 @@ try:
 except Exception as error:
     print(json.dumps([type(error).__name__, str(error), len(gpu.devices), os.getpid(), answer]))`);
   assert.deepEqual([refused[0], ...refused.slice(2)], ['LimitExceeded', 2, pid, 42]);
-  say(`the notebook's code asked for 3, and was told: ${refused[1]}`);
+  say(`the notebook's code asked for 3, and was refused: ${refused[1]}`);
 }
 
 await inBrowser(IMAGES, async (_, session) => {
@@ -133,5 +133,5 @@ await inBrowser(IMAGES, async (_, session) => {
     await pagePictures(IMAGES, root, ann, await server(session, 'bob'));
   }
   await withoutHub(ann, cell, pid);
-  say('Limits held, whoever asked for more; what was too much went back with a notice, and no process ended.');
+  say('Limits held for every kind of request; GPUs above them were given back after a notice, and no process ended.');
 });

@@ -1,4 +1,4 @@
-/** What the demo's check does in the pages of a hub, as its users do. */
+/** Steps of the demo's check in the pages of a hub, as its users do them. */
 import { say, THEMES } from './demo_page.mjs';
 
 const { HUB_ADDRESS, HUB_PASSWORD } = process.env;

@@ -65,7 +65,7 @@ def two(scene: Scene, one: int = 250, other: int = 500) -> tuple[str, Sharer, Sh
     for sharer, milli in ((first, one), (second, other)):
         sharer.pod.allocate((gpu, milli))
         sharer.pod.until_has(gpu)
-        assert sharer.socket(gpu).is_socket(), "The socket is there before the pod is told that it has the share."
+        assert sharer.socket(gpu).is_socket(), "The socket exists before the pod learns that it has the share."
     return gpu, first, second
 
 

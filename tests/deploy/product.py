@@ -36,7 +36,7 @@ PROGRAMS = ("node", "scheduler", "kube-scheduler")
 GPUS = 4
 """Simulated ones on each node."""
 FIRST_MINOR = int(os.environ.get("JUPYTER_GPU_FIRST_MINOR") or first_of_cluster())
-"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices."""
+"""First number of the devices of node1; node2 has the next ones, as all nodes share this machine's devices."""
 
 
 @dataclass(frozen=True)

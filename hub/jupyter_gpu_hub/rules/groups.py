@@ -1,7 +1,7 @@
 """Groups of a hub, and the limits that their properties say. Pure.
 
 Properties are set in the hub's own administration page, one text for each key, and the hub accepts any. What is no
-limit is told; it never becomes a guess, and what was mirrored before stays.
+limit is reported; it never becomes a guess, and what was mirrored before stays.
 """
 
 from __future__ import annotations

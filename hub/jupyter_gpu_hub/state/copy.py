@@ -15,7 +15,7 @@ PAGE = 100
 
 
 class Kept(Mapping[str, Any]):
-    """What is left of an object: as a mapping only the metadata by which it is known, and beside them its value."""
+    """The kept part of an object: as a mapping only the metadata that identify it, and its value in addition."""
 
     __slots__ = ("uid", "value", "version")
 

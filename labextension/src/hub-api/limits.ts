@@ -51,7 +51,7 @@ export interface IOwn {
   readonly mirrored: boolean;
 }
 
-/** Somebody changed something then. */
+/** The author and the time of a change. */
 export interface IChanged {
   readonly by: string;
   /** ISO 8601. */

@@ -40,7 +40,7 @@ test('a page of a proxy is no answer', async () => {
   await expect(api.get('x', read)).rejects.toBeInstanceOf(UnreachableError);
 });
 
-test('an answer of another version is told apart', async () => {
+test('an answer of another version is recognized', async () => {
   answer('{"n": "one"}');
   await expect(api.get('x', read)).rejects.toMatchObject({ name: 'BadAnswerError' });
   answer('[');

@@ -89,7 +89,7 @@ def test_kill_at_any_point_loses_no_gpu_and_shares_none(stage: Stage, what: str,
         assert server.ask("tries", paths=stage.paths) == [True] * 3
         # An arbiter that the dead server was just starting is in its group until it leaves by itself.
         wait_for(lambda: sum(map(cgroup.populated, stage.groups())) == 1, "nothing of the dead server to be left")
-        stage.server()  # whoever starts clears away what is left
+        stage.server()  # any server that starts clears away the remains
         wait_for(lambda: len(list((stage.state / "pods").iterdir())) == 4, "records and sockets of two pods alone")
         assert len(stage.groups()) == 2
 

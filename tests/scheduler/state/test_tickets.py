@@ -12,7 +12,7 @@ from jupyter_gpu_scheduler.rules.state.tickets import Tickets
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
 def test_last_ticket_is_the_highest_in_use(steps: list[tuple[bool, int]]) -> None:
-    """That holds whatever was taken and given back, by one or by several, in any order."""
+    """The rule holds whatever was taken and given back, by one or by several, in any order."""
     tickets = Tickets()
     used: list[int] = []
     for take, ticket in steps:

@@ -217,7 +217,7 @@ def test_closed_share_gains_nothing_when_it_opens_again(steps: list[tuple[bool, 
         if not open_:
             time += length
             continue
-        for manager in (stays, goes):  # it has the GPU for that long, whoever else has a claim
+        for manager in (stays, goes):  # it has the GPU for that long, whichever other shares have a claim
             ledger = manager.arbiter.shares[manager.shares["a"].key].ledger
             manager.account("a", time)
             ledger.run(time, time + length, contested=True, claimed=True)

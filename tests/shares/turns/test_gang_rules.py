@@ -53,7 +53,7 @@ class Node:
         self.pods = "abcd"
 
     def after(self, time: int = 0, **demands: Demand) -> Mapping[str, Rule]:
-        """That much later each of these pods has that on all of its GPUs."""
+        """Return the rules after so much time, when each of these pods has that demand on all of its GPUs."""
         self.now += time
         for place in self.places.values():
             place.demands |= {pod: one for pod, one in demands.items() if pod in place.demands}

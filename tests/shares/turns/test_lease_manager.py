@@ -529,7 +529,7 @@ def knowing(manager: LeaseManager, name: str, now: int = 0) -> ShareClient:
 
 
 def test_client_alone_may_be_far_ahead_until_another_comes() -> None:
-    """That ends when a new client connects, which need not have asked for anything yet."""
+    """A lone client gets such leases until another one connects, even before that one asks for anything."""
     manager = a_manager(a=500, b=500)
     a, old = knowing(manager, "a"), joined(manager, "a")
     assert sent(manager.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]

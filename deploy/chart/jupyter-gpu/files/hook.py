@@ -250,7 +250,7 @@ def removal(metadata: dict[str, Any], *, guarded: bool = False) -> dict[str, Any
         key for key in metadata.get("annotations") or {} if key.startswith(PREFIX) or (guarded and key == USERNAME)
     ]
     labels = [key for key in metadata.get("labels") or {} if key.startswith(PREFIX + "gpu.")]
-    if "namespace" in metadata:  # labels of pods are nobody's record
+    if "namespace" in metadata:  # labels of pods are no record
         labels = []
     if not annotations and not labels:
         return None

@@ -231,14 +231,14 @@ extenders:
   {{- include "jupyter-gpu.extender" . | nindent 2 }}
 {{- end }}
 
-{{/* How a kube-scheduler is told of the extender. */}}
+{{/* The entry of the extender in the configuration of a kube-scheduler. */}}
 {{- define "jupyter-gpu.extender" -}}
 - urlPrefix: https://{{ .Values.kubeScheduler.extenderAddress | default .Values.scheduler.service.clusterIP | default (include "jupyter-gpu.extenderName" .) }}
   filterVerb: filter
   prioritizeVerb: prioritize
   weight: {{ .Values.kubeScheduler.extenderWeight }}
   bindVerb: bind
-  # Nobody is ended for a pod that would not get its GPUs by it.
+  # No pod is ended for one that would not get its GPUs by that.
   preemptVerb: preempt
   enableHTTPS: true
   tlsConfig:

@@ -18,7 +18,7 @@ from .timing import Timing
 from .turn_state import Turn, TurnShare
 
 LONG = 5
-"""Bursts are told apart by powers of two of a quarter lease. One that had four leases goes on, and is long."""
+"""Bursts are distinguished by powers of two of a quarter lease. One that had four leases goes on, and is long."""
 LEAVES = 3
 """Leases of long bursts for one lease of the others."""
 

@@ -12,7 +12,7 @@ from .timing import Timing
 from .turn_state import TurnShare
 
 MORE = 1.1
-"""How much more a change of hands may cost one share than its neighbours: a factor."""
+"""The most that a change of hands may cost one share, as a multiple of its neighbours' cost."""
 REMEMBERED = 16
 """Turns over which that is averaged."""
 MOST = 4
