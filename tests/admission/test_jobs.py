@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.admission.test_admission import some_plane
-from tests.admission.world import ONE, PODS, World, plain_pod, slot_pod
+from tests.admission.world import ONE, PODS, World, slot_pod
 
 pytestmark = [pytest.mark.cluster]
 OF_JOB: Mapping[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "name": "training", "controller": True}
@@ -38,9 +38,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "says-nothing": made("says-nothing", "2"),
     "says-it-in-a-text": made(
         "says-it-in-a-text", r'{"generation": 1, "milli": 2000, "note": "\"preemptible\": true"}'
-    ),
-    "without-a-slot": plain_pod(
-        "without-a-slot", annotations={"requested": PREEMPTIBLE}, metadata={"ownerReferences": [dict(OF_JOB)]}
     ),
     "without-annotations": slot_pod("without-annotations", metadata={"ownerReferences": [dict(OF_JOB)]}),
 }
