@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from jupyter_gpu_hub.web.app import cookie_secret
 from tests.cluster.testbed import until
 from tests.hub import SECONDS
 
@@ -151,15 +152,38 @@ def test_deleted_user_is_out(world: World) -> None:
     until(lambda: browser.fetch("GET", f"{API}me").status == 403, 10, "the session to end")
 
 
-def test_service_that_was_replaced_logs_in_again(world: World) -> None:
-    """Its secret for cookies is new: the page goes to the hub and comes back, and no one has to do anything."""
-    browser = world.browser("bob")
+def test_open_page_goes_on_after_a_restart(world: World) -> None:
+    """It reads and writes with the cookies that it has; nobody loads it again."""
+    browser = world.browser("root")
     world.service.kill()
     world.service.start()
-    assert browser.fetch("GET", f"{API}me").status == 403
+    assert browser.fetch("GET", f"{API}me").json["name"] == "root"
+    assert browser.fetch("POST", f"{API}limits", NEW).status == 201
+
+
+def test_page_whose_login_is_not_known_logs_in_again(world: World) -> None:
+    """The answer says so; the page goes to the hub and comes back, and no one has to do anything."""
+    browser = world.browser("bob")
+    for item in browser.cookies:
+        if (item.name, item.path) == ("service-gpu", PAGE):
+            item.value = "2|1:0|10:1777802400|11:service-gpu|4:YWJj|" + "0" * 64  # signed with another secret
+    refused = browser.fetch("GET", f"{API}me")
+    assert (refused.status, refused.json["details"]) == (403, {"loggedIn": False})
     answer = browser.open(PAGE)
     assert (answer.status, answer.url) == (200, world.address + PAGE)
     assert browser.fetch("GET", f"{API}me").json["name"] == "bob"
+
+
+def test_visitor_who_may_not_enter_is_not_sent_to_the_login(world: World) -> None:
+    """It would be in vain: the hub knows the visitor."""
+    stranger = world.script.gpu("GET", "me")
+    assert (stranger.status, stranger.json["details"]) == (403, {"loggedIn": True})
+
+
+def test_secret_of_cookies_follows_from_the_token() -> None:
+    """Each token gives another."""
+    assert cookie_secret("a") == cookie_secret("a") != cookie_secret("b")
+    assert len(cookie_secret("a")) == 32
 
 
 def test_failed_login_says_what_to_do(world: World) -> None:

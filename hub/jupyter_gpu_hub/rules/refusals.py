@@ -44,11 +44,11 @@ class Refusal(Exception):
         return {"reason": self.reason, "message": self.message, "details": self.details}
 
 
-def of_status(status: int, cause: str = "") -> Refusal:
+def of_status(status: int, cause: str = "", **details: Any) -> Refusal:
     """Return the refusal for a status that tornado or the hub's library chose; ``cause`` is its own word for it."""
     known = status if status in REASONS else (400 if status < 500 else 503 if status in (502, 504) else 500)
     said = f" ({cause})" if cause and known < 500 else ""
-    return Refusal(known, _ADVICE[known] + said)
+    return Refusal(known, _ADVICE[known] + said, **details)
 
 
 _ADVICE = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import hmac
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
 
 
 def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web.Application:
-    """Return the application. Its secret for cookies is its own: after a restart pages log in again, unnoticed."""
+    """Return the application. Cookies stay valid over a restart, as long as the hub knows the token in them."""
     base: str = auth.base_url
     routes: list[Any] = [
         ("/healthz", HealthHandler),
@@ -74,7 +74,7 @@ def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web
     return web.Application(
         routes,
         default_handler_class=NothingHere,
-        cookie_secret=secrets.token_bytes(32),
+        cookie_secret=cookie_secret(auth.api_token),
         log_function=log_request,
         base_url=base,
         **{
@@ -90,6 +90,13 @@ def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web
 def server(app: web.Application) -> HTTPServer:
     """Return the HTTP server; the proxy tells it where a request comes from."""
     return HTTPServer(app, xheaders=True, max_body_size=MAX_BODY, max_header_size=64 * 1024)
+
+
+def cookie_secret(token: str) -> bytes:
+    """Return the secret that signs cookies: it follows from the service's own token, so it needs no file, and a new
+    process goes on with the pages that are open. A new token makes all of them log in again.
+    """
+    return hmac.digest(token.encode(), b"cookies of jupyter-gpu-hub", "sha256")
 
 
 def _pattern(path: str) -> str:

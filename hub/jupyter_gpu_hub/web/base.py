@@ -113,8 +113,8 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
             raise Refusal(403, "The header 'X-XSRFToken' is missing, or out of date: load the page again.")
 
     def refuse_stranger(self) -> None:
-        """Refuse somebody whom the hub does not know, or who may not use this service."""
-        raise of_status(403)
+        """Refuse somebody whom the hub does not know, or who may not use this service; a page can log in anew."""
+        raise of_status(403, loggedIn=self.current_user is not None)
 
     def _client(self) -> str:
         """Return the key of the bucket that this request is taken from: its token, else its address."""

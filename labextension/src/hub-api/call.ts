@@ -36,11 +36,38 @@ export interface IService {
   readonly base: string;
   /** The value now: a login in another tab changes it. */
   xsrf(): string;
+  /** Log in again, as the service does not know this page's login any more; not while somebody types. */
+  logIn(): void;
 }
 
 /** The service that sent this page. */
 export function ownService(base: string, token: string): IService {
-  return { base, xsrf: () => cookie(document.cookie, '_xsrf') ?? token };
+  return {
+    base,
+    xsrf: () => cookie(document.cookie, '_xsrf') ?? token,
+    logIn() {
+      if (!document.activeElement?.matches('input, select, textarea')) {
+        loadAgain(sessionStorage, () => location.reload());
+      }
+    }
+  };
+}
+
+/** Milliseconds between two attempts to log in: one that brings no login must not go on in circles. */
+const LOGIN_PAUSE = 60_000;
+const LOGIN_KEY = 'jupyter-gpu:login';
+
+/** Load the page again, which logs in by the hub and comes back, unless that was done a moment ago. */
+export function loadAgain(
+  storage: Pick<Storage, 'getItem' | 'setItem'>,
+  reload: () => void,
+  now = Date.now()
+): void {
+  const last = Number(storage.getItem(LOGIN_KEY) ?? 0);
+  if (!(Math.abs(now - last) < LOGIN_PAUSE)) {
+    storage.setItem(LOGIN_KEY, String(now));
+    reload();
+  }
 }
 
 /** The first cookie of a name, which is the one with the longest path; `null`: there is none. */
@@ -94,7 +121,11 @@ export class Api {
       throw new UnreachableError();
     }
     if (!answer.ok) {
-      throw await refusal(answer);
+      const error = await refusal(answer);
+      if (error instanceof RefusedError && error.details.loggedIn === false) {
+        this.service.logIn();
+      }
+      throw error;
     }
     return answer;
   }

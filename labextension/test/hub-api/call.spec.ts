@@ -1,9 +1,10 @@
 import { integer, record } from '../../src/api/check';
-import { Api, cookie, RefusedError, UnreachableError } from '../../src/hub-api/call';
+import { Api, cookie, loadAgain, RefusedError, UnreachableError } from '../../src/hub-api/call';
 import { events, follow, readEvent, versionOf } from '../../src/hub-api/changes';
 import { readMe, readSubjects } from '../../src/hub-api/limits';
 
-const api = new Api({ base: '/services/gpu/', xsrf: () => 'secret' });
+const logIn = jest.fn();
+const api = new Api({ base: '/services/gpu/', xsrf: () => 'secret', logIn });
 const read = record({ n: integer(0, 9) });
 
 /** Answer the next request like this; the requests that were sent. */
@@ -15,7 +16,10 @@ function answer(body: string, status = 200): jest.SpyInstance {
     );
 }
 
-afterEach(() => jest.restoreAllMocks());
+afterEach(() => {
+  jest.restoreAllMocks();
+  logIn.mockReset();
+});
 
 test('every request has the header of the check against other sites', async () => {
   const fetch = answer('{"n": 1}');
@@ -33,6 +37,32 @@ test('a refusal has the sentence of the service', async () => {
   const error = await api.get('x', read).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(RefusedError);
   expect(error).toMatchObject({ status: 409, reason: 'Conflict', message: 'Late.' });
+});
+
+test('a page whose login is not known any more logs in again, and no other', async () => {
+  const refused = (details: string) =>
+    answer(`{"reason": "NotPermitted", "message": "No.", "details": ${details}}`, 403);
+  refused('{"loggedIn": true}');
+  await expect(api.get('x', read)).rejects.toBeInstanceOf(RefusedError);
+  refused('{}');
+  await expect(api.get('x', read)).rejects.toBeInstanceOf(RefusedError);
+  expect(logIn).not.toHaveBeenCalled();
+  refused('{"loggedIn": false}');
+  await expect(api.get('x', read)).rejects.toBeInstanceOf(RefusedError);
+  expect(logIn).toHaveBeenCalledTimes(1);
+});
+
+test('a login is tried once a minute', () => {
+  const kept = new Map<string, string>();
+  const storage = {
+    getItem: (key: string) => kept.get(key) ?? null,
+    setItem: (key: string, value: string) => void kept.set(key, value)
+  };
+  const reload = jest.fn();
+  for (const seconds of [0, 59, 61]) {
+    loadAgain(storage, reload, 1e12 + 1000 * seconds);
+    expect(reload).toHaveBeenCalledTimes(seconds > 60 ? 2 : 1);
+  }
 });
 
 test('a page of a proxy is no answer', async () => {

@@ -9,7 +9,7 @@ import { fromWords } from '../../src/words/translation';
 import { own, row } from '../hub-model/rows';
 
 const trans = fromWords({});
-const api = new Api({ base: '/', xsrf: () => '' });
+const api = new Api({ base: '/', xsrf: () => '', logIn: () => undefined });
 const SOURCE = { kind: 'Group', name: 'ml', by: 'root', at: 0, part: null, unreadable: false };
 
 /** The text of a part of the page, as first rendered. */
