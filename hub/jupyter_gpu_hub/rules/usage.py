@@ -25,7 +25,7 @@ from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner, owner_of
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 SERVER = "hub.jupyter.org/servername"
-"""Annotation of KubeSpawner with the name of the server; empty: the unnamed one."""
+"""Annotation of KubeSpawner with the name of a server, and label with a short form of it, empty for the unnamed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodUse | None:
         owner=owner_of(notes, objects.namespace(pod)),
         namespace=objects.namespace(pod),
         name=objects.name(pod),
-        server=objects.annotation(pod, SERVER),
+        server=_server(pod),
         held=holds,
         closing=holds if ends else _closing(holds, allocated),
         idle=0 if ends else _idle(allocated, attached),
@@ -153,6 +153,12 @@ def models_held(nodes: Iterable[tuple[Gpu, ...]], pods: Iterable[PodUse]) -> dic
             if uuid in models:
                 mine[models[uuid]] = mine.get(models[uuid], 0) + milli
     return found
+
+
+def _server(pod: Mapping[str, Any]) -> str | None:
+    """Return the name of the hub's server that a pod is. KubeSpawner annotates it only where it is not empty."""
+    name = objects.annotation(pod, SERVER)
+    return "" if name is None and objects.labels(pod).get(SERVER) == "" else name
 
 
 def _closing(holds: Mapping[str, int], allocated: Allocated | None) -> dict[str, int]:

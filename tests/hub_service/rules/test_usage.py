@@ -56,6 +56,22 @@ def test_owner_is_the_annotations_user_or_the_namespace() -> None:
     assert alone.server is None
 
 
+@pytest.mark.parametrize(
+    ("label", "annotation", "server"),
+    [("", None, ""), ("two---1a2b3c4d", "Two", "Two"), ("", "two", "two"), ("two", None, None), (None, None, None)],
+)
+def test_server_is_the_annotation_and_for_the_unnamed_one_the_empty_label(
+    label: str | None, annotation: str | None, server: str | None
+) -> None:
+    """KubeSpawner writes no annotation for the unnamed server; a label alone is no name, as it is shortened."""
+    made = pod(annotations={} if annotation is None else {SERVER: annotation})
+    if label is not None:
+        made["metadata"]["labels"][SERVER] = label
+    found = read_pod(made)
+    assert found is not None
+    assert found.server == server
+
+
 def test_pod_that_ends_keeps_what_it_has_and_wants_nothing() -> None:
     """All of it is on its way out."""
     found = read(wish=3000, shares={"a": 1000}, attached={"a": 1000}, deleting=True, position=1)
