@@ -24,7 +24,9 @@ OUTSIDE = {
 """Paths in the site of files from outside docs/."""
 _INSIDE = {there: here for here, there in OUTSIDE.items()}
 _LINK = re.compile(r"(\]\(|\b(?:src|srcset|href)=\")([^)\s\"#]+)")
-_PICTURE = re.compile(r"<picture>.*?srcset=\"([^\"]+)\".*?src=\"([^\"]+)\" alt=\"([^\"]*)\".*?</picture>", re.DOTALL)
+_PICTURE = re.compile(
+    r"<picture>.*?srcset=\"([^\"]+)\".*?src=\"([^\"]+)\" alt=\"([^\"]*)\"([^>]*)>.*?</picture>", re.DOTALL
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -40,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     """Turn paths in the repository into paths in the site, and pictures of two themes into what the theme shows."""
-    pictures = _PICTURE.sub(r'<img src="\2#only-light" alt="\3"><img src="\1#only-dark" alt="\3">', markdown)
+    pictures = _PICTURE.sub(r'<img src="\2#only-light" alt="\3"\4><img src="\1#only-dark" alt="\3"\4>', markdown)
     linked = _LINK.sub(lambda match: match[1] + link(page.file.src_uri, match[2]), pictures)
     notebook = page.file.src_uri.removesuffix(".md") + ".ipynb"
     if files.get_file_from_path(notebook):
