@@ -36,10 +36,10 @@ class Administrator {
     this.page = page;
   }
 
-  /** The row of a subject. */
+  /** The row of a subject; not that of the plain page, which is there until the code shows the table. */
   row(name) {
     const head = this.page.getByRole('rowheader').filter({ has: this.page.getByText(name, { exact: true }) });
-    return this.page.getByRole('row').filter({ has: head });
+    return this.page.locator('#gpu-limits:not([hidden])').getByRole('row').filter({ has: head });
   }
 
   /** Sets the limit of a subject as text; says yes to a question with `question` in it. When it was sent. */
