@@ -128,6 +128,7 @@ class ClusterCache:
         elif node.name in self._nodes and self.node_uid(node.name) == node.uid:  # another may have that name by now
             del self._nodes[node.name]
             self.snapshot.remove_node(node.name)
+            self.owners.gpus_changed()
             self.counters.node_changed(node.name)
             self._changed_nodes[node.name] = None
         self._on_change()
@@ -390,11 +391,9 @@ class ClusterCache:
             state = replace(state, requested=asked.requested, fault=asked.fault)
         if pending_write:
             state = _overlay(state, pending_write)
-        if uid in self._blocked:
-            state = replace(state, blocked=True)
-        if uid in self._offers:
-            state = replace(state, offered=self._offers[uid])
-        state = replace(state, overdue=self._is_overdue(uid, state.allocated))
+        blocked, overdue = uid in self._blocked, self._is_overdue(uid, state.allocated)
+        if blocked or overdue or uid in self._offers:
+            state = replace(state, blocked=blocked, offered=self._offers.get(uid), overdue=overdue)
         before = self.snapshot.pod(uid)
         for updated in self.owners.update_terms(state.owner, state) if self._complete else (state,):
             self._put_state(updated)
@@ -402,11 +401,21 @@ class ClusterCache:
             self._update_terms((before.owner,))
 
     def _put_state(self, state: PodState) -> None:
-        if state != self.snapshot.pod(state.uid):
-            self._mark_nodes_of(state.uid)
+        before = self.snapshot.pod(state.uid)
+        if state == before:
+            return
+        if before and before.standing and state.standing and self._waits_alone(before, state):
             self.snapshot.put_pod(state)
-            self.counters.pod_changed(state.uid)
-            self._mark_nodes_of(state.uid)
+            return
+        self._mark_nodes_of(state.uid)
+        self.snapshot.put_pod(state)
+        self.counters.pod_changed(state.uid)
+        self._mark_nodes_of(state.uid)
+
+    def _waits_alone(self, before: PodState, after: PodState) -> bool:
+        """Tell whether only the standing changed of a pod that waits alone on its node: it stands behind no other."""
+        line = self.snapshot.line(after.node) if after.node else ()
+        return [pod.uid for pod in line] == [after.uid] and replace(before, standing=after.standing) == after
 
     def _mark_nodes_of(self, uid: str) -> None:
         for node in self.nodes_of(uid):
@@ -445,12 +454,14 @@ class ClusterCache:
         if node is None:
             return
         self._changed_nodes[name] = None
-        kinds = self.snapshot.gpu_kinds(name)
+        kinds, before = self.snapshot.gpu_kinds(name), self.snapshot.gpus(name)
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
             gpus = _withheld(node.gpus) if self._opaque.get(name) else node.gpus
             self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
+        if self.snapshot.gpus(name) != before:
+            self.owners.gpus_changed()
         if self.snapshot.gpu_kinds(name) != kinds:
             self.counters.node_changed(name)
             self._update_terms(self.owners.limited_by_kind())

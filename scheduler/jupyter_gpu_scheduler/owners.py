@@ -7,7 +7,7 @@ limit, or of the hour gives new terms to all pods of the owners concerned (`limi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from jupyter_gpu.model.limits.account import Account
@@ -21,11 +21,12 @@ from .clocks import Clocks
 from .rules.accounts.meter import GpuTimeMeter
 from .rules.accounts.statement import account_of, days_until, is_stale, waits_for
 from .rules.limits.amounts import lowered, owner_limits
+from .rules.limits.claims import same_claims
 from .rules.limits.grace import Grace
 from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
-from .rules.limits.terms import terms
+from .rules.limits.terms import PodTerms, changed_terms, terms, with_terms_of
 from .rules.state.snapshot import ClusterSnapshot, PodState
 from .settings import LimitSettings, PrioritySettings
 
@@ -44,6 +45,11 @@ class OwnerRecord:
     """Seconds since 1970 at which a pod must give back what is reclaimed from it; ``None``: nothing is."""
     due: float | None = None
     """Seconds since 1970 of the next change that time alone brings; ``None``: not foreseen."""
+    permits_all: bool = False
+    """Whether the limits permitted all that the pods held and wished, when their terms were computed last."""
+    settled: int | None = None
+    """The inventories (`Owners.gpus_changed`) by which the pods in the snapshot have their terms; ``None``: some may
+    need new ones, even if no pod changes."""
 
 
 class ChangedOwners:
@@ -81,6 +87,7 @@ class Owners:
         self._alarms: list[tuple[float, Owner]] = []  # a heap of the owners' `due`
         self._readers: list[ChangedOwners] = []
         self._reclaimed: dict[str, dict[str, int]] = {}  # by node: milli that pods give back for others, by uid
+        self._inventories = 0
 
     @property
     def limits(self) -> LimitIndex:
@@ -174,23 +181,26 @@ class Owners:
 
         ``new`` is always yielded, as the first; it replaces the pod of its uid in the snapshot, or comes in addition.
         """
-        found, holds = self._record(owner), self._snapshot.holds(owner)
+        found, holds, before = self._record(owner), self._snapshot.holds(owner), None
         if new is not None:
-            before = self._snapshot.pod(new.uid)
-            holds += new.holds - (before.holds if before and before.owner == owner else 0)
+            known = self._snapshot.pod(new.uid)
+            before = known if known and known.owner == owner else None
+            holds += new.holds - (before.holds if before else 0)
         self._update(owner, found, holds)
         for reader in self._readers:
             reader.add(owner)
-        if new is not None and new.pod_limit is None and not len(self._limits):
-            yield self._free(new)
-            return
-        pods = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
-        if new is not None:
-            pods.insert(0, new)
-        if len(self._limits):
-            yield from self._under_terms(owner, found, pods, new)
-        else:
+        if not len(self._limits):
+            found.settled = None
+            pods = self._snapshot.owned(owner) if new is None else (new,)
             yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
+        elif new and before and found.settled == self._inventories and same_claims(before, new):
+            yield with_terms_of(new, before)
+        else:
+            yield from self._under_terms(owner, found, new)
+
+    def gpus_changed(self) -> None:
+        """Note that a node has other GPUs: the terms of any pod may follow from them."""
+        self._inventories += 1
 
     def reclaim(self, node: str) -> tuple[Owner, ...]:
         """Find what pods of a node give back for others; return the owners whose pods need new terms."""
@@ -211,33 +221,45 @@ class Owners:
         """Return the owners whose pods need new terms when a node gets other kinds of GPUs."""
         return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
 
-    def _under_terms(
-        self, owner: Owner, found: OwnerRecord, pods: list[PodState], new: PodState | None
-    ) -> Iterator[PodState]:
-        assert found.effective is not None
-        most = found.effective.priority_max.value
+    def _under_terms(self, owner: Owner, found: OwnerRecord, new: PodState | None) -> Iterator[PodState]:
+        settled, found.settled = found.settled, None  # a caller may leave this generator
+        pods = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
+        known: Mapping[str, PodTerms] | None = None
+        if new is not None:
+            new = self._capped(new, found)
+            pods.insert(0, new)
+            if found.permits_all and settled == self._inventories:
+                known = changed_terms(self._snapshot, pods, found.limits, new, fair=self._fair)
+        capped = pods
+        if known is None:
+            capped = [self._capped(pod, found) for pod in pods]
+            known = self._all_terms(found, capped)
+        self._set_alarm(owner, found)
+        for pod, under_cap in zip(pods, capped, strict=True):
+            after = known[pod.uid].applied(under_cap) if pod.uid in known else under_cap
+            if pod is new or after is not pod:
+                yield after
+        found.settled = self._inventories
+
+    def _all_terms(self, found: OwnerRecord, pods: list[PodState]) -> Mapping[str, PodTerms]:
         back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
         limits = replace(found.limits, reclaimed=back) if back else found.limits
         known = terms(self._snapshot, pods, limits, stored=found.grace.since, now=self._now(), fair=self._fair)
-        found.grace, found.reclaims_at = known.grace, known.reclaims_at
-        self._set_alarm(owner, found)
-        for pod in pods:
-            after, cap = known.pods[pod.uid].applied(pod), min(self._priority_cap(pod.namespace), most)
-            if after.cap != cap:
-                after = replace(after, cap=cap)
-            if pod is new or after is not pod:
-                yield after
+        found.grace, found.reclaims_at, found.permits_all = known.grace, known.reclaims_at, known.permits_all
+        return known.pods
+
+    def _capped(self, pod: PodState, found: OwnerRecord) -> PodState:
+        """Return a pod with the highest priority that its namespace and its owner may use."""
+        assert found.effective is not None
+        cap = min(self._priority_cap(pod.namespace), found.effective.priority_max.value)
+        return pod if pod.cap == cap else replace(pod, cap=cap)
 
     def _free(self, pod: PodState) -> PodState:
         """Return a pod where no limits are in use."""
-        return replace(
-            pod,
-            allowance=None,
-            model_allowances=(),
-            pod_limit=None,
-            standing=None,
-            cap=self._priority_cap(pod.namespace),
-        )
+        cap = self._priority_cap(pod.namespace)
+        if pod.pod_limit is None and pod.cap == cap:
+            return pod
+        return replace(pod, allowance=None, model_allowances=(), pod_limit=None, standing=None, cap=cap)
 
     def _record(self, owner: Owner) -> OwnerRecord:
         found = self._owners.get(owner)
@@ -253,6 +275,7 @@ class Owners:
             found.effective = self._limits.effective(owner)
         elif found.in_force is not None and (found.due is None or now < found.due):
             return
+        found.settled = None
         found.in_force = in_force(found.effective, now, self._zone, found.meter.used)
         after = owner_limits(found.effective, found.in_force)
         if found.grace.since is not None and lowered(found.limits, after):

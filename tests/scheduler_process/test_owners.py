@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.common.settings_file import parse
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Allocated, encode
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
 from jupyter_gpu.model.limits.read_limit import read_limit
@@ -393,4 +394,32 @@ def _write(made: ClusterCache, uid: str, version: int, wish: tuple[str, int], re
     body["metadata"]["annotations"].update({USERNAME: "ann", HUB: "hub", REQUESTED: str(wants)})
     if record:
         body["metadata"]["annotations"][ALLOCATED] = encode(record)
+    made.pod_changed(ObjectChange("changed", body))
+
+
+def test_pod_that_waits_alone_is_not_decided_again_for_its_owner() -> None:
+    """What its owner holds elsewhere puts it behind nobody; beside another one that waits it does."""
+    made = cache()
+    put_limit(made, max=9)
+    put_pod(made, "a", 1, "n0", 3, ("n0-0", "n0-1"))
+    _wait(made, "a", 2, "ann", 1, ("n0-0", "n0-1"))
+    made.take_changed_nodes()
+    put_pod(made, "b", 3, "n1", 1, ("n1-0",))
+    state = made.snapshot.pod("a")
+    assert state
+    assert state.standing
+    assert state.standing.holds == 3000
+    assert made.take_changed_nodes() == ("n1",)
+    _wait(made, "c", 4, "bob", 2, ())
+    made.take_changed_nodes()
+    put_pod(made, "b", 5, "n1", 2, ("n1-0", "n1-1"))
+    assert set(made.take_changed_nodes()) == {"n0", "n1"}
+
+
+def _wait(made: ClusterCache, uid: str, version: int, user: str, ticket: int, has: tuple[str, ...]) -> None:
+    """Put a pod of a user on n0 that has a ticket for three GPUs."""
+    body = pod(uid, version, "n0", has, has)
+    record = Allocated(1, tuple(GpuShare(uuid, 1000) for uuid in has), ticket=ticket)
+    names = {USERNAME: user, HUB: "hub", REQUESTED: "3", ALLOCATED: encode(record)}
+    body["metadata"]["annotations"].update(names)
     made.pod_changed(ObjectChange("changed", body))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide, decide_in_steps
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
-from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding, next_amount
+from jupyter_gpu_scheduler.rules.state.standing import MAX_WEIGHT, OwnerStanding, next_amount, share
 from tests.builders import NODE, apply, by_index, cluster, gpu, inventory, new, pod, wish, world
 
 POLICY = Policy()
@@ -110,16 +110,28 @@ def test_equal_users_are_served_by_ticket() -> None:
     assert _served(world(inventory(1), pods)) == {"a": 0, "b": 1000}
 
 
+shares = st.tuples(st.integers(0, 40_000_000), st.integers(1, MAX_WEIGHT))
+
+
+@given(shares, shares)
+@example((1, 1000), (1, 999))
+@example((1001, 999), (1002, 1000))
+def test_share_sorts_like_the_fraction(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Whole numbers stand for the owners' shares: of two, the smaller fraction is the smaller number."""
+    assert (share(*one) < share(*other)) == (Fraction(*one) < Fraction(*other))
+    assert (share(*one) == share(*other)) == (Fraction(*one) == Fraction(*other))
+
+
 def test_order_of_one_wish() -> None:
     """The key is exact: precedence, priority, and the owner's share after the next step."""
-    assert OwnerStanding(2000, 1000, 3).order(4, 1000) == (0, -4, Fraction(1000))
-    assert OwnerStanding(500, 1000, 7).order(0, 500) == (-1, 0, Fraction(1000, 7))
+    assert OwnerStanding(2000, 1000, 3).order(4, 1000) == (0, -4, share(3000, 3))
+    assert OwnerStanding(500, 1000, 7).order(0, 500) == (-1, 0, share(1000, 7))
     waiting = replace(pod("a", wants=2, has=[0], ticket=5), standing=OwnerStanding(1000, 0, 2))
-    assert waiting.rank == (0, 0, Fraction(1000), False, 5, 0.0, "a")
+    assert waiting.rank == (0, 0, share(2000, 2), False, 5, 0.0, "a")
     assert replace(waiting, overdue=True).rank == (-2, 0, 0, False, 5, 0.0, "a")
     assert replace(pod("a"), standing=OwnerStanding()).rank == replace(pod("a")).rank
     fresh = replace(new("a", wants=2, ticket=5), standing=OwnerStanding(1000))
-    assert fresh.rank[:3] == (0, 0, Fraction(3000)), "a new pod is served as a whole"
+    assert fresh.rank[:3] == (0, 0, share(3000, 1)), "a new pod is served as a whole"
 
 
 STEPS = [

@@ -35,10 +35,11 @@ def allowances(
     if above:
         lost = {} if tolerated else losses(claims, above)
         return {claim.uid: claim.has - lost.get(claim.uid, 0) for claim in claims}
-    found: dict[str, int] = {}
+    found = {claim.uid: claim.has for claim in claims}
     room = maximum - sum(claim.has for claim in claims if not claim.leaving)
     free = max(0, maximum - sum(claim.holds for claim in claims))
-    for claim in sorted(claims, key=lambda claim: claim.order):
+    more = [claim for claim in claims if claim.wished > claim.has]
+    for claim in sorted(more, key=lambda claim: claim.order):
         closing = claim.holds - claim.has
         most = min(claim.wished, claim.has + min(room, closing + free))
         found[claim.uid] = max(claim.has, usable(claim.uid, most))

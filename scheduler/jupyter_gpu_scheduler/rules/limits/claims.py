@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import attrgetter
 
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
@@ -19,6 +20,8 @@ class Claim:
     uid: str
     shares: tuple[tuple[str, int], ...]
     """Allocated shares: uuid and amount, oldest first."""
+    has: int
+    """Amount allocated to it in all."""
     holds: int
     """Amount allocated, attached or draining."""
     wished: int
@@ -31,39 +34,47 @@ class Claim:
     leaving: bool = False
     """Whether the pod is being deleted: it gets nothing more, and its end frees what it has."""
 
-    @property
-    def has(self) -> int:
-        """Amount allocated to it in all."""
-        return sum(amount for _, amount in self.shares)
-
 
 def claims(
     pods: Collection[PodState],
     last: Collection[str] = (),
-    measure: Measure = lambda _, __, milli: milli,
+    measure: Measure | None = None,
     wished: Callable[[PodState], int] = lambda pod: pod.wished,
 ) -> tuple[Claim, ...]:
-    """Return the claims of one owner's pods on a quantity: as it stands, on milli of GPUs.
+    """Return the claims of one owner's pods on a quantity; without a measure, on milli of GPUs.
 
     ``last``: the uids of pods that could use nothing more now.
     """
-    return tuple(
-        Claim(
-            uid=pod.uid,
-            shares=tuple(_allocated(pod, measure)),
-            holds=sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items()),
-            wished=0 if pod.fault or pod.gone else wished(pod),
-            order=(pod.uid in last, pod.ranked(None, 0)),
-            created=pod.created,
-            busy=pod.busy,
-            leaving=pod.gone,
-        )
-        for pod in pods
+    return tuple(_claim(pod, pod.uid in last, measure, wished) for pod in pods)
+
+
+def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[[PodState], int]) -> Claim:
+    shares: tuple[tuple[str, int], ...] = pod.allocated.shares if pod.allocated and pod.has else ()
+    holds = pod.holds
+    if measure:
+        amounts = ((uuid, measure(pod, uuid, milli)) for uuid, milli in shares)
+        shares = tuple((uuid, amount) for uuid, amount in amounts if amount)
+        holds = sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items())
+    return Claim(
+        uid=pod.uid,
+        shares=shares,
+        has=sum(amount for _, amount in shares),
+        holds=holds,
+        wished=0 if pod.fault or pod.gone else wished(pod),
+        order=(last, pod.ranked(None, 0) if pod.standing else pod.rank),
+        created=pod.created,
+        busy=pod.busy,
+        leaving=pod.gone,
     )
 
 
-def _allocated(pod: PodState, measure: Measure) -> Iterator[tuple[str, int]]:
-    for share in pod.allocated.shares if pod.allocated and pod.has else ():
-        amount = measure(pod, share.uuid, share.milli)
-        if amount:
-            yield share.uuid, amount
+_READ = attrgetter(
+    *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created"),
+    *("busy", "lacks", "held"),
+)
+
+
+def same_claims(before: PodState, after: PodState) -> bool:
+    """Tell whether a pod claims the same as ``before``, so that the terms of all pods of its owner stay as they are."""
+    shares, now = (pod.allocated.shares if pod.allocated else () for pod in (before, after))
+    return shares == now and bool(_READ(before) == _READ(after))

@@ -16,10 +16,12 @@ def can_use_more(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     if pod.requested is None or pod.blocked:
         return False
     wish = pod.requested.wish
-    if pod.node:
+    if pod.node and pod.lacks:
         gpus = tuple(gpu for gpu in snapshot.gpus(pod.node) or () if gpu.uuid not in pod.lacks)
         return refuse(wish, limit=None, gpus=gpus) is None
     known = snapshot.memo(("feasible", wish))
+    if pod.node:
+        return _known(snapshot, wish, pod.node, known)
     return any(_known(snapshot, wish, node, known) for node in snapshot.nodes())
 
 

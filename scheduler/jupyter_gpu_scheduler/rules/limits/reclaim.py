@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.feasible import fits, groups
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.standing import share
 
 from .owner_limits import OwnerLimits
 
@@ -32,6 +32,8 @@ def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarant
     ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. Call this again when
     the node changes; the result stays the same while pods have their grace and close what they give back.
     """
+    if not guarantees and not any(_may_give(pod) for pod in snapshot.pods(node)):
+        return {}
     waiting = [pod for pod in snapshot.line(node) if _is_served(pod)]
     if not waiting:
         return {}
@@ -39,6 +41,11 @@ def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarant
     for pod in waiting:
         reclaim.serve(pod)
     return reclaim.taken
+
+
+def _may_give(pod: PodState) -> bool:
+    """Tell whether a pod gives back for any other: it is preemptible, or what it had to give back drains."""
+    return pod.preemptible or (pod.allocated is not None and pod.allocated.reason is Reason.LIMIT_EXCEEDED)
 
 
 def _is_served(pod: PodState) -> bool:
@@ -162,9 +169,9 @@ class _NodeReclaim:
         room, pod = step.room, step.room.pod
         if pod is None or room.closing:
             return (int(room.closing), room.milli)
-        share = Fraction(self._owner_has(pod.owner), self._limits(pod.owner).weight)
+        most = share(self._owner_has(pod.owner), self._limits(pod.owner).weight)
         busy = room.gpu.uuid in pod.busy
-        return (2, not pod.preemptible, -share, pod.owner, busy, -pod.created, -room.age, pod.uid)
+        return (2, not pod.preemptible, -most, pod.owner, busy, -pod.created, -room.age, pod.uid)
 
 
 def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:
@@ -174,9 +181,9 @@ def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:
     for pod in snapshot.pods(node):
         shares = pod.allocated.shares if pod.allocated and pod.has and not pod.gone else ()
         stays = {share.uuid: share.milli for share in shares}
-        for age, share in enumerate(shares):
-            if share.uuid in gpus:
-                yield _Room(gpus[share.uuid], share.milli, pod, age=age)
+        for age, (uuid, milli) in enumerate(shares):
+            if uuid in gpus:
+                yield _Room(gpus[uuid], milli, pod, age=age)
         for uuid, milli in pod.held.items():
             if uuid in gpus and milli > stays.get(uuid, 0):
                 yield _Room(gpus[uuid], milli - stays.get(uuid, 0), pod, closing=True)

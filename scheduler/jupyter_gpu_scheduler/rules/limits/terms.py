@@ -40,6 +40,18 @@ class PodTerms(NamedTuple):
         )
 
 
+def with_terms_of(pod: PodState, other: PodState) -> PodState:
+    """Return a pod under the terms of another state of it."""
+    return replace(
+        pod,
+        allowance=other.allowance,
+        model_allowances=other.model_allowances,
+        pod_limit=other.pod_limit,
+        standing=other.standing,
+        cap=other.cap,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerTerms:
     """The terms of all pods of one owner."""
@@ -49,6 +61,8 @@ class OwnerTerms:
     grace: Grace
     reclaims_at: float | None = None
     """When a pod must give back the next amount that is reclaimed, in seconds since 1970; ``None``: none must."""
+    permits_all: bool = False
+    """Whether the limits permit all that the pods hold and wish."""
 
 
 def terms(
@@ -70,7 +84,9 @@ def terms(
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     if _permits_all(pods, limits):
         found = grace(stored, above=False, seconds=limits.grace, now=now)
-        return OwnerTerms({pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in pods}, found)
+        return OwnerTerms(
+            {pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in pods}, found, permits_all=True
+        )
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.is_above(), seconds=limits.grace, now=now)
     notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods}
@@ -83,6 +99,33 @@ def terms(
     }
     times = (next_at(reclaims, now) for reclaims in notices.values())
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
+
+
+def changed_terms(
+    snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits, changed: PodState, *, fair: bool = False
+) -> dict[str, PodTerms] | None:
+    """Return the terms that are new since one pod changed, by uid, where the limits permit all; ``None``: they do not.
+
+    Before the change they must have permitted all, and the pods must be under the terms of then. The result is what
+    `terms` finds, without a look at pods that the change does not concern: those of most owners, most of the time.
+    """
+    if not _permits_all(pods, limits):
+        return None
+    held = sum(pod.holds for pod in pods)
+    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
+    concerned = (pod for pod in pods if pod is changed or _shows_others(snapshot, pod, limits, held))
+    return {pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in concerned}
+
+
+def _shows_others(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int) -> bool:
+    """Tell whether the terms of a pod follow from what the owner's other pods hold, or did so last."""
+    if pod.standing is not None:
+        return True
+    if limits.gpus is None or pod.pod_limit is None:
+        return False
+    most = limits.gpus.amount
+    left = most - (held - pod.holds)
+    return pod.pod_limit.milli != most or not pod.node or left < MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ())
 
 
 def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now: float) -> tuple[Reclaim, ...]:
@@ -124,14 +167,19 @@ def _limited_terms(
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
     allowance = bound.allowance
     give_back_at = reclaims[0].at if reclaims and found.give_back_at is None else found.give_back_at
-    wish = pod.requested.wish if pod.requested else None
-    wished = min(pod.wished, permitted(wish, allowance).milli if wish and allowance is not None else pod.wished)
     return PodTerms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
         pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, give_back_at, reclaims),
-        standing=standing if wished > pod.has else None,  # the others do not change with every pod of their owner
+        standing=standing if standing and _may_gain(pod, allowance) else None,
     )
+
+
+def _may_gain(pod: PodState, allowance: int | None) -> bool:
+    """Tell whether a pod may get more of its wish: only such pods change with every pod of their owner."""
+    if allowance is None or not pod.requested:
+        return pod.wished > pod.has
+    return min(pod.wished, permitted(pod.requested.wish, allowance).milli) > pod.has
 
 
 def _pod_limit(

@@ -70,7 +70,8 @@ class QueuePass:
                 waiting.append(pod)
             if not number % STEP:
                 yield
-        if any(pod.standing for pod in waiting):
+        alone = len(waiting) == 1 and not waiting[0].pending  # then the order of steps does not matter
+        if not alone and any(pod.standing for pod in waiting):
             yield from self._serve_fairly(waiting)
         else:
             yield from self._serve_line(waiting)

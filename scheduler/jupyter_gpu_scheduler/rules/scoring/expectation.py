@@ -6,6 +6,7 @@ expected to want as many as a typical wish; a pod that has some, so many fewer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -80,7 +81,7 @@ def _expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, sought: W
     )
 
 
-def _keeps(pod: PodState) -> dict[str, int]:
+def _keeps(pod: PodState) -> Mapping[str, int]:
     """Return what a pod goes on to hold: not what it is giving back, nor what it holds only until it has ended."""
     if pod.allocated is None:
         return pod.held

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from fractions import Fraction
 
-Rank = tuple[int, int, Fraction | int, bool, int, float, str]
+Rank = tuple[int, int, int, bool, int, float, str]
 """Precedence, priority, share of the owner, ticket, age and uid, so that the least is served first; the first and the
 third are 0 except in a fair line. No two pods have the same."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +134,10 @@ class PodState:
     """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
     `standing`."""
 
+    # Computed once, as all pods of an owner are asked at each change of one of them.
+    _has: int | None = field(init=False, default=None, repr=False, compare=False)
     _holds: int | None = field(init=False, default=None, repr=False, compare=False)
+    _held: Mapping[str, int] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Compute the rank once: a pod is compared with many others."""
@@ -144,7 +146,7 @@ class PodState:
     def ranked(self, standing: OwnerStanding | None, has: int) -> Rank:
         """Return the rank that the pod would have with this standing of its owner, and with ``has`` milli."""
         ticket, wish = self.ticket, self.wish if standing else None
-        order: tuple[int, int, Fraction | int] = (0, -self.priority, 0)
+        order = (0, -self.priority, 0)
         if self.overdue and standing:
             order = _OVERDUE
         elif standing and wish:
@@ -219,7 +221,11 @@ class PodState:
     @property
     def has(self) -> int:
         """Milli allocated to it that it can use or keep; none while it is pending, nor once it has finished."""
-        return total(self.allocated.shares) if self.allocated and self.node and not self.finished else 0
+        known: int | None = self._has
+        if known is None:
+            known = total(self.allocated.shares) if self.allocated and self.node and not self.finished else 0
+            object.__setattr__(self, "_has", known)
+        return known
 
     @property
     def wished(self) -> int:
@@ -228,7 +234,7 @@ class PodState:
 
     @property
     def holds(self) -> int:
-        """Milli that it holds in all, see `held`. Computed once, as all pods of an owner are asked at each change."""
+        """Milli that it holds in all, see `held`."""
         known: int | None = self._holds
         if known is None:
             known = sum(self.held.values())
@@ -236,11 +242,15 @@ class PodState:
         return known
 
     @property
-    def held(self) -> dict[str, int]:
+    def held(self) -> Mapping[str, int]:
         """Milli held by uuid, see `held`; nothing while it is pending."""
-        return held(None if self.finished else self.allocated, self.attached) if self.node else {}
+        known: Mapping[str, int] | None = self._held
+        if known is None:
+            known = held(None if self.finished else self.allocated, self.attached) if self.node else _NO_HOLDERS
+            object.__setattr__(self, "_held", known)
+        return known
 
-    def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
+    def held_with(self, shares: tuple[GpuShare, ...]) -> Mapping[str, int]:
         """Return what it holds once these shares are decided: what it loses stays held until its node has closed it."""
         decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
         return replace(self, allocated=decided).held

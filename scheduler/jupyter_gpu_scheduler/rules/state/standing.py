@@ -12,10 +12,21 @@ and a wish for one island or switch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+MAX_WEIGHT = 1000
+_SCALE = MAX_WEIGHT**2
+
+
+def share(milli: int, weight: int) -> int:
+    """Return ``milli / weight`` as a whole number that sorts like it: in millionths, rounded down.
+
+    Two such fractions are equal, or differ by a millionth at least, as no weight is above `MAX_WEIGHT`. So nothing is
+    lost by rounding, and whole numbers are compared, which is many times faster.
+    """
+    return milli * _SCALE // weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +37,13 @@ class OwnerStanding:
     guaranteed: int = 0
     weight: int = 1
 
-    def order(self, priority: int, step: int, *, last: bool = False) -> tuple[int, int, Fraction]:
+    def order(self, priority: int, step: int, *, last: bool = False) -> tuple[int, int, int]:
         """Return the key that sorts wishes of this owner and of others, for the next ``step``; least first.
 
         ``last``: above what is guaranteed, it comes after all that are not last.
         """
         precedence = -1 if self.holds < self.guaranteed else int(last)
-        return (precedence, -priority, Fraction(self.holds + step, self.weight))
+        return (precedence, -priority, share(self.holds + step, self.weight))
 
 
 def next_amount(wish: Wish, has: int, *, whole: bool) -> int:

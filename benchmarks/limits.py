@@ -1,0 +1,94 @@
+"""The cost of limits for a decision: 5,000 nodes, 1,000 users with ten pods each, 1,000 limits, against no limits.
+
+Both clusters get the same changes in turn, in one process, and its CPU time is what counts: from a change that a watch
+brings to the last decision that follows, with the JSON that is read. One user in four wishes more than the limit.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from jupyter_gpu.model.annotations import Wish
+
+from .lib.figures import Figure
+from .lib.owned_cluster import OwnedCluster, in_turn
+
+COMMAND = "scripts/bench limits"
+LIMIT_SECONDS = 1200.0
+NODES, USERS, PODS = 5_000, 1_000, 10_000
+TURNS = 300
+MOST = 1.2
+"""Times the cost without limits."""
+_AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)  # as in `decide`
+_LIMITS = (12, 24, 32, 48)
+"""GPUs; ten pods of one user wish 15 on average."""
+_WAITING = 1_000
+
+_Change = Callable[[OwnedCluster, random.Random], object]
+
+
+def run() -> Sequence[Figure]:
+    """Measure CPU milliseconds of the scheduler; the baseline is the same cluster without limits."""
+    return [*_decisions(NODES, USERS, PODS, TURNS)]
+
+
+def _decisions(nodes: int, users: int, pods: int, turns: int) -> Iterator[Figure]:
+    free, limited = clusters = _clusters(nodes, users, pods)
+    gc.collect()
+    gc.freeze()  # collections while it is measured cost each cluster what it makes itself
+
+    def figures(what: str, change: _Change) -> Iterator[Figure]:
+        without, ours = in_turn(clusters, turns, change)
+        name, goal = f"limits: {what}", MOST * sorted(without)[len(without) // 2]
+        yield Figure.of(name, "ms", ours, COMMAND, goal=goal, baseline=without, sure=True)
+        mean, baseline = (sum(each) / len(each) for each in (ours, without))
+        yield Figure(f"{name}, mean", "ms", mean, COMMAND, baseline=baseline)
+
+    def ask(cluster: OwnedCluster, chance: random.Random) -> None:
+        cluster.ask(_uid(chance.randrange(pods)), _wish(chance))
+
+    yield from figures("a wish changes", ask)
+    yield from figures("nothing changes", lambda cluster, chance: cluster.touch(_uid(chance.randrange(pods))))
+    leaving = iter(range(2 * turns))  # each of them from both, in turn
+    yield from figures("a pod leaves", lambda cluster, _: cluster.remove(_uid(pods + next(leaving) // 2)))
+    changes = in_turn(
+        (limited,), turns, lambda cluster, chance: cluster.put_limit(chance.randrange(users), chance.choice(_LIMITS))
+    )
+    yield Figure.of("limits: a limit changes", "ms", changes[0], COMMAND)
+    for cluster in clusters:
+        _fill(cluster, nodes, users)
+    waiting = f"{free.waiting():,} wait without limits, {limited.waiting():,} with"
+    yield from figures(f"a wish changes while {waiting}", ask)
+
+
+def _clusters(nodes: int, users: int, pods: int) -> tuple[OwnedCluster, OwnedCluster]:
+    """Return the same cluster twice: without limits, and with one for each user."""
+    found = OwnedCluster(nodes), OwnedCluster(nodes)
+    chance = random.Random(1)
+    for user in range(users):
+        found[1].put_limit(user, chance.choice(_LIMITS), guaranteed=2, weight=chance.choice((1, 1, 2)))
+    for cluster in found:
+        chance = random.Random(2)
+        for number in range(pods + TURNS):  # the last of them are those that leave
+            cluster.put_pod(_uid(number), chance.randrange(users), _wish(chance), number % nodes)
+        cluster.begin()
+    return found
+
+
+def _fill(cluster: OwnedCluster, nodes: int, users: int) -> None:
+    """Have a thousand pods more wait, each on a node of its own."""
+    for number in range(_WAITING):
+        cluster.put_pod(f"waiting-{number:05}", number % users, Wish(8000), number % nodes)
+    cluster.settle()
+
+
+def _wish(chance: random.Random) -> Wish:
+    topology = chance.choice((None, None, None, "island"))
+    model = chance.choice(((), (), ("H100", "A100")))
+    return Wish(chance.choice(_AMOUNTS), model=model, topology=topology, priority=chance.choice((None, None, 5)))
+
+
+def _uid(number: int) -> str:
+    return f"pod-{number:05}"
