@@ -101,7 +101,7 @@ def test_python_modules_named_in_the_gate_exist() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["`limits.py`", "`server/doors.py`", "`shares/desks/`", "`agent/plan`", "`offences.DOUBT`", "jupyter_gpu.routes"],
+    ["`doors.py`", "`server/doors.py`", "`shares/desks/`", "`agent/plan`", "`offences.DOUBT`", "jupyter_gpu.routes"],
 )
 def test_wrong_name_is_found(text: str) -> None:
     """It is found however it is written."""
