@@ -104,6 +104,16 @@ def test_steps_together_are_arranged_as_one() -> None:
     assert by_index(state.allocated) == {1: 1000, 2: 1000}
 
 
+@pytest.mark.parametrize("most", [0, 500, 1000])
+def test_step_that_the_limit_of_a_model_cuts_is_the_last(most: int) -> None:
+    """The line comes to its end where a limit permits fewer GPUs of a model than a wish needs."""
+    pods = [*_of("ann", pod("a", wants=4, has=[], ticket=1)), *_of("bob", pod("b", wants=1, has=[], ticket=2))]
+    limits = {"ann": OwnerLimits(models={"A100": Maximum(most)}), "bob": OwnerLimits()}
+    found = _served(world(inventory(4, models=["A100", "H100"]), pods), limits)
+    assert found["b"] == 1000
+    assert found["a"] <= 2000 + most
+
+
 def test_equal_users_are_served_by_ticket() -> None:
     """The last GPU goes to the one who asked first."""
     pods = [*_of("ann", pod("a", wants=1, has=[], ticket=2)), *_of("bob", pod("b", wants=1, has=[], ticket=1))]

@@ -213,8 +213,8 @@ class QueuePass:
         amount = next_amount(wish, has, whole=pod.pending)
         self._give(pod, first)
         found = self._arrange(pod, permitted(wish, amount), kept_back)
-        goes_on = not found.owed and amount < wish.milli
-        if found.owed and amount < wish.milli:
+        goes_on = not found.owed and has < total(found.shares) and amount < wish.milli
+        if not goes_on and amount < wish.milli:  # there is no room for the step, or allowances for models cut it
             found = self._arrange(pod, wish, kept_back)
         shares = found.shares if not (pod.pending and found.owed) or pod.overdue else ()
         self._give(pod, shares)
