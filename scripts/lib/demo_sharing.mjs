@@ -16,7 +16,7 @@ async function facts({ panel }) {
 }
 
 /** Returns 95 for "95 % of the GPU now, 50 % allocated". */
-const quota = ({ Quota }) => parseFloat(Quota);
+const slice = ({ Slice }) => parseFloat(Slice);
 
 /** Seconds of "850 ms of 1 s, the next expires in 12 s": 0.85. */
 const saved = ({ Bank }) => seconds(Bank.split(' of ')[0]);
@@ -34,19 +34,19 @@ async function open(context, address, cell) {
   const notebook = await NotebookPage.open(context, address, IMAGES);
   await notebook.run(cell);
   await notebook.panel.locator('.jp-gpu-Share summary').click();
-  await until('the card tells of the share', async () => 'Quota' in (await facts(notebook)));
+  await until('the card tells of the share', async () => 'Slice' in (await facts(notebook)));
   return notebook;
 }
 
-/** Waits until the quota of a share is as `wanted` says, and the last change on its card is that way and has a reason. */
+/** Waits until the slice of a share is as `wanted` says, and the last change on its card is that way and has a reason. */
 async function adjusted(name, notebook, wanted, more) {
-  const said = await until(`the quota of ${name} is as it should be, with a reason`, async () => {
+  const said = await until(`the slice of ${name} is as it should be, with a reason`, async () => {
     const all = await notebook.panel.locator('.jp-gpu-Share-adjustments li').allInnerTexts();
     const last = all.find(text => text.includes('→')) ?? '';
     const [, from, to] = last.match(/([\d.]+) % → ([\d.]+) %: \S/) ?? [];
-    return to && Number(to) > Number(from) === more && wanted(quota(await facts(notebook))) && last;
+    return to && Number(to) > Number(from) === more && wanted(slice(await facts(notebook))) && last;
   });
-  say(`${name}: quota ${quota(await facts(notebook))} %. ${said}`);
+  say(`${name}: slice ${slice(await facts(notebook))} %. ${said}`);
 }
 
 /** Waits until the bank is nearly full; what the table says then. */
@@ -72,7 +72,7 @@ async function burst(exploring, training) {
   });
   assert.ok((await exploring.cell(cell)).running, 'The burst was over before its bank was empty.');
   say(`exploring works: ${saved(low).toFixed(2)} s left in its bank, ${inAll(low['From the bank']).toFixed(2)} s borrowed in all`);
-  assert.equal(quota(low), 50, 'who works has its own half');
+  assert.equal(slice(low), 50, 'who works has its own half');
   await Promise.all([exploring.picture('exploring'), training.picture('training')]);
   await exploring.ended(cell, 60_000);
   say((await exploring.cell(cell)).text.trim());

@@ -92,6 +92,8 @@ def test_answers_match_the_description(world: World) -> None:
     for path in ("subjects", "users", "cluster", "audit"):
         matches(api.gpu("GET", path), f"/{path}", "get")
     matches(api.gpu("GET", "explain/ann"), "/explain/{user}", "get")
+    matches(api.gpu("GET", f"subject?kind=User&name=ann&hub={HUB}"), "/subject", "get")
+    matches(api.gpu("GET", "translation"), "/translation", "get")
     matches(ann.gpu("GET", "me"), "/me", "get")
     matches(api.gpu("GET", "usage?month=2026-10"), "/usage", "get")
     matches(api.gpu("GET", "limits/export"), "/limits/export", "get")
@@ -121,6 +123,7 @@ def test_refusals_match_the_description(world: World) -> None:
         ("/limits/{name}", "get", api.gpu("GET", "limits/nothing")),
         ("/limits/{name}", "delete", api.gpu("DELETE", "limits/nothing")),
         ("/explain/{user}", "get", api.gpu("GET", f"explain/{'x' * 300}")),
+        ("/subject", "get", api.gpu("GET", "subject?kind=User")),
         ("/me", "get", api.gpu("GET", "me")),
         ("/limits/import", "post", api.gpu("POST", "limits/import", {"format": "json", "text": "["})),
         ("/usage", "get", api.gpu("GET", "usage?month=October")),
@@ -136,6 +139,7 @@ def test_refusals_match_the_description(world: World) -> None:
         413,
         404,
         404,
+        400,
         400,
         403,
         422,

@@ -15,6 +15,7 @@ from jupyter_gpu.model.limits.owner import object_name
 from tests.cluster.testbed import until
 from tests.hub import PASSWORD, SECONDS
 
+from . import language_pack
 from .world import HUB, ROOT, World
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -23,7 +24,9 @@ UI_TESTS = ROOT / "labextension" / "ui-tests"
 ACCOUNTS = "/apis/jupyter-gpu.io/v1alpha1/gpuaccounts"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
 EVIL = "<img src=x onerror=document.title=1>"
-FILES = sorted(path.name for path in (UI_TESTS / "hub").glob("*.spec.ts"))
+LANGUAGE = "language.spec.ts"
+FILES = sorted(path.name for path in (UI_TESTS / "hub").glob("*.spec.ts") if path.name != LANGUAGE)
+WORDS = {"Name": "Name", "Guaranteed": "Garantiert", "In use": "In Gebrauch", "Limit": "Limit", "%1 GPUs": "%1 GPUs"}
 
 
 @pytest.fixture
@@ -68,6 +71,19 @@ def cluster(world: World) -> Iterator[World]:
 @pytest.mark.parametrize("file", FILES)
 def test_page(cluster: World, file: str, tmp_path: Path) -> None:
     """Each file of browser tests passes."""
+    run(cluster, file, tmp_path)
+
+
+def test_page_in_the_language_of_the_browser(cluster: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed language pack gives the words; what it does not have stays English."""
+    language_pack.install(tmp_path / "packs", "de_DE", WORDS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packs"))
+    cluster.service.restart()
+    run(cluster, LANGUAGE, tmp_path)
+
+
+def run(cluster: World, file: str, folder: Path) -> None:
+    """Run a file of browser tests."""
     names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
     browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), "")
     assert browser, "There is no browser: scripts/test installs one."
@@ -76,7 +92,7 @@ def test_page(cluster: World, file: str, tmp_path: Path) -> None:
         "HUB_ADDRESS": cluster.address,
         "HUB_NAME": HUB,
         "HUB_PASSWORD": PASSWORD,
-        "HUB_RESULTS": str(tmp_path),
+        "HUB_RESULTS": str(folder),
         "HUB_TOKEN": cluster.limits.token,
     }
     tool = UI_TESTS / "node_modules" / ".bin" / "playwright"

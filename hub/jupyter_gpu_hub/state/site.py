@@ -45,6 +45,8 @@ class Site:
     def __init__(self, kube: Kube, hub: HubApi, name: str, settings: HubServiceSettings) -> None:
         self.hub = name
         """Name of the hub."""
+        self.time_zone = settings.time_zone
+        """Time zone of hours and budgets."""
         self.feed = Feed(most=settings.pages, most_of_one=PAGES_OF_ONE)
         self._api = hub
         self._settings = settings

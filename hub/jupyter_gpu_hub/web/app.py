@@ -14,7 +14,7 @@ from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.site import Site
 
-from . import limits_api, people_api, stream, usage_api
+from . import limits_api, people_api, stream, subject_api, translation_api, usage_api
 from .api import NothingHere
 from .base import EDITS, HUB_AUTH, LIMITER, SITE, STRANGERS, log_request, set_headers
 from .page import CallbackHandler, PageHandler
@@ -49,12 +49,14 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "limits/import": limits_api.ImportHandler,
     "limits/bulk": limits_api.BulkHandler,
     "limits/{name}": limits_api.LimitHandler,
+    "subject": subject_api.SubjectHandler,
     "subjects": people_api.SubjectsHandler,
     "users": people_api.UsersHandler,
     "explain/{user}": people_api.ExplainHandler,
     "me": people_api.MeHandler,
     "cluster": people_api.ClusterHandler,
     "audit": people_api.AuditHandler,
+    "translation": translation_api.TranslationHandler,
     "events": stream.EventsHandler,
     "usage": usage_api.UsageHandler,
 }

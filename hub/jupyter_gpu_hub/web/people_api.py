@@ -80,6 +80,7 @@ class MeHandler(ApiHandler):
             {
                 **own_json(row),
                 "sentence": f"{words.may_have(row.limit)} {words.use(row)}",
+                "hub": self.site.hub,
                 "mayRead": self.visitor.may_read,
                 "mayEdit": self.visitor.may_edit and self.settings[EDITS],
                 "problem": self.site.problem() or None,

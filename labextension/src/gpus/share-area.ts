@@ -7,7 +7,7 @@ export interface IStretch {
   readonly to: number;
   readonly rates: IRates;
   /** Milli that the share earned. */
-  readonly quota: number;
+  readonly slice: number;
 }
 
 /** The area. */
@@ -35,7 +35,7 @@ export function stretches(moments: readonly IMoment[], least: number): IStretch[
       from: before.time,
       to: moment.time,
       rates: moment.rates,
-      quota: moment.use.effective
+      slice: moment.use.effective
     };
     const its = Math.floor(moment.time / least);
     found.push(its === slot ? mean(found.pop()!, one) : one);
@@ -51,7 +51,7 @@ function mean(a: IStretch, b: IStretch): IStretch {
   for (const key of [...LAYERS, 'throttled'] as const) {
     rates[key] = mix(a.rates[key], b.rates[key]);
   }
-  return { from: a.from, to: b.to, rates: rates as unknown as IRates, quota: b.quota };
+  return { from: a.from, to: b.to, rates: rates as unknown as IRates, slice: b.slice };
 }
 
 /** The outline of one layer, which stands on those below it. */
@@ -69,11 +69,11 @@ export function areaPath(all: readonly IStretch[], layer: Layer, frame: IFrame):
 }
 
 /** The line of what the share earns, with a step at each adjustment. */
-export function quotaPath(all: readonly IStretch[], frame: IFrame): string {
+export function slicePath(all: readonly IStretch[], frame: IFrame): string {
   return all
     .map((one, i) => {
       const start = i > 0 && all[i - 1].to === one.from ? 'L' : 'M';
-      const height = y(one.quota / 1000, frame);
+      const height = y(one.slice / 1000, frame);
       return `${start}${x(one.from, frame)} ${height}H${x(one.to, frame)}`;
     })
     .join('');

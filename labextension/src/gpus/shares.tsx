@@ -5,8 +5,8 @@ import { IShareUse } from '../api/sample';
 import { IGpu } from '../api/view';
 import type { History } from '../history/history';
 import { Layer, LAYERS, IAdjustment, IRates } from '../history/share-history';
-import { bank, facts, layerName, neighbours, part, quota, running } from '../words/share';
-import { areaPath, quotaPath, stretches } from './share-area';
+import { bank, facts, layerName, neighbours, part, slice, running } from '../words/share';
+import { areaPath, slicePath, stretches } from './share-area';
 
 const WIDTH = 240;
 const HEIGHT = 72;
@@ -44,7 +44,7 @@ export function ShareCard({ gpu, history, window, trans }: IShareProps): React.J
       </p>
       <Area gpu={gpu} history={history} window={window} trans={trans} />
       <Legend rates={rates} trans={trans} />
-      <p className="jp-gpu-Share-quota">{trans.__('Quota: %1', quota(use, trans))}</p>
+      <p className="jp-gpu-Share-slice">{trans.__('Slice: %1', slice(use, trans))}</p>
       <Bank use={use} trans={trans} />
       <p>{neighbours(use, trans)}</p>
       <Adjustments all={history.shares.adjustments(gpu.uuid)} use={use} trans={trans} />
@@ -91,7 +91,7 @@ function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
       viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
       preserveAspectRatio="none"
       role="img"
-      aria-label={`${label}. ${trans.__('Quota: %1', quota(use, trans))}`}
+      aria-label={`${label}. ${trans.__('Slice: %1', slice(use, trans))}`}
     >
       <Patterns id={id} />
       {LAYERS.map(layer => (
@@ -102,7 +102,7 @@ function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
           fill={`url(#${id}-${layer})`}
         />
       ))}
-      <path className="jp-gpu-Share-line" d={quotaPath(all, frame)} />
+      <path className="jp-gpu-Share-line" d={slicePath(all, frame)} />
     </svg>
   );
 }

@@ -124,6 +124,8 @@ export interface IMe {
   readonly pods: readonly IPod[];
   /** GPU-hours by day (`2026-05-03`). */
   readonly hours: Readonly<Record<string, string>>;
+  /** Name of the hub in limits of its users and groups. */
+  readonly hub: string;
   readonly mayRead: boolean;
   readonly mayEdit: boolean;
   readonly problem: string | null;
@@ -209,6 +211,7 @@ export const readMe = record<IMe>({
   giveBackAt: maybe(text(64), null),
   pods: listOf(pod, MAX_ROWS),
   hours: (value, field) => dictionary(value, field, text(64)),
+  hub: maybe(word, ''),
   mayRead: boolean,
   mayEdit: boolean,
   problem: maybe(sentence, null)
@@ -221,4 +224,10 @@ export function dictionary<T>(value: unknown, field: string, read: Reader<T>): R
   return Object.fromEntries(entries.map(([key, item]) => [key, read(item, `${field}.${key}`)]));
 }
 
-export { changed as readChanged, fields as readFields, pod as readPod, subject as readSubject };
+export {
+  changed as readChanged,
+  fields as readFields,
+  own as readOwn,
+  pod as readPod,
+  subject as readSubject
+};

@@ -5,10 +5,9 @@ import { describeSource } from '../words/limit';
 import { parseGpus } from '../words/positions';
 import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
 import { gpus } from '../words/sentence';
+import { MOST_GPUS, quantity, Read } from './values';
 
 const UNLIMITED = 'unlimited';
-/** Most GPUs that can be typed, as milli. */
-const MOST = 9999 * MILLI_PER_GPU;
 
 /** Milli of a quantity (`"2"`, `"500m"`); `null`: unlimited, or nothing that this page knows. */
 export function milliOf(quantity: string): number | null {
@@ -32,11 +31,12 @@ export function typedOf(value: unknown): string {
   return milli === null ? text : formatGpus(milli);
 }
 
-/** The typed text as read: the value of the field (`null`: inherited), or what is wrong with it. */
-export type Typed = { readonly value: string | null } | { readonly error: string };
-
-/** Read what a person typed for an amount of GPUs; `unlimited`: whether that word is one. */
-export function readTyped(typed: string, trans: TranslationBundle, unlimited = true): Typed {
+/** Read what a person typed for an amount of GPUs, `null`: inherited; `unlimited`: whether that word is one. */
+export function readTyped(
+  typed: string,
+  trans: TranslationBundle,
+  unlimited = true
+): Read<string | null> {
   const text = typed.trim();
   if (!text || same(text, 'inherit', trans.__('inherit'))) {
     return { value: null };
@@ -44,9 +44,9 @@ export function readTyped(typed: string, trans: TranslationBundle, unlimited = t
   if (unlimited && (text === '∞' || same(text, UNLIMITED, trans.__('unlimited')))) {
     return { value: UNLIMITED };
   }
-  const milli = parseGpus(text, MOST);
+  const milli = parseGpus(text, MOST_GPUS);
   if (milli !== null) {
-    return { value: milli % MILLI_PER_GPU ? `${milli}m` : String(milli / MILLI_PER_GPU) };
+    return { value: quantity(milli) };
   }
   return {
     error: unlimited

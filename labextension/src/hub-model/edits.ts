@@ -3,7 +3,8 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { IEdit, IResult } from '../hub-api/edits';
 import { Fields, ISubjectRow } from '../hub-api/limits';
 import { join } from '../words/sentence';
-import { lockOf, versionOf } from './subject';
+import { same } from './draft';
+import { IEdited, lockOf, versionOf } from './subject';
 
 /** An edit that came too late: both values, and the version of theirs. */
 export interface IConflict {
@@ -18,11 +19,11 @@ export interface IConflict {
  * The edit that sets `fields` of a row's own limit; `null` where nothing would change. A limit of which nothing would be left is
  * removed.
  */
-export function editOf(row: ISubjectRow, fields: Fields): IEdit | null {
+export function editOf(row: IEdited, fields: Fields): IEdit | null {
   const version = versionOf(row);
   const before: Fields = version ? row.own!.fields : {};
   const after = { ...before, ...fields };
-  const changes = Object.keys(fields).some(key => (before[key] ?? null) !== (fields[key] ?? null));
+  const changes = Object.keys(fields).some(key => !same(before[key] ?? null, fields[key] ?? null));
   if (!changes) {
     return null;
   }

@@ -1,6 +1,13 @@
 /** Subjects of limits: their names for people, their keys, and which rows may be edited. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { ISubject, ISubjectRow, Kind } from '../hub-api/limits';
+import { Read } from './values';
+
+/** The part of a row that an edit needs. */
+export type IEdited = Pick<ISubjectRow, 'subject' | 'own'>;
+
+/** All kinds, the most frequent first. */
+export const KINDS: readonly Kind[] = ['User', 'Group', 'Namespace', 'Default', 'Cap'];
 
 /** A key that differs for each subject. */
 export function keyOf({ kind, name, hub }: ISubject): string {
@@ -40,7 +47,7 @@ export function subjectName({ kind, name }: ISubject, trans: TranslationBundle):
 }
 
 /** Why a row cannot be edited here; empty: it can be. */
-export function lockOf({ subject, own }: ISubjectRow, trans: TranslationBundle): string {
+export function lockOf({ subject, own }: IEdited, trans: TranslationBundle): string {
   if (subject.kind === 'Cap') {
     return trans.__(
       'The cap is for cluster administrators: it is changed with kubectl, or in the chart.'
@@ -55,6 +62,33 @@ export function lockOf({ subject, own }: ISubjectRow, trans: TranslationBundle):
 }
 
 /** The version that an edit of the row is for; empty: it has no limit that people write. */
-export function versionOf({ own }: ISubjectRow): string {
+export function versionOf({ own }: IEdited): string {
   return own && !own.mirrored ? (own.version ?? '') : '';
+}
+
+/** Whom a limit of a kind is about. */
+export function kindHelp(kind: Kind, trans: TranslationBundle): string {
+  switch (kind) {
+    case 'User':
+      return trans.__('Comes before what the user’s groups say, field by field.');
+    case 'Group':
+      return trans.__('Each member by itself has the limit; of several groups the largest counts.');
+    case 'Namespace':
+      return trans.__('Pods of the namespace that belong to no user, together.');
+    case 'Default':
+      return trans.__('Users and namespaces about which nothing else is said.');
+    case 'Cap':
+      return trans.__('Everyone: no other limit gives more.');
+  }
+}
+
+/** Read the name of a subject, as the hub or the cluster has it. */
+export function readSubjectName(kind: Kind, typed: string, trans: TranslationBundle): Read<string> {
+  const name = typed.trim();
+  if (!name) {
+    return { error: trans.__('Type a name.') };
+  }
+  return kind === 'Namespace' && !/^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/.test(name)
+    ? { error: trans.__('A namespace has at most 63 lower-case letters, digits and -.') }
+    : { value: name };
 }

@@ -37,7 +37,7 @@ export function AdminPage({ me }: { readonly me: IMe }): React.JSX.Element {
         ))}
       </nav>
       <div hidden={shown !== 'limits'}>
-        <Table mayEdit={me.mayEdit} />
+        <Table mayEdit={me.mayEdit} hub={me.hub} />
       </div>
       {shown === 'changes' && <Audit />}
       {shown === 'files' && <Transfer mayEdit={me.mayEdit} />}

@@ -5,6 +5,7 @@ import { readTyped } from '../hub-model/amount';
 import { editsOf } from '../hub-model/edits';
 import { reclaimable } from '../hub-model/reclaim';
 import { usePage } from './context';
+import { Field } from './field';
 import { Reclaim } from './reclaim';
 import { ISaving } from './saving';
 
@@ -42,7 +43,7 @@ export function Bulk({ rows, saving, onClear }: IBulkProps): React.JSX.Element |
       }
     }
     setError('');
-    void saving.propose(editsOf(rows, fields, trans), true);
+    void saving.propose(editsOf(rows, fields, trans), { ask: true });
   }
   return (
     <>
@@ -89,16 +90,18 @@ function Amount(props: {
 }): React.JSX.Element {
   const { trans } = usePage();
   return (
-    <label>
-      {props.label}
-      <input
-        className="form-control form-control-sm"
-        value={props.value}
-        maxLength={32}
-        autoComplete="off"
-        placeholder={trans.__('unchanged')}
-        onChange={event => props.onChange(event.target.value)}
-      />
-    </label>
+    <Field label={props.label}>
+      {control => (
+        <input
+          {...control}
+          className="form-control form-control-sm"
+          value={props.value}
+          maxLength={32}
+          autoComplete="off"
+          placeholder={trans.__('unchanged')}
+          onChange={event => props.onChange(event.target.value)}
+        />
+      )}
+    </Field>
   );
 }

@@ -1,22 +1,24 @@
 /** The search above the table. */
-import React, { useEffect, useId, useState } from 'react';
+import React, { useEffect, useState } from 'react';
 import { Kind } from '../hub-api/limits';
 import { IQuery } from '../hub-model/query';
 import { usePage } from './context';
+import { Field } from './field';
 
 /** Milliseconds without a letter after which the service is asked. */
 const PAUSE = 250;
 const MAX_SEARCH = 255;
 
-/** A text and a kind. */
+/** A text and a kind, and what else is in the line. */
 export function Filter(props: {
   readonly query: IQuery;
   readonly onChange: (query: IQuery) => void;
+  /** Shown at the end of the line. */
+  readonly children?: React.ReactNode;
 }): React.JSX.Element {
   const { trans } = usePage();
-  const { query, onChange } = props;
+  const { query, onChange, children } = props;
   const [typed, setTyped] = useState(query.search);
-  const id = useId();
   useEffect(() => {
     const timer = setTimeout(() => {
       if (typed !== query.search) {
@@ -39,36 +41,37 @@ export function Filter(props: {
       className="d-flex flex-wrap gap-3 mb-2 align-items-end"
       onSubmit={event => event.preventDefault()}
     >
-      <div>
-        <label htmlFor={`${id}-name`} className="form-label mb-0">
-          {trans.__('Name')}
-        </label>
-        <input
-          id={`${id}-name`}
-          type="search"
-          className="form-control"
-          value={typed}
-          maxLength={MAX_SEARCH}
-          onChange={event => setTyped(event.target.value)}
-        />
-      </div>
-      <div>
-        <label htmlFor={`${id}-kind`} className="form-label mb-0">
-          {trans.__('Show')}
-        </label>
-        <select
-          id={`${id}-kind`}
-          className="form-select"
-          value={query.kind}
-          onChange={event => onChange({ ...query, kind: event.target.value as Kind | '', page: 1 })}
-        >
-          {kinds.map(([kind, title]) => (
-            <option key={kind} value={kind}>
-              {title}
-            </option>
-          ))}
-        </select>
-      </div>
+      <Field label={trans.__('Name')}>
+        {control => (
+          <input
+            {...control}
+            type="search"
+            className="form-control"
+            value={typed}
+            maxLength={MAX_SEARCH}
+            onChange={event => setTyped(event.target.value)}
+          />
+        )}
+      </Field>
+      <Field label={trans.__('Show')}>
+        {control => (
+          <select
+            {...control}
+            className="form-select"
+            value={query.kind}
+            onChange={event =>
+              onChange({ ...query, kind: event.target.value as Kind | '', page: 1 })
+            }
+          >
+            {kinds.map(([kind, title]) => (
+              <option key={kind} value={kind}>
+                {title}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
+      {children}
     </form>
   );
 }

@@ -5,22 +5,24 @@
 import React from 'react';
 import { createRoot } from 'react-dom/client';
 import { Api, ownService } from '../hub-api/call';
-import { fromWords } from '../words/translation';
 import { App } from './app';
 import { Guard } from './guard';
+import { loadLanguage } from './language';
 
 const root = document.getElementById('gpu-limits');
 const plain = document.getElementById('gpu-plain');
 if (root && plain) {
   const api = new Api(ownService(root.dataset.base ?? '', root.dataset.xsrf ?? ''));
-  const trans = fromWords({}); // English; the words are ready for a translation
   const show = (on: boolean) => {
     root.hidden = !on;
     plain.hidden = on;
   };
-  createRoot(root).render(
-    <Guard onError={() => show(false)}>
-      <App api={api} trans={trans} onReady={() => show(true)} />
-    </Guard>
-  );
+  void loadLanguage(api, navigator.language).then(({ name, trans }) => {
+    root.lang = name;
+    createRoot(root).render(
+      <Guard onError={() => show(false)}>
+        <App api={api} trans={trans} onReady={() => show(true)} />
+      </Guard>
+    );
+  });
 }

@@ -3,7 +3,7 @@ import React from 'react';
 import { Fields } from '../hub-api/limits';
 import { amount } from '../hub-model/amount';
 import { IConflict } from '../hub-model/edits';
-import { fieldText } from '../hub-model/field';
+import { fieldLabel, fieldText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
 import { Dialog } from './dialog';
@@ -70,7 +70,7 @@ function Conflict(props: {
       <Listing heads={[trans.__('Field'), trans.__('Yours'), trans.__('Theirs')]}>
         {names.map(name => (
           <tr key={name}>
-            <th scope="row">{name}</th>
+            <th scope="row">{fieldLabel(name, trans)}</th>
             <td>
               <Value fields={edit.set} name={name} />
             </td>

@@ -1,11 +1,12 @@
 /** Taking GPUs back from chosen users: their limits are lowered, with a grace. */
-import React, { useId, useState } from 'react';
+import React, { useState } from 'react';
 import { ISubjectRow } from '../hub-api/limits';
 import { readTyped } from '../hub-model/amount';
 import { reclaimed } from '../hub-model/reclaim';
 import { gpus } from '../words/sentence';
 import { usePage } from './context';
 import { Dialog } from './dialog';
+import { Field } from './field';
 import { Buttons } from './questions';
 import { ISaving } from './saving';
 
@@ -22,7 +23,6 @@ export function Reclaim({ rows, saving, onClose }: IReclaimProps): React.JSX.Ele
   const [left, setLeft] = useState('0');
   const [grace, setGrace] = useState('10m');
   const [error, setError] = useState('');
-  const id = useId();
   const used = rows.reduce((sum, row) => sum + (row.used ?? 0), 0);
 
   function save(): void {
@@ -32,7 +32,7 @@ export function Reclaim({ rows, saving, onClose }: IReclaimProps): React.JSX.Ele
       return;
     }
     onClose();
-    void saving.propose(reclaimed(rows, read.value, grace, trans), true);
+    void saving.propose(reclaimed(rows, read.value, grace, trans), { ask: true });
   }
 
   return (
@@ -43,38 +43,36 @@ export function Reclaim({ rows, saving, onClose }: IReclaimProps): React.JSX.Ele
           'undo that, or raise their limits again, to let them have more. Their programs are not ended.'
         )}
       </p>
-      <label htmlFor={`${id}-left`} className="form-label mb-0">
-        {trans.__('GPUs that each may keep')}
-      </label>
-      <input
-        id={`${id}-left`}
-        className="form-control mb-2"
-        value={left}
-        maxLength={32}
-        autoComplete="off"
-        aria-invalid={Boolean(error)}
-        onChange={event => {
-          setLeft(event.target.value);
-          setError('');
-        }}
-      />
-      <label htmlFor={`${id}-grace`} className="form-label mb-0">
-        {trans.__('Taken back')}
-      </label>
-      <select
-        id={`${id}-grace`}
-        className="form-select"
-        value={grace}
-        onChange={event => setGrace(event.target.value)}
-      >
-        <option value="0s">{trans.__('at once')}</option>
-        <option value="1m">{trans.__('in 1 minute')}</option>
-        <option value="10m">{trans.__('in 10 minutes')}</option>
-        <option value="1h">{trans.__('in 1 hour')}</option>
-      </select>
-      <div role="status" className="text-danger-emphasis">
-        {error}
-      </div>
+      <Field label={trans.__('GPUs that each may keep')} error={error} className="mb-2">
+        {control => (
+          <input
+            {...control}
+            className="form-control"
+            value={left}
+            maxLength={32}
+            autoComplete="off"
+            onChange={event => {
+              setLeft(event.target.value);
+              setError('');
+            }}
+          />
+        )}
+      </Field>
+      <Field label={trans.__('Taken back')}>
+        {control => (
+          <select
+            {...control}
+            className="form-select"
+            value={grace}
+            onChange={event => setGrace(event.target.value)}
+          >
+            <option value="0s">{trans.__('at once')}</option>
+            <option value="1m">{trans.__('in 1 minute')}</option>
+            <option value="10m">{trans.__('in 10 minutes')}</option>
+            <option value="1h">{trans.__('in 1 hour')}</option>
+          </select>
+        )}
+      </Field>
       <Buttons
         yes={trans.__('Preview')}
         no={trans.__('Cancel')}

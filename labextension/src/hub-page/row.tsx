@@ -1,7 +1,7 @@
 /** One row of the table. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
-import { IChanged, ISubjectRow } from '../hub-api/limits';
+import { IChanged, ISubject, ISubjectRow } from '../hub-api/limits';
 import { amount } from '../hub-model/amount';
 import { kindName, lockOf, subjectName } from '../hub-model/subject';
 import { describeSource, locale } from '../words/limit';
@@ -17,6 +17,8 @@ export interface IRowProps {
   readonly onChoose: (row: ISubjectRow, chosen: boolean) => void;
   /** The name of a user: why is the limit what it is? */
   readonly onExplain: (user: string) => void;
+  /** Show all fields of the limit. */
+  readonly onOpen: (subject: ISubject) => void;
   readonly onSave: (row: ISubjectRow, field: 'max' | 'guaranteed', value: string | null) => void;
 }
 
@@ -43,7 +45,7 @@ export function Row(props: IRowProps): React.JSX.Element {
       )}
       <td className="gpu-Number">{kindName(row.subject.kind, trans)}</td>
       <th scope="row">
-        <Name row={row} />
+        <Name row={row} onOpen={() => props.onOpen(row.subject)} />
         {lock && <Lock reason={lock} />}
         {row.notes.map(note => (
           <div key={note} className="gpu-Source text-danger-emphasis">
@@ -90,13 +92,25 @@ export function Row(props: IRowProps): React.JSX.Element {
   );
 }
 
-function Name({ row }: { readonly row: ISubjectRow }): React.JSX.Element {
+function Name(props: {
+  readonly row: ISubjectRow;
+  readonly onOpen: () => void;
+}): React.JSX.Element {
   const { trans } = usePage();
+  const { row, onOpen } = props;
   const { subject, members } = row;
   const unknown = !row.known && (subject.kind === 'User' || subject.kind === 'Group');
   return (
     <>
-      <span className="gpu-Name">{subject.name || trans.__('everyone')}</span>
+      <button
+        type="button"
+        className="btn btn-link p-0 fw-bold gpu-Name"
+        aria-haspopup="dialog"
+        aria-label={trans.__('Limit of %1', subjectName(subject, trans))}
+        onClick={onOpen}
+      >
+        {subject.name || trans.__('everyone')}
+      </button>
       {members !== null && (
         <div className="gpu-Source">
           {members === 1 ? trans.__('1 member') : trans.__('%1 members', members)}

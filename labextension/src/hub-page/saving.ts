@@ -11,6 +11,14 @@ export interface IQuestion {
   readonly preview: IPreview;
 }
 
+/** How something is saved. */
+export interface IHow {
+  /** Ask in any case. */
+  readonly ask?: boolean;
+  /** Called at the end: all was written, or the value of others was kept. */
+  readonly done?: () => void;
+}
+
 /** The state of saving, and the actions that are possible. */
 export interface ISaving {
   readonly busy: boolean;
@@ -21,8 +29,8 @@ export interface ISaving {
   readonly conflicts: readonly IConflict[];
   /** Number of changes that can be undone. */
   readonly undoable: number;
-  /** Save, after a question where somebody would lose GPUs; `ask`: in any case. */
-  propose(edits: readonly IEdit[], ask?: boolean): Promise<void>;
+  /** Save, after a question where somebody would lose GPUs. */
+  propose(edits: readonly IEdit[], how?: IHow): Promise<void>;
   /** Answer the question. */
   answer(yes: boolean): Promise<void>;
   /** Settle the first conflict: write mine, or keep theirs. */
@@ -42,6 +50,7 @@ export function useSaving(): ISaving {
   const [open, setOpen] = useState<readonly IConflict[]>([]);
   const [undoable, setUndoable] = useState(0);
   const done = useRef<(readonly IEdit[])[]>([]);
+  const finish = useRef<() => void>();
 
   const run = useCallback(
     async (step: () => Promise<void>) => {
@@ -65,15 +74,18 @@ export function useSaving(): ISaving {
     }
     setUndoable(done.current.length);
     setOpen(conflicts(edits, results));
-    setMessage({
-      text: summary(results, trans),
-      failed: results.some(({ result }) => result === 'refused')
-    });
+    const failed = results.some(({ result }) => result === 'refused');
+    setMessage({ text: summary(results, trans), failed });
+    if (!failed) {
+      finish.current?.();
+    }
   }
 
-  async function propose(edits: readonly IEdit[], ask = false): Promise<void> {
+  async function propose(edits: readonly IEdit[], how: IHow = {}): Promise<void> {
+    finish.current = how.done;
     if (!edits.length) {
       setMessage({ text: trans.__('Nothing was changed.'), failed: false });
+      how.done?.();
       return;
     }
     await run(async () => {
@@ -82,7 +94,7 @@ export function useSaving(): ISaving {
       if (late.length) {
         setOpen(late);
         setMessage({ text: late[0].message, failed: true });
-      } else if (preview && (ask || preview.losers.length)) {
+      } else if (preview && (how.ask || preview.losers.length)) {
         setQuestion({ edits, preview });
       } else {
         await save(edits);
@@ -112,15 +124,17 @@ export function useSaving(): ISaving {
       setOpen(others);
       const edit = mine ? again(first) : null;
       if (edit) {
-        await propose([edit]);
+        await propose([edit], { done: finish.current });
       } else {
         setMessage({ text: trans.__('Their value was kept.'), failed: false });
+        finish.current?.();
       }
     },
     undo: async () => {
       const last = done.current.pop();
       setUndoable(done.current.length);
       if (last) {
+        finish.current = undefined;
         await run(() => save(last, true));
       }
     }

@@ -1,7 +1,7 @@
 /** The table of users, groups, the default and the cap: searched, sorted and paged by the service, edited in place. */
 import React, { useEffect, useState } from 'react';
 import { versionOf } from '../hub-api/changes';
-import { ISubjectRow, readSubjects } from '../hub-api/limits';
+import { ISubject, ISubjectRow, readSubjects } from '../hub-api/limits';
 import { editOf } from '../hub-model/edits';
 import { addressOf, Column, IQuery, pages, sortBy, START } from '../hub-model/query';
 import { keyOf } from '../hub-model/subject';
@@ -9,7 +9,9 @@ import { Bulk } from './bulk';
 import { usePage } from './context';
 import { Explanation } from './explanation';
 import { Filter } from './filter';
+import { LimitDialog } from './limit-dialog';
 import { Problem } from './messages';
+import { NewLimit } from './new-limit';
 import { Pages } from './pages';
 import { Questions } from './questions';
 import { useResource } from './resource';
@@ -17,11 +19,17 @@ import { Row } from './row';
 import { ISaving, useSaving } from './saving';
 
 /** The table with its search, its pages, and what is done with chosen rows. */
-export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Element {
+export function Table(props: {
+  readonly mayEdit: boolean;
+  /** Name of the hub. */
+  readonly hub: string;
+}): React.JSX.Element {
+  const { mayEdit, hub } = props;
   const { api, trans, counts } = usePage();
   const [query, setQuery] = useState(START);
   const [chosen, setChosen] = useState<ReadonlyMap<string, ISubjectRow>>(new Map());
   const [explained, setExplained] = useState('');
+  const [opened, setOpened] = useState<ISubject | 'new' | null>(null);
   const saving = useSaving();
   const version = versionOf(counts, 'users', 'limits');
   const { value, error, stale } = useResource(api, addressOf(query), readSubjects, version);
@@ -49,9 +57,26 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
 
   return (
     <section aria-label={trans.__('Limits')}>
-      <Filter query={query} onChange={setQuery} />
+      <Filter query={query} onChange={setQuery}>
+        {mayEdit && (
+          <button type="button" className="btn btn-secondary" onClick={() => setOpened('new')}>
+            {trans.__('New limit…')}
+          </button>
+        )}
+      </Filter>
       {mayEdit && <Bulk rows={current} saving={saving} onClear={() => setChosen(new Map())} />}
       <Outcome saving={saving} />
+      {opened === 'new' && (
+        <NewLimit hub={hub} onChoose={setOpened} onClose={() => setOpened(null)} />
+      )}
+      {opened && opened !== 'new' && (
+        <LimitDialog
+          subject={opened}
+          mayEdit={mayEdit}
+          saving={saving}
+          onClose={() => setOpened(null)}
+        />
+      )}
       <Questions saving={saving} />
       {explained && <Explanation user={explained} onClose={() => setExplained('')} />}
       {error && <Problem error={error} trans={trans} />}
@@ -70,6 +95,7 @@ export function Table({ mayEdit }: { readonly mayEdit: boolean }): React.JSX.Ele
                 mayEdit={mayEdit}
                 chosen={chosen.has(keyOf(row.subject))}
                 onExplain={setExplained}
+                onOpen={setOpened}
                 onChoose={(which, on) => choose([which], on)}
                 onSave={(of, field, typed) => {
                   const edit = editOf(of, { [field]: typed });

@@ -2,9 +2,10 @@
 import React, { useId, useState } from 'react';
 import { IImport, ILine, readImport } from '../hub-api/details';
 import { summary } from '../hub-model/edits';
-import { fieldText } from '../hub-model/field';
+import { changeText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
 import { usePage } from './context';
+import { Field } from './field';
 import { Listing } from './listing';
 import { explainError } from './messages';
 
@@ -84,18 +85,17 @@ function Import(): React.JSX.Element {
   return (
     <>
       <h2 className="h5">{trans.__('Import')}</h2>
-      <div className="mb-2">
-        <label htmlFor={`${id}-file`} className="form-label mb-0">
-          {trans.__('A file that was exported, or one like it')}
-        </label>
-        <input
-          id={`${id}-file`}
-          type="file"
-          accept=".csv,.json,text/csv,application/json"
-          className="form-control w-auto"
-          onChange={event => void choose(event.target.files?.[0])}
-        />
-      </div>
+      <Field label={trans.__('A file that was exported, or one like it')} className="mb-2">
+        {control => (
+          <input
+            {...control}
+            type="file"
+            accept=".csv,.json,text/csv,application/json"
+            className="form-control w-auto"
+            onChange={event => void choose(event.target.files?.[0])}
+          />
+        )}
+      </Field>
       <div className="form-check mb-2">
         <input
           id={`${id}-replace`}
@@ -191,14 +191,7 @@ function Line({ line }: { readonly line: ILine }): React.JSX.Element {
       <td>{outcomes[line.outcome]}</td>
       <td>
         {line.changes.map(({ field, from, to }) => (
-          <div key={field}>
-            {trans.__(
-              '%1: %2 → %3',
-              field,
-              fieldText(field, from, trans),
-              fieldText(field, to, trans)
-            )}
-          </div>
+          <div key={field}>{changeText(field, from, to, trans)}</div>
         ))}
         {line.errors.map(error => (
           <div key={error} className="text-danger-emphasis">

@@ -7,7 +7,7 @@ import { describeLimit } from '../words/limit';
 import { nearest, positions } from '../words/positions';
 import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
 import { gpus, sentence } from '../words/sentence';
-import { bank, layerName, part, quota } from '../words/share';
+import { bank, layerName, part, slice } from '../words/share';
 
 /** The shown state. */
 export interface IShown {
@@ -208,7 +208,7 @@ export class SliderView {
         layer => `${layerName(layer, trans)} ${part(rates?.[layer], trans)}`
       );
       group.append(
-        paragraph([title, trans.__('Quota: %1', quota(use, trans))].join(' · ')),
+        paragraph([title, trans.__('Slice: %1', slice(use, trans))].join(' · ')),
         bar,
         paragraph(layers.join(' · ')),
         paragraph(trans.__('Bank: %1', bank(use, trans)))

@@ -27,7 +27,7 @@ export function part(value: number | undefined, trans: TranslationBundle): strin
 }
 
 /** The part that it earns. */
-export function quota({ allocated, effective }: IShareUse, trans: TranslationBundle): string {
+export function slice({ allocated, effective }: IShareUse, trans: TranslationBundle): string {
   return allocated === effective
     ? trans.__('%1 % of the GPU', effective / 10)
     : trans.__('%1 % of the GPU now, %2 % allocated', effective / 10, allocated / 10);
@@ -89,7 +89,7 @@ export function facts(
     both(rates?.[layer], totals[layer])
   ]);
   rows.push([trans.__('Throttled'), both(rates?.throttled, use.throttled)]);
-  rows.push([trans.__('Quota'), quota(use, trans)]);
+  rows.push([trans.__('Slice'), slice(use, trans)]);
   rows.push([trans.__('Bank'), bank(use, trans)]);
   rows.push([trans.__('Neighbours'), neighbours(use, trans)]);
   if (use.memoryUsed !== null) {

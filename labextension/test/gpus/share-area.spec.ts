@@ -1,4 +1,4 @@
-import { areaPath, quotaPath, stretches } from '../../src/gpus/share-area';
+import { areaPath, slicePath, stretches } from '../../src/gpus/share-area';
 import { LAYERS, IMoment, IRates } from '../../src/history/share-history';
 import { share } from '../share';
 
@@ -16,7 +16,7 @@ test('each stretch is the time between two samples; unknown time is a gap', () =
     [moment(1, null), moment(2, { idle: 1 }), moment(9, null), moment(10, { waiting: 1 }, 400)],
     0.5
   );
-  expect(found.map(({ from, to, quota }) => [from, to, quota])).toEqual([
+  expect(found.map(({ from, to, slice }) => [from, to, slice])).toEqual([
     [1, 2, 250],
     [9, 10, 400]
   ]);
@@ -72,7 +72,7 @@ test('an empty layer is not drawn, nor anything left of the picture', () => {
   expect(areaPath(all, 'guaranteed', FRAME)).toBe('M0 100V50H50V100Z');
 });
 
-test('the quota is one stepped line, and starts again after a gap', () => {
+test('the slice is one stepped line, and starts again after a gap', () => {
   const all = stretches(
     [
       moment(90, null),
@@ -83,5 +83,5 @@ test('the quota is one stepped line, and starts again after a gap', () => {
     ],
     1
   );
-  expect(quotaPath(all, FRAME)).toBe('M0 75H20L20 50H40M80 50H100');
+  expect(slicePath(all, FRAME)).toBe('M0 75H20L20 50H40M80 50H100');
 });

@@ -80,7 +80,7 @@ test('the picture of the time has a description for screen readers', () => {
   expect(area.getAttribute('role')).toBe('img');
   expect(area.getAttribute('aria-label')).toBe(
     'Time of GPU 3 over time, now: Guaranteed slice 50 %, From the bank 10 %, ' +
-      'From idle time 10 %, Waiting 20 %. Quota: 25 % of the GPU'
+      'From idle time 10 %, Waiting 20 %. Slice: 25 % of the GPU'
   );
   for (const layer of ['guaranteed', 'borrowed', 'idle', 'waiting']) {
     expect(area.querySelector(`:scope > path[data-layer=${layer}]`)!.getAttribute('d')).not.toBe(
@@ -139,7 +139,7 @@ test.each([
   expect(text('.jp-gpu-Share')).toContain(words);
 });
 
-test('lists adjustments with reasons, newest first, and the current quota', () => {
+test('lists adjustments with reasons, newest first, and the current slice', () => {
   push(1, share());
   push(2, share({ effective: 400, reason: 'Another share lends it.' }));
   push(3, share({ effective: 250, reason: 'Given back.' }));
@@ -152,7 +152,7 @@ test('lists adjustments with reasons, newest first, and the current quota', () =
     '25 % → 40 %: Another share lends it.'
   ]);
   expect(items[0].querySelector('time')!.dateTime).toBe('1970-01-01T00:00:04.000Z');
-  expect(text('.jp-gpu-Share-quota')).toBe('Quota: 30 % of the GPU now, 25 % allocated');
+  expect(text('.jp-gpu-Share-slice')).toBe('Slice: 30 % of the GPU now, 25 % allocated');
 });
 
 test('a reason older than the page is shown as text', () => {
@@ -176,7 +176,7 @@ test('the table has the same values, and opens by keyboard', () => {
     ['From idle time', '10 % now, 100 ms in all'],
     ['Waiting', '20 % now, 200 ms in all'],
     ['Throttled', '10 % now, 100 ms in all'],
-    ['Quota', '25 % of the GPU'],
+    ['Slice', '25 % of the GPU'],
     ['Bank', '0 s of 2 s'],
     ['Neighbours', 'Shared with 2 others'],
     ['Memory', '1 GiB of 20 GiB'],

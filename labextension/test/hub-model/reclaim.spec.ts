@@ -32,15 +32,15 @@ test('a guarantee is lowered with the limit, and no other one', () => {
 
 test('a change is described field by field', () => {
   expect(changeTexts({ max: '2', weight: 3 }, { max: '500m', weight: 3 }, trans)).toEqual([
-    'max: 2 GPUs → 0.5 GPU'
+    'GPUs at most: 2 GPUs → 0.5 GPU'
   ]);
   expect(changeTexts(null, { max: 'unlimited', hours: [] }, trans)).toEqual([
-    'max: inherited → unlimited',
-    'hours: inherited → []'
+    'GPUs at most: inherited → unlimited',
+    'Hours: inherited → none'
   ]);
   expect(changeTexts({ guaranteed: '1' }, null, trans)).toEqual([
     'removed',
-    'guaranteed: 1 GPU → inherited'
+    'GPUs guaranteed: 1 GPU → inherited'
   ]);
   expect(fieldText('grace', '10m', trans)).toBe('10m');
 });

@@ -23,7 +23,15 @@ function render(part: React.ReactNode): string {
 function shown(of: ReturnType<typeof row>): string {
   const nothing = () => undefined;
   return render(
-    <Row row={of} mayEdit chosen={false} onChoose={nothing} onExplain={nothing} onSave={nothing} />
+    <Row
+      row={of}
+      mayEdit
+      chosen={false}
+      onChoose={nothing}
+      onExplain={nothing}
+      onOpen={nothing}
+      onSave={nothing}
+    />
   );
 }
 
@@ -73,6 +81,7 @@ test('people see who granted their limit, their place in line, and the history',
       }
     ],
     hours: {},
+    hub: 'jhub',
     mayRead: false,
     mayEdit: false,
     problem: null

@@ -19,7 +19,7 @@ test('past changes are listed, also while the list is open', async ({ as }) => {
   await root.page.getByRole('button', { name: 'Changes' }).click();
   const list = root.page.getByRole('region', { name: 'Changes' });
   await expect(list.getByRole('row').filter({ hasText: 'group ml' })).toContainText(
-    'max: inherited → 2 GPUs'
+    'GPUs at most: inherited → 2 GPUs'
   );
   await setLimit('rita', '5');
   await expect(list.getByRole('row').filter({ hasText: 'user rita' })).toContainText('5 GPUs');

@@ -54,7 +54,7 @@ test('a change that comes too late shows both values', async ({ as }) => {
   await field.press('Enter');
   const dialog = root.page.getByRole('dialog', { name: 'Two people changed user rita' });
   await expect(dialog).toContainText('service limits changed it last');
-  await expect(dialog.getByRole('row', { name: 'max' })).toContainText('1 GPU4 GPUs');
+  await expect(dialog.getByRole('row', { name: 'GPUs at most' })).toContainText('1 GPU4 GPUs');
   await dialog.getByRole('button', { name: 'Write mine' }).click();
   await expect(root.row('rita')).toContainText('by root');
   await setLimit('rita', null);

@@ -73,6 +73,17 @@ export class LimitsPage {
   }
 }
 
+/** The limit of a subject of this hub, as the service tells it to a program. */
+export async function readSubject(
+  kind: string,
+  name: string
+): Promise<{ own: { fields: Record<string, unknown> } | null }> {
+  const query = new URLSearchParams({ kind, name, hub: process.env.HUB_NAME! });
+  const headers = { Authorization: `token ${process.env.HUB_TOKEN}` };
+  const answer = await fetch(`${HUB}/services/gpu/api/v1/subject?${query}`, { headers });
+  return (await answer.json()) as { own: { fields: Record<string, unknown> } | null };
+}
+
 /** Set the limit of a user, as a program does; `null` removes it. */
 export async function setLimit(name: string, max: string | null): Promise<void> {
   const edit = { subject: { kind: 'User', name, hub: process.env.HUB_NAME }, set: max && { max } };

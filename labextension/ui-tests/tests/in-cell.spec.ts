@@ -73,7 +73,7 @@ test('a time share is shown in the panel’s words, readable in each theme', asy
     );
     const panel = new Panel(page, server);
     const share = page.getByRole('group', { name: 'Your time share of GPU 0' });
-    await expect(share).toContainText('GPU 0: A half, shared · Quota: 50 % of the GPU');
+    await expect(share).toContainText('GPU 0: A half, shared · Slice: 50 % of the GPU');
     await expect(share).toContainText(/Guaranteed slice [1-9]\d* %/, { timeout: 40_000 });
     await expect(share).toContainText(/From idle time [1-9]\d* %/, { timeout: 40_000 });
     await expect(share).toContainText(/From the bank \d+ % · .*Waiting \d+ %/);

@@ -94,12 +94,12 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   await card.panel.statusItem.click();
   await expect(card.root.getByRole('paragraph').getByText(/^Shared with 1 other/)).toBeVisible();
   await expect(card.panel.root.getByText('not enforced')).toHaveCount(0);
-  await expect(card.root.getByText('Quota: 50 % of the GPU')).toBeVisible();
+  await expect(card.root.getByText('Slice: 50 % of the GPU')).toBeVisible();
 
   // By keyboard alone; the table has the picture's values.
   await card.summary.focus();
   await page.keyboard.press('Enter');
-  await expect(card.row('Quota')).toHaveText('50 % of the GPU');
+  await expect(card.row('Slice')).toHaveText('50 % of the GPU');
   await expect(card.row('Neighbours')).toHaveText(/^Shared with 1 other/);
 
   // The neighbour trains: it grows by what this one does not use.
@@ -121,7 +121,7 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   // A burst: the bank pays, and what was lent is back.
   await command(page, 'notebook:run-all-cells');
   await expect.poll(() => card.saved(), { timeout: MS, intervals: [50] }).toBeLessThan(0.5);
-  await expect(card.root.getByText('Quota: 50 % of the GPU')).toBeVisible();
+  await expect(card.root.getByText('Slice: 50 % of the GPU')).toBeVisible();
   await expect(card.changes).toContainText('Has its own back.');
   await expect(card.row('From the bank')).not.toHaveText(/ 0 s in all$/);
   for (const layer of ['guaranteed', 'borrowed']) {
