@@ -28,7 +28,7 @@ class Backend(Protocol):
 
     name: str
 
-    async def start(self) -> None:
+    async def guard(self) -> None:
         """Set up the pod, before the first kernel starts. From then on it can open only GPUs that were granted.
 
         Raises `BackendUnavailable` if GPUs can be neither found nor guarded. After the first step of this coroutine,
@@ -36,7 +36,10 @@ class Backend(Protocol):
         """
 
     def await_guard(self) -> None:
-        """Block until the guard that `start` began is in force, or has failed; takes milliseconds."""
+        """Block until the guard that `guard` began is in force, or has failed; takes milliseconds."""
+
+    async def start(self) -> None:
+        """Load what requests need; guard the pod first, if that was not done. Raises as `guard` does."""
 
     def view(self) -> View:
         """Return the latest view; never blocks."""

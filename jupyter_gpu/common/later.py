@@ -26,6 +26,7 @@ class Later(ExtensionHandlerMixin, web.RequestHandler):
         return found
 
 
-def later(module: str, handler: str) -> type[Later]:
-    """Return the placeholder for the class ``handler`` of ``module``, which must not stream a body."""
-    return type(handler, (Later,), {"module": module, "handler": handler})
+def later(module: str, handler: str, *, streams_body: bool = False) -> type[Later]:
+    """Return the placeholder for the class ``handler`` of ``module``; ``streams_body``: as its decorator says."""
+    placeholder = type(handler, (Later,), {"module": module, "handler": handler})
+    return web.stream_request_body(placeholder) if streams_body else placeholder

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
@@ -20,11 +20,11 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.events import SCHEMA
-from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
 from jupyter_gpu.server.rules import limits_page
 
 from . import provisioning
 from .keys import (
+    BACKEND,
     LOCAL_ENDPOINT,
     PAGE_LIMITS,
     PAGE_MACHINE,
@@ -35,16 +35,23 @@ from .keys import (
     VISIBLE_BY,
 )
 from .local_endpoint import LocalEndpoint, start_endpoint
-from .programs import forget_terminals
-from .routes import PREFIX, NotFoundHandler, RequestHandler, ReservationHandler, SampleHandler, StatusHandler
-from .service import GpuService
-from .stream import StreamHandler
+from .programs import forget_terminals, prepare_terminals
 
+if TYPE_CHECKING:  # loaded when the server is up
+    from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
+
+    from .service import GpuService
+
+PREFIX = "/jupyter-gpu/api"
+"""Path of our routes, below the server's own."""
 PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
 
 MAX_HISTORY = 86_400.0
 """The longest history, in seconds: a day."""
+
+SERVICE_DELAY = 0.05
+"""Seconds from the guard until what serves requests is loaded, so that the server's first page does not wait for it."""
 
 
 class GpuExtension(ExtensionApp):
@@ -265,18 +272,23 @@ class GpuExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Add our routes; the first that matches is used."""
+        routes = "jupyter_gpu.server.routes"
+        monitoring = "jupyter_gpu.server.monitoring.routes"
         self.handlers.extend(
             [
-                (rf"{PREFIX}/v1/status", StatusHandler),
-                (rf"{PREFIX}/v1/sample", SampleHandler),
+                (rf"{PREFIX}/v1/status", later(routes, "StatusHandler")),
+                (rf"{PREFIX}/v1/sample", later(routes, "SampleHandler")),
                 (rf"{PREFIX}/v1/usage", later("jupyter_gpu.server.usage_route", "UsageHandler")),
                 (rf"{PREFIX}/v1/doctor", later("jupyter_gpu.server.doctor_route", "FactsHandler")),
-                (rf"{PREFIX}/v1/request", RequestHandler),
-                (rf"{PREFIX}/v1/reservations/([A-Za-z0-9-]{{1,64}})", ReservationHandler),
-                (rf"{PREFIX}/v1/stream", StreamHandler),
-                (rf"{PREFIX}/v1/details", later("jupyter_gpu.server.monitoring.routes", "DetailsHandler")),
-                (rf"{PREFIX}/v1/machine", later("jupyter_gpu.server.monitoring.routes", "MachineHandler")),
-                (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
+                (rf"{PREFIX}/v1/request", later(routes, "RequestHandler", streams_body=True)),
+                (
+                    rf"{PREFIX}/v1/reservations/([A-Za-z0-9-]{{1,64}})",
+                    later(routes, "ReservationHandler", streams_body=True),
+                ),
+                (rf"{PREFIX}/v1/stream", later("jupyter_gpu.server.stream", "StreamHandler")),
+                (rf"{PREFIX}/v1/details", later(monitoring, "DetailsHandler")),
+                (rf"{PREFIX}/v1/machine", later(monitoring, "MachineHandler")),
+                (rf"{PREFIX}(?:/.*)?", later(routes, "NotFoundHandler")),
             ]
         )
 
@@ -351,25 +363,35 @@ class GpuExtension(ExtensionApp):
     async def _start_backend(self) -> None:
         try:
             self._backend = backend = self.make_backend()
+            await backend.guard()
+            self._share(BACKEND, backend)
+            # The terminals' extension may be loaded after this one, and all are before the loop goes on.
+            asyncio.get_running_loop().call_soon(prepare_terminals, self.serverapp)
+            await asyncio.sleep(SERVICE_DELAY)
             await backend.start()
         except BackendUnavailable as error:
-            self._backend = None
             self.log.error("GPUs cannot be used: %s", error)
             if self.enforcement == "required":  # notebooks of a server that starts all the same could open any GPU
                 self.log.critical("GpuExtension.enforcement is 'required', so the server does not start.")
                 self.exit(1)
-            self._share(VIEWERS, error)
+            self._go_without(error)
         except Exception:
-            self._backend = None
             self.log.exception("GPUs cannot be used: the backend did not start.")
-            self._share(
-                VIEWERS, BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what.")
-            )
+            self._go_without(BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what."))
         else:
+            from . import routes, stream  # noqa: F401 # before the first request, which would wait for them
+            from .service import GpuService
+
             self._service = GpuService(
                 self.serverapp, backend, self._share, self.log, interval=self.sample_interval, points=self.points
             )
             self.log.info("GPUs: %s", _summary(backend.view()))
+
+    def _go_without(self, why: BackendUnavailable) -> None:
+        """Go on without a backend, and say so to every request."""
+        self._backend = None
+        self._share(BACKEND, None)
+        self._share(VIEWERS, why)
 
     def _share(self, key: str, value: object) -> None:
         """Make ``value`` known to all handlers, ours and the server's."""

@@ -5,6 +5,8 @@ Kernels load this module even if the extension is off, so it imports nothing.
 
 from __future__ import annotations
 
+BACKEND = "jupyter_gpu_backend"
+"""The `Backend`, once it has started."""
 VIEWERS = "jupyter_gpu_viewers"
 """A `Viewers`, or the error that says why there is none."""
 STARTING = "jupyter_gpu_starting"

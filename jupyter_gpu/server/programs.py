@@ -11,7 +11,7 @@ from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.common import attached, rendezvous
 
 from . import terminals
-from .keys import ATTACHED_WRITER, LOCAL_ENDPOINT, VIEWERS, VISIBLE_BY
+from .keys import ATTACHED_WRITER, BACKEND, LOCAL_ENDPOINT, VISIBLE_BY
 
 
 def endpoint_of(server: Any) -> Any:
@@ -60,5 +60,5 @@ def forget_terminals(server: Any) -> None:
 
 def backend_of(server: Any) -> Backend | None:
     """Return the backend of ``server``; None before it has started."""
-    found: Backend | None = getattr(server.web_app.settings.get(VIEWERS), "backend", None)
+    found: Backend | None = server.web_app.settings.get(BACKEND)
     return found

@@ -17,7 +17,6 @@ from jupyter_gpu.model.strict import MAX_GENERATION
 
 from .handlers import BodyHandler, RestHandler
 
-PREFIX = "/jupyter-gpu/api"
 MAX_WAIT = 30.0
 """Seconds that a long poll may last: less than proxies wait."""
 

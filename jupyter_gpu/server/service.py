@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from logging import Logger
@@ -17,7 +16,6 @@ from jupyter_gpu.server.rules.resizes import Resizes
 
 from .keys import RESERVATIONS, RESIZES, USAGE_ACCOUNT, VIEWERS
 from .notebooks import Notebooks
-from .programs import prepare_terminals
 from .reservation_owners import ProcessOwners
 from .reservations import Reservations
 from .sampler import Sampler
@@ -62,8 +60,6 @@ class GpuService:
         share(RESIZES, self._resizes)
         share(RESERVATIONS, self._reservations)
         share(VIEWERS, self._viewers)
-        # The terminals' extension may be loaded after this one, and all are before the loop goes on.
-        asyncio.get_running_loop().call_soon(prepare_terminals, app)
 
     async def stop(self) -> None:
         """Answer all waiting requests, and end all reservations."""

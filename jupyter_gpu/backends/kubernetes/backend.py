@@ -95,6 +95,11 @@ class KubernetesBackend:
         self._writer: RequestWriter | None = None
 
     async def start(self) -> None:
+        """Follow our pod, if `guard` does not do so yet."""
+        if self._node is None:
+            await self.guard()
+
+    async def guard(self) -> None:
         """Find our pod and follow it. A temporary failure of the cluster is shown in the view."""
         path = self._socket()
         credentials, identity = self._identify()

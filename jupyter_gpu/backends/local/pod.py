@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.reservation import WishChange, resolve
-from jupyter_gpu.model.view import GpuLoad, Mode, View
-from jupyter_gpu_node.devices.enforcement import MARK
-from jupyter_gpu_node.gpus import simulated as simulated_gpus
-from jupyter_gpu_node.gpus.registry import Registry
+from jupyter_gpu.model.view import GpuLoad
 
-from .guard import PodGuard
 from .job_result import JobResult
 from .limits.machine_limits import MachineLimits
 from .limits.watch import LimitWatch
+from .pod_start import PodStart
 from .processes.pod_processes import take_back
 from .records.other_pods import read_others
-from .records.own_record import OwnRecord
 from .records.record import without
-from .records.store import StateStore, plain_errors
+from .records.store import plain_errors
 from .rules.views import KnownState, ShareTroubles, Troubles, Visibility, compose
 from .scans.pod_scanner import PodScanner
-from .schedule import Schedule
-from .settings import Settings
-from .sharing.pod_client import PodClient
 from .site import surroundings
-from .site.rules.site_limit import SiteLimit
-from .sources import open_source, simulated_folder
 from .steps import Parts, Steps
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
@@ -52,22 +41,18 @@ FAREWELL = 1.0
 
 
 class Pod:
-    """The jobs of one pod, and the view of its state after each."""
+    """The jobs of one pod, and the view of its state after each. ``start``: its parts that were loaded first."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._store = StateStore(settings.state_dir)
-        self._own = OwnRecord(self._store, settings.limit)
-        self._guard = PodGuard(self.uid, settings.pid or os.getpid())
-        follows = settings.follow_visible_devices and not settings.simulated_gpus
-        self._site = SiteLimit(surroundings.site_limit(os.environ, self._store.pods) if follows else None)
-        self._registry = Registry(
-            partial(open_source, settings, self._store, self._guard.move_out, lambda: self._guard.soft),
-            choose=self._site.choose,
+    def __init__(self, start: PodStart) -> None:
+        self._start, self._settings = start, start.settings
+        self._store, self._own, self._guard = start.store, start.own, start.guard
+        self._site, self._registry, self._client, self._schedule = (
+            start.site,
+            start.registry,
+            start.client,
+            start.schedule,
         )
-        self._scanner = PodScanner(self._own, self._registry, self._guard, settings.system_holders)
-        self._client = PodClient(self._store.path, self.uid, self._guard.move_out, self._own.notify_self)
-        self._schedule = Schedule(self._store)
+        self._scanner = PodScanner(self._own, self._registry, self._guard, self._settings.system_holders)
         self._limits = MachineLimits(self._store.path)
         self._steps = Steps(
             Parts(
@@ -80,57 +65,12 @@ class Pod:
                 self._schedule,
                 self._limits,
             ),
-            settings.patience,
+            self._settings.patience,
         )
         self._new = True
-        self._surroundings = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
+        self._surroundings = surroundings.surroundings(self._store.path, chosen=self._settings.state_dir is not None)
         self._revoked: tuple[tuple[str, str], ...] = ()
-        self.view = View(self.uid, 0, Mode.SOFT, bool(settings.simulated_gpus), "local", 0, 0, (0,))
-
-    @property
-    def uid(self) -> str:
-        """Identity of the pod; a new one at each start of the server."""
-        return self._own.uid
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The mark by which processes of the pod are known where there is no control group; where simulated GPUs are.
-
-        And what programs that take turns on GPUs need beside `search_path`.
-        """
-        simulated = (
-            {simulated_gpus.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
-        )
-        limit = {surroundings.SITE: self._site.value} if self._site.value is not None else {}
-        return {MARK: self.uid, **simulated, **limit, **self._client.environment}
-
-    def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables by which programs with this environment take turns. Blocks; any thread may ask."""
-        return self._client.search_path(environ)
-
-    @property
-    def _of_this_process(self) -> bool:
-        return self._settings.pid in (None, os.getpid())
-
-    def start(self) -> None:
-        """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works."""
-        settings = self._settings
-        with self._schedule.may_fail():
-            with self._store.locked() as session:
-                self._own.join(session)  # first of all: if we are killed, others know what to look for
-            faults.point("start:recorded")
-        with self._schedule.may_fail():
-            self._registry.open()  # before the group is entered: what asks the driver must see all GPUs
-            if settings.simulated_gpus:
-                self._registry.take()
-        bare = "" if settings.simulated_gpus else surroundings.one_for_all()
-        self._guard.enter(self._registry.devices, settings.enforcement, bare)
-        faults.point("start:guarded")
-        if self._of_this_process:
-            os.environ.update(self.environment)  # what it starts by itself, such as terminals, inherits it
-        self._own.enter(self._guard.recorded)
-        with self._schedule.may_fail(), self._store.locked() as session:
-            self._own.join(session)
+        self.view = start.view
 
     def request(self, wish: Wish | WishChange, generation: int | None) -> None:
         """Record a wish and do what can be done about it now."""
@@ -187,7 +127,7 @@ class Pod:
             if held and strangers.due(held, time.monotonic()):
                 self._scanner.survey()
             self._steps.advance(None, thorough=self._new)
-            if self._new and self._of_this_process:
+            if self._new and self._start.of_this_process:
                 self._client.prepare()
             self._new = False
             self._apply_revocations()
@@ -242,7 +182,7 @@ class Pod:
         with plain_errors(self._store):
             with self._store.locked() as session:
                 found = session.read()
-            everybody = claims(self._own.record, read_others(found.entries, self.uid))
+            everybody = claims(self._own.record, read_others(found.entries, self._own.uid))
             loads = self._registry.loads(frozenset(gpu.uuid for gpu in self._registry.gpus))
             return overview(self._registry.gpus, everybody, loads, shown)
 
@@ -254,14 +194,14 @@ class Pod:
         faults.point("stop:released")
         left = not self._leave() or bool(self._own.draining)
         faults.point("stop:left")
-        take_back(self.environment)
+        take_back(self._start.environment)
         self._client.forget()
         with self._schedule.may_fail(), self._store.locked() as session:
             if left:
                 self._own.save(session, ended=True)
-                session.discard(f"{self.uid}.sock")
+                session.discard(f"{self._own.uid}.sock")
             else:
-                session.remove(self.uid)
+                session.remove(self._own.uid)
         with contextlib.suppress(BackendUnavailable, OSError):
             self._own.notify_others()
         self._steps.follow()
@@ -273,7 +213,7 @@ class Pod:
         """Leave the guard; return whether nothing of the pod is left."""
         try:
             # Programs that the server started end with it, but not in the same instant.
-            patience = time.monotonic() + (FAREWELL if self._of_this_process else 0)
+            patience = time.monotonic() + (FAREWELL if self._start.of_this_process else 0)
             while not (left := self._guard.leave()) and time.monotonic() < patience:
                 time.sleep(0.02)
             return left

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from jupyter_gpu.backends.local import pod as module
+from jupyter_gpu.backends.local import pod_start as module
 from jupyter_gpu.backends.local.records.store import StateStore
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.gpu import Gpu

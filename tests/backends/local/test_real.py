@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import pod as module
+from jupyter_gpu.backends.local import pod_start as module
 from jupyter_gpu.backends.local.pod import Pod
+from jupyter_gpu.backends.local.pod_start import PodStart
 from jupyter_gpu.backends.local.scans import holder_scan
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Wish
@@ -33,8 +34,9 @@ def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
 @pytest.fixture
 def pod(source: LooksReal, short_tmp: Path) -> Iterator[Pod]:
     """In soft mode: the guard has tests of its own."""
-    made = Pod(Settings(state_dir=short_tmp / "state", enforcement="soft"))
-    made.start()
+    start = PodStart(Settings(state_dir=short_tmp / "state", enforcement="soft"))
+    start.close_gpus()
+    made = Pod(start)
     made.reconcile()
     yield made
     made.give_back()
