@@ -42,5 +42,5 @@ test('a change is described field by field', () => {
     'removed',
     'GPUs guaranteed: 1 GPU → inherited'
   ]);
-  expect(fieldText('grace', '10m', trans)).toBe('10m');
+  expect(fieldText('grace', '10m', trans)).toBe('10 min');
 });
