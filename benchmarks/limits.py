@@ -22,7 +22,7 @@ LIMIT_SECONDS = 1200.0
 NODES, USERS, PODS = 5_000, 1_000, 10_000
 TURNS = 300
 CHANGES = 50
-"""Of a limit in an API server."""
+"""Changes of a limit in an API server."""
 MOST = 1.2
 """Times the cost without limits."""
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)  # as in `decide`

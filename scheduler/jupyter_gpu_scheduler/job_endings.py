@@ -54,7 +54,7 @@ class JobEndings:
         self._noticed: set[str] = set()
         """Uids of pods of Jobs from which something is reclaimed."""
         self._retry_at: dict[str, float] = {}
-        """When pods that were asked to end, or could not be, are asked again."""
+        """Times at which pods that were asked to end, or could not be, are asked again."""
 
     def begin(self) -> None:
         """Have all owners looked at: their pods may be due since another leader."""

@@ -60,7 +60,7 @@ class LimitStatusWriter:
         self._due: dict[str, float] = {}
         """Names of limits to be written, and when, by the event loop's clock."""
         self._times: dict[str, float] = {}
-        """When the status of a limit was written last."""
+        """Time at which the status of a limit was written last."""
 
     def begin(self) -> None:
         """Have all statuses compared: another leader may have written them."""

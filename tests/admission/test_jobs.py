@@ -79,6 +79,6 @@ def test_scheduler_deletes_no_collection(world: World) -> None:
 
 @pytest.mark.parametrize("name", ["editor", "masters"])
 def test_others_delete_pods_as_before(world: World, name: str) -> None:
-    """Who may delete pods by RBAC may; the policy is about the scheduler alone."""
+    """Everybody else with the right may delete pods: the policy is about the scheduler alone."""
     answer = world.identities[name]("DELETE", f"{PODS}/lab?dryRun=All")
     assert answer.ok, answer.message

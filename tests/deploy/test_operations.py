@@ -11,7 +11,7 @@ from tests.deploy import chart
 from tests.deploy.test_chart import EVERYTHING, FULL
 
 SCHEDULERS = {"scheduler": "scheduler", "kubeScheduler": "kube-scheduler"}
-"""Of the values, and of the part."""
+"""Paths in the values, and names of the parts."""
 PARTS = {**SCHEDULERS, "node": "node", "hooks": "hook"}
 COMPONENT = "app.kubernetes.io/component"
 

@@ -77,7 +77,7 @@ class Service:
         self.port = port
         self._token = token
         self.api_url = f"{world.address}/hub/api"
-        """Where the service finds the hub."""
+        """Address at which the service finds the hub."""
         self.settings = dict(settings)
         self.process: subprocess.Popen[bytes] | None = None
         self.output = world.folder / "service.out"

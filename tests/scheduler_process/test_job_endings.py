@@ -118,7 +118,7 @@ def test_next_leader_ends_what_a_killed_one_owes(limited: Stage) -> None:
 
 
 def test_pod_that_may_not_be_deleted_drains(limited: Stage) -> None:
-    """Where the right is missing, the scheduler says so and tries again, and the pod drains like any other."""
+    """Without the right, the scheduler says so and tries again, and the pod drains like any other."""
     may = "pods/status,nodes,events,leases.coordination.k8s.io,gpulimits.jupyter-gpu.io,gpuaccounts.jupyter-gpu.io"
     for name, verbs, resources in (("all", "*", may), ("pods", "get,list,watch", "pods")):
         role = f"timid-{name}"

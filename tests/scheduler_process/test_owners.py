@@ -398,7 +398,7 @@ def _write(made: ClusterCache, uid: str, version: int, wish: tuple[str, int], re
 
 
 def test_pod_that_waits_alone_is_not_decided_again_for_its_owner() -> None:
-    """What its owner holds elsewhere puts it behind nobody; beside another one that waits it does."""
+    """A pod that waits alone is behind no other, whatever its owner holds; beside another pod that waits it is."""
     made = cache()
     put_limit(made, max=9)
     put_pod(made, "a", 1, "n0", 3, ("n0-0", "n0-1"))

@@ -79,7 +79,7 @@ class Boards:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.asked = 0
-        """How often it was asked for memory."""
+        """Number of requests for memory."""
         self.hidden = False
         """Whether the driver does not tell memory, as in WSL 2."""
 

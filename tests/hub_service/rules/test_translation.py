@@ -21,7 +21,7 @@ from jupyter_gpu_hub.rules.translation import MAX_WORDS, choose, wanted, words_o
     ],
 )
 def test_header_is_read_in_order_of_liking(header: str, languages: tuple[str, ...]) -> None:
-    """What is no language is left out."""
+    """Tags that are no language are left out."""
     assert wanted(header) == languages
 
 

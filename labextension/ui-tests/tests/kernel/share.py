@@ -26,7 +26,7 @@ def call(name, *arguments):
 
 
 def new(name, *arguments):
-    """What a function makes."""
+    """The class of instances of a function."""
     made = ctypes.c_uint64()
     call(name, ctypes.byref(made), *arguments)
     return made.value
