@@ -1,9 +1,9 @@
 /** The page of an administrator: the cluster's bar, and one of four parts. */
 import React, { useState } from 'react';
 import { IMe } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
 import { Audit } from './audit';
 import { ClusterBar } from './cluster-bar';
-import { usePage } from './context';
 import { OwnLimit } from './own';
 import { Table } from './table';
 import { Transfer } from './transfer';

@@ -1,10 +1,10 @@
 /** A cell with an amount that is changed in place: Enter saves, Esc leaves it as it was. */
 import React, { useEffect, useId, useRef, useState } from 'react';
 import { ISourced, ISubjectRow } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
 import { amount, readTyped, typedOf } from '../hub-model/amount';
 import { subjectName } from '../hub-model/subject';
 import { describeSource } from '../words/limit';
-import { usePage } from './context';
 
 /** Properties of such a cell. */
 export interface IAmountCellProps {

@@ -4,11 +4,11 @@ import React, { useEffect } from 'react';
 import { Api } from '../hub-api/call';
 import { versionOf } from '../hub-api/changes';
 import { readMe } from '../hub-api/limits';
+import { Context, IContext } from '../hub-common/context';
+import { Problem } from '../hub-common/messages';
+import { useResource } from '../hub-common/resource';
 import { AdminPage } from './admin';
-import { Context, IContext } from './context';
-import { Problem } from './messages';
 import { OwnLimit } from './own';
-import { useResource } from './resource';
 import { useChanges } from './use-changes';
 
 /** Properties of the page. */

@@ -2,14 +2,14 @@
 import React, { useState } from 'react';
 import { versionOf } from '../hub-api/changes';
 import { readAudit } from '../hub-api/details';
+import { usePage } from '../hub-common/context';
+import { Listing } from '../hub-common/listing';
+import { Problem } from '../hub-common/messages';
+import { Pages } from '../hub-common/pages';
+import { useResource } from '../hub-common/resource';
 import { changeTexts } from '../hub-model/field';
 import { SIZE } from '../hub-model/query';
 import { subjectName } from '../hub-model/subject';
-import { usePage } from './context';
-import { Listing } from './listing';
-import { Problem } from './messages';
-import { Pages } from './pages';
-import { useResource } from './resource';
 import { time } from './row';
 
 /** The newest changes first. */

@@ -1,13 +1,13 @@
 /** The actions on all chosen rows together. */
 import React, { useState } from 'react';
 import { ISubjectRow } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { Field } from '../hub-common/field';
+import { ISaving } from '../hub-common/saving';
 import { readTyped } from '../hub-model/amount';
 import { editsOf } from '../hub-model/edits';
 import { reclaimable } from '../hub-model/reclaim';
-import { usePage } from './context';
-import { Field } from './field';
 import { Reclaim } from './reclaim';
-import { ISaving } from './saving';
 
 /** Properties of the bar. */
 export interface IBulkProps {

@@ -2,9 +2,9 @@
 import React from 'react';
 import { versionOf } from '../hub-api/changes';
 import { ICluster, readCluster } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { useResource } from '../hub-common/resource';
 import { clusterText, parts } from '../hub-model/cluster';
-import { usePage } from './context';
-import { useResource } from './resource';
 
 /** The bar, with the same in words below. */
 export function ClusterBar(): React.JSX.Element | null {

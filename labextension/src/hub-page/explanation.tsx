@@ -2,15 +2,15 @@
 import React from 'react';
 import { versionOf } from '../hub-api/changes';
 import { readExplanation } from '../hub-api/details';
+import { usePage } from '../hub-common/context';
+import { Dialog } from '../hub-common/dialog';
+import { HoursChart } from '../hub-common/hours-chart';
+import { Listing } from '../hub-common/listing';
+import { Problem } from '../hub-common/messages';
+import { useResource } from '../hub-common/resource';
 import { fieldText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
-import { usePage } from './context';
-import { Dialog } from './dialog';
-import { HoursChart } from './hours-chart';
-import { Listing } from './listing';
-import { Problem } from './messages';
 import { Pods } from './own';
-import { useResource } from './resource';
 
 /** A dialog with the limits that count for a user, and why each holds or does not. */
 export function Explanation(props: {

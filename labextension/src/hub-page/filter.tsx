@@ -1,9 +1,9 @@
 /** The search above the table. */
 import React, { useEffect, useState } from 'react';
 import { Kind } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { Field } from '../hub-common/field';
 import { IQuery } from '../hub-model/query';
-import { usePage } from './context';
-import { Field } from './field';
 
 /** Milliseconds without a letter after which the service is asked. */
 const PAUSE = 250;

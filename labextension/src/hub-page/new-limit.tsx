@@ -1,11 +1,11 @@
 /** The first step to a new limit: whom it is about. */
 import React, { useState } from 'react';
 import { ISubject, Kind } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { Dialog } from '../hub-common/dialog';
+import { Field } from '../hub-common/field';
+import { Buttons } from '../hub-common/questions';
 import { KINDS, kindHelp, kindName, readSubjectName } from '../hub-model/subject';
-import { usePage } from './context';
-import { Dialog } from './dialog';
-import { Field } from './field';
-import { Buttons } from './questions';
 
 /** Properties of the dialog. */
 export interface INewLimitProps {

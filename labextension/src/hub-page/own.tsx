@@ -2,12 +2,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IMe, IPod } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { HoursChart } from '../hub-common/hours-chart';
+import { Listing } from '../hub-common/listing';
 import { amount, sourced } from '../hub-model/amount';
 import { EXACT_POSITIONS } from '../words/quantity';
 import { gpus } from '../words/sentence';
-import { usePage } from './context';
-import { HoursChart } from './hours-chart';
-import { Listing } from './listing';
 import { time } from './row';
 
 /** Everything about the visitor. */

@@ -1,14 +1,14 @@
 /** Taking GPUs back from chosen users: their limits are lowered, with a grace. */
 import React, { useState } from 'react';
 import { ISubjectRow } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { Dialog } from '../hub-common/dialog';
+import { Field } from '../hub-common/field';
+import { Buttons } from '../hub-common/questions';
+import { ISaving } from '../hub-common/saving';
 import { readTyped } from '../hub-model/amount';
 import { reclaimed } from '../hub-model/reclaim';
 import { gpus } from '../words/sentence';
-import { usePage } from './context';
-import { Dialog } from './dialog';
-import { Field } from './field';
-import { Buttons } from './questions';
-import { ISaving } from './saving';
 
 /** Properties of the dialog. */
 export interface IReclaimProps {

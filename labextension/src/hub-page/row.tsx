@@ -2,12 +2,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IChanged, ISubject, ISubjectRow } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
 import { amount } from '../hub-model/amount';
 import { kindName, lockOf, subjectName } from '../hub-model/subject';
 import { describeSource, locale } from '../words/limit';
 import { gpus } from '../words/sentence';
 import { AmountCell } from './amount-cell';
-import { usePage } from './context';
 
 /** Properties of a row. */
 export interface IRowProps {

@@ -2,21 +2,21 @@
 import React, { useEffect, useState } from 'react';
 import { versionOf } from '../hub-api/changes';
 import { ISubject, ISubjectRow, readSubjects } from '../hub-api/limits';
+import { usePage } from '../hub-common/context';
+import { Problem } from '../hub-common/messages';
+import { Pages } from '../hub-common/pages';
+import { Questions } from '../hub-common/questions';
+import { useResource } from '../hub-common/resource';
+import { ISaving, useSaving } from '../hub-common/saving';
+import { LimitDialog } from '../hub-limit/limit-dialog';
 import { editOf } from '../hub-model/edits';
 import { addressOf, Column, IQuery, pages, sortBy, START } from '../hub-model/query';
 import { keyOf } from '../hub-model/subject';
 import { Bulk } from './bulk';
-import { usePage } from './context';
 import { Explanation } from './explanation';
 import { Filter } from './filter';
-import { LimitDialog } from './limit-dialog';
-import { Problem } from './messages';
 import { NewLimit } from './new-limit';
-import { Pages } from './pages';
-import { Questions } from './questions';
-import { useResource } from './resource';
 import { Row } from './row';
-import { ISaving, useSaving } from './saving';
 
 /** The table with its search, its pages, and what is done with chosen rows. */
 export function Table(props: {

@@ -1,13 +1,13 @@
 /** Limits as files: export, and import with a dry run. */
 import React, { useId, useState } from 'react';
 import { IImport, ILine, readImport } from '../hub-api/details';
+import { usePage } from '../hub-common/context';
+import { Field } from '../hub-common/field';
+import { Listing } from '../hub-common/listing';
+import { explainError } from '../hub-common/messages';
 import { summary } from '../hub-model/edits';
 import { changeText } from '../hub-model/field';
 import { subjectName } from '../hub-model/subject';
-import { usePage } from './context';
-import { Field } from './field';
-import { Listing } from './listing';
-import { explainError } from './messages';
 
 /** Most bytes of a file, as the service takes it. */
 const MAX_BYTES = 8 * 2 ** 20;

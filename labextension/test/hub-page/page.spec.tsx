@@ -2,7 +2,7 @@ import React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 import { Api } from '../../src/hub-api/call';
 import { IMe } from '../../src/hub-api/limits';
-import { Context } from '../../src/hub-page/context';
+import { Context } from '../../src/hub-common/context';
 import { OwnLimit } from '../../src/hub-page/own';
 import { Row } from '../../src/hub-page/row';
 import { fromWords } from '../../src/words/translation';

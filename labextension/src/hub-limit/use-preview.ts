@@ -1,8 +1,8 @@
 /** A dry run of an edit while it is made: who would lose GPUs, or why it would be refused. */
 import { useEffect, useState } from 'react';
 import { bulk, IEdit, IPreview, IRefused } from '../hub-api/edits';
-import { usePage } from './context';
-import { explainError } from './messages';
+import { usePage } from '../hub-common/context';
+import { explainError } from '../hub-common/messages';
 
 /** The answer to the dry run of the newest edit. */
 export interface IDryRun {

@@ -1,12 +1,12 @@
 /** The hours at which another maximum holds: a list with a line for each. */
 import React, { useRef } from 'react';
 import { Day, DAYS } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
+import { IControl } from '../hub-common/field';
 import { ISpanDraft, LISTED, MOST_ITEMS, NEW_SPAN } from '../hub-model/draft';
 import { dayName } from '../hub-model/field';
 import { listedNames } from '../hub-model/form-words';
 import { Chosen } from './chosen';
-import { usePage } from './context';
-import { IControl } from './field';
 import { ChosenField, IFormContext, LimitField } from './limit-field';
 import { Remove } from './models-field';
 

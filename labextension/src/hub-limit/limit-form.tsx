@@ -1,16 +1,16 @@
 /** All fields of the limit of one subject, in four groups, with a dry run of what they would do. */
 import React, { useEffect, useRef, useState } from 'react';
 import { ILimitFields, ISubjectDetails } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
+import { ISaving } from '../hub-common/saving';
 import { FIELDS } from '../hub-model/field';
 import { manifest } from '../hub-model/manifest';
 import { lockOf } from '../hub-model/subject';
 import { BudgetField } from './budget-field';
-import { usePage } from './context';
 import { HoursField } from './hours-field';
 import { IFormContext, SimpleLimitField } from './limit-field';
 import { LimitFoot } from './limit-foot';
 import { ModelsField } from './models-field';
-import { ISaving } from './saving';
 import { useDraft } from './use-draft';
 import { IDryRun, usePreview } from './use-preview';
 

@@ -1,8 +1,8 @@
 /** What is meant by a field of a limit: inherit, nothing, unlimited, or the text beside it. */
 import React from 'react';
+import { usePage } from '../hub-common/context';
+import { IControl } from '../hub-common/field';
 import { Choice, IChosen } from '../hub-model/draft';
-import { usePage } from './context';
-import { IControl } from './field';
 
 /** Properties of the two controls. */
 export interface IChosenProps {

@@ -10,14 +10,14 @@ import {
   readSubjectDetails,
   subjectAddress
 } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
+import { Dialog } from '../hub-common/dialog';
+import { Problem } from '../hub-common/messages';
+import { Buttons } from '../hub-common/questions';
+import { useResource } from '../hub-common/resource';
+import { ISaving } from '../hub-common/saving';
 import { subjectName } from '../hub-model/subject';
-import { usePage } from './context';
-import { Dialog } from './dialog';
 import { LimitForm } from './limit-form';
-import { Problem } from './messages';
-import { Buttons } from './questions';
-import { useResource } from './resource';
-import { ISaving } from './saving';
 
 /** Properties of the dialog. */
 export interface ILimitDialogProps {

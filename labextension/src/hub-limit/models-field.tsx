@@ -1,10 +1,10 @@
 /** The maxima of models of GPUs: a list with a line for each. */
 import React, { useRef } from 'react';
+import { usePage } from '../hub-common/context';
 import { IModelDraft, LISTED, MOST_ITEMS, NEW_MODEL } from '../hub-model/draft';
 import { inShort } from '../hub-model/effective';
 import { listedNames } from '../hub-model/form-words';
 import { Chosen } from './chosen';
-import { usePage } from './context';
 import { IFormContext, LimitField } from './limit-field';
 
 const EXAMPLE = 'A100';

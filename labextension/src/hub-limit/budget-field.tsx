@@ -1,7 +1,7 @@
 /** The budget: GPU-hours, and the window of the calendar in which they are counted. */
 import React from 'react';
 import { Window, WINDOWS } from '../hub-api/subject';
-import { usePage } from './context';
+import { usePage } from '../hub-common/context';
 import { ChosenField, IFormContext, LimitField } from './limit-field';
 
 /** The choice, the amount and the window. */

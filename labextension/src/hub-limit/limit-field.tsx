@@ -1,13 +1,13 @@
 /** One field of a limit: its name and what it is for, the controls, what is wrong, and what holds now. */
 import React, { useId } from 'react';
 import { ISubjectDetails } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
+import { IControl } from '../hub-common/field';
 import { CHOICES, Choice, IChosen, IDraft, SimpleField } from '../hub-model/draft';
 import { told } from '../hub-model/effective';
 import { FieldName, fieldLabel } from '../hub-model/field';
 import { choiceNames, exampleOf, helpOf, unitOf } from '../hub-model/form-words';
 import { Chosen } from './chosen';
-import { usePage } from './context';
-import { IControl } from './field';
 
 /** What all fields of the form share. */
 export interface IFormContext {

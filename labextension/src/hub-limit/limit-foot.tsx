@@ -1,9 +1,9 @@
 /** The end of the form of a limit: what would follow, what went wrong, and the buttons. */
 import React, { useState } from 'react';
 import { ISubjectDetails } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
+import { ISaving } from '../hub-common/saving';
 import { versionOf } from '../hub-model/subject';
-import { usePage } from './context';
-import { ISaving } from './saving';
 import { IDryRun } from './use-preview';
 
 /** Properties of the end. */

@@ -3,9 +3,9 @@ import { useMemo, useState } from 'react';
 import { IEdit } from '../hub-api/edits';
 import { Fields } from '../hub-api/limits';
 import { ILimitFields, ISubjectDetails } from '../hub-api/subject';
+import { usePage } from '../hub-common/context';
 import { changed, draftOf, Errors, fieldsOf, IDraft } from '../hub-model/draft';
 import { editOf } from '../hub-model/edits';
-import { usePage } from './context';
 
 /** The draft, and how it changes. */
 export interface IDraftState {
