@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from datetime import date
@@ -160,9 +161,11 @@ def test_other_commands_load_nothing_of_it() -> None:
     assert not [name for name in loaded if name.startswith(("jupyter_gpu_hub", "jupyter_gpu.model.limits", "aiohttp"))]
 
 
-def test_missing_client_is_told() -> None:
-    """The extra is named, in place of a traceback."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=SECONDS)
+def test_missing_client_is_told(world: World) -> None:
+    """The extra is named, in place of a traceback, where a kubeconfig needs the client."""
+    env = {**os.environ, "KUBECONFIG": str(world.plane.kubeconfig_for("mallory"))}
+    words = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS, env=env)
     assert done.returncode == 1
     assert "extra 'kubernetes'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -99,6 +99,7 @@ function Name(props: {
   const { trans } = usePage();
   const { row, onOpen } = props;
   const { subject, members } = row;
+  const spoken = subjectName(subject, trans);
   const unknown = !row.known && (subject.kind === 'User' || subject.kind === 'Group');
   return (
     <>
@@ -106,7 +107,11 @@ function Name(props: {
         type="button"
         className="btn btn-link p-0 fw-bold gpu-Name"
         aria-haspopup="dialog"
-        aria-label={trans.__('Limit of %1', subjectName(subject, trans))}
+        aria-label={
+          subject.name
+            ? trans.__('Limit of %1', spoken)
+            : trans.__('Limit of %1, for everyone', spoken)
+        }
         onClick={onOpen}
       >
         {subject.name || trans.__('everyone')}

@@ -3,7 +3,8 @@ import { expect, LimitsPage, readSubject, setLimit, test } from './fixtures';
 
 /** The dialog with all fields of a limit, opened by the button in the row. */
 async function openLimit(limits: LimitsPage, subject: string): Promise<Locator> {
-  await limits.page.getByRole('button', { name: `Limit of ${subject}`, exact: true }).click();
+  const name = new RegExp(`^Limit of ${subject}(, for everyone)?$`);
+  await limits.page.getByRole('button', { name }).click();
   const dialog = limits.page.getByRole('dialog', { name: `Limit of ${subject}` });
   await expect(dialog.getByRole('button', { name: /Save|Close/ })).toBeVisible();
   return dialog;

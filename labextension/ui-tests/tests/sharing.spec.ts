@@ -66,7 +66,7 @@ class Card {
   }
 
   row(name: string) {
-    return this.root.getByRole('row', { name }).getByRole('cell');
+    return this.root.getByRole('row', { name: new RegExp(`^${name}`) }).getByRole('cell');
   }
 
   async saved(): Promise<number> {
