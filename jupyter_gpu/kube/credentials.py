@@ -79,8 +79,14 @@ class Credentials:
         """
         if self.config is None:
             return Endpoint(self.server, ca=str(self.ca) if self.ca else None)
-        from kubernetes.aio.client import Configuration
-        from kubernetes.aio.config import ConfigException, load_kube_config
+        try:
+            from kubernetes.aio.client import Configuration
+            from kubernetes.aio.config import ConfigException, load_kube_config
+        except ImportError as error:
+            raise NoCredentials(
+                f"The kubeconfig {self.config} needs a package that is not installed ({error.name}): the wheel's extra "
+                "'kubernetes' has it."
+            ) from None
 
         found = Configuration()
         load_config: Any = load_kube_config

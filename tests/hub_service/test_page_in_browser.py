@@ -79,7 +79,7 @@ def test_page_in_the_language_of_the_browser(cluster: World, tmp_path: Path, mon
     language_pack.install(tmp_path / "packs", "de_DE", WORDS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packs"))
     cluster.service.restart()
-    run(cluster, LANGUAGE, tmp_path)
+    run(cluster, LANGUAGE, tmp_path / "results")  # of which Playwright removes all else
 
 
 def run(cluster: World, file: str, folder: Path) -> None:
