@@ -60,7 +60,7 @@ class OwnerTerms:
     """By uid."""
     grace: Grace
     reclaims_at: float | None = None
-    """Time at which a pod must give back the next amount that is reclaimed, in seconds since 1970; ``None``: none must."""
+    """Seconds since 1970 at which a pod must give back the next amount that is reclaimed; ``None``: none must."""
     permits_all: bool = False
     """Whether the limits permit all that the pods hold and wish."""
 
