@@ -70,7 +70,17 @@ class PodStart:
         return self.settings.pid in (None, os.getpid())
 
     def close_gpus(self) -> None:
-        """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works."""
+        """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works.
+
+        Raises `BackendUnavailable` if they can't be guarded; then nothing stays open, as there will be no pod.
+        """
+        try:
+            self._close_gpus()
+        except BaseException:
+            self.registry.close()
+            raise
+
+    def _close_gpus(self) -> None:
         settings = self.settings
         with self.schedule.may_fail():
             with self.store.locked() as session:

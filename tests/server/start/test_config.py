@@ -129,7 +129,7 @@ async def test_settings_are_read_from_the_command_line(
 class Unstartable(LocalBackend):
     """A backend that cannot start here."""
 
-    async def start(self) -> None:
+    async def guard(self) -> None:
         """See the base class."""
         raise BackendUnavailable("There is no way to look after GPUs here. Ask an administrator.")
 
