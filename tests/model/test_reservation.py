@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jupyter_gpu.model.annotations import Requested, Wish, record
 from jupyter_gpu.model.errors import InvalidRequest, TooLarge
+from jupyter_gpu.model.gpu import MAX_GPUS
 from jupyter_gpu.model.request import Request
 from jupyter_gpu.model.reservation import (
     HELD,
@@ -86,6 +87,8 @@ def test_reservation_takes_whole_shares() -> None:
     more = raised(wish, 1250)
     assert more == replace(wish, milli=1500, base=1000)
     assert raised(more, 0) == wish
+    with pytest.raises(InvalidRequest, match="larger shares first"):
+        raised(Wish(250, each=250), 250 * (MAX_GPUS + 1))
 
 
 def test_only_a_later_smaller_wish_overrules_a_reservation() -> None:

@@ -36,6 +36,7 @@ def test_slider_in_a_browser_changes_gpus_of_a_running_kernel(product: Product, 
         }
         found.run(pods.notebook("lab", product.notebook, node="node1", files=files, probe=found.devices("node1")))
         browse(found, tmp_path)
+        found.ask("lab", 1)  # the script gives back what it had
         assert found.has("lab", 1000)
         restart_everything(found)
         verdict = enough(found)
