@@ -27,6 +27,9 @@ class Later(ExtensionHandlerMixin, web.RequestHandler):
 
 
 def later(module: str, handler: str, *, streams_body: bool = False) -> type[Later]:
-    """Return the placeholder for the class ``handler`` of ``module``; ``streams_body``: as its decorator says."""
+    """Return the placeholder for the class ``handler`` of ``module``.
+
+    ``streams_body``: whether that class is decorated with `tornado.web.stream_request_body`.
+    """
     placeholder = type(handler, (Later,), {"module": module, "handler": handler})
     return web.stream_request_body(placeholder) if streams_body else placeholder

@@ -26,7 +26,7 @@ from .rules.limits.grace import Grace
 from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
-from .rules.limits.terms import PodTerms, changed_terms, terms, with_terms_of
+from .rules.limits.terms import PodTerms, changed_terms, terms
 from .rules.state.snapshot import ClusterSnapshot, PodState
 from .settings import LimitSettings, PrioritySettings
 
@@ -194,7 +194,7 @@ class Owners:
             pods = self._snapshot.owned(owner) if new is None else (new,)
             yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
         elif new and before and found.settled == self._inventories and same_claims(before, new):
-            yield with_terms_of(new, before)
+            yield PodTerms.of(before).applied(self._capped(new, found))
         else:
             yield from self._under_terms(owner, found, new)
 

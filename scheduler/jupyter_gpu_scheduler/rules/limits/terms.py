@@ -24,12 +24,17 @@ class PodTerms(NamedTuple):
 
     allowance: int | None
     model_allowances: tuple[tuple[str, int], ...]
-    pod_limit: PodLimit
+    pod_limit: PodLimit | None
     standing: OwnerStanding | None = None
+
+    @classmethod
+    def of(cls, pod: PodState) -> PodTerms:
+        """Return the terms that a pod is under."""
+        return cls(pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing)
 
     def applied(self, pod: PodState) -> PodState:
         """Return the pod under these terms; the same object where it is under them already."""
-        if self == (pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing):
+        if self == PodTerms.of(pod):
             return pod
         return replace(
             pod,
@@ -38,18 +43,6 @@ class PodTerms(NamedTuple):
             pod_limit=self.pod_limit,
             standing=self.standing,
         )
-
-
-def with_terms_of(pod: PodState, other: PodState) -> PodState:
-    """Return a pod under the terms of another state of it."""
-    return replace(
-        pod,
-        allowance=other.allowance,
-        model_allowances=other.model_allowances,
-        pod_limit=other.pod_limit,
-        standing=other.standing,
-        cap=other.cap,
-    )
 
 
 @dataclass(frozen=True, slots=True)
