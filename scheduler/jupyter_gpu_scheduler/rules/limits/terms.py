@@ -24,17 +24,18 @@ class PodTerms(NamedTuple):
 
     allowance: int | None
     model_allowances: tuple[tuple[str, int], ...]
-    pod_limit: PodLimit | None
+    pod_limit: PodLimit
     standing: OwnerStanding | None = None
 
     @classmethod
     def of(cls, pod: PodState) -> PodTerms:
-        """Return the terms that a pod is under."""
+        """Return the terms that a pod is under; it must be under some."""
+        assert pod.pod_limit is not None
         return cls(pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing)
 
     def applied(self, pod: PodState) -> PodState:
         """Return the pod under these terms; the same object where it is under them already."""
-        if self == PodTerms.of(pod):
+        if self == (pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing):
             return pod
         return replace(
             pod,
