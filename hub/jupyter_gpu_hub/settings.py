@@ -60,6 +60,10 @@ class HubServiceSettings:
     time_zone: str = "UTC"
     """Time zone of hours and budgets, the scheduler's, such as ``Europe/Berlin``: for previews. Default UTC."""
     rate: RateSettings = RateSettings()
+    write: bool = False
+    """Whether servers may have the requests of their own pods written here. Default false."""
+    server_rate: RateSettings = RateSettings(per_second=1.0, burst=5.0)
+    """The rate of such requests, reads included, for each server. Default: 1 a second, 5 at once."""
 
     def __post_init__(self) -> None:
         try:

@@ -129,8 +129,10 @@ def _body(source: random.Random) -> bytes:
         return source.randbytes(source.randint(0, 200))
     if pick < 0.35:
         made: Any = _json(source, 4)
-    elif pick < 0.6:
+    elif pick < 0.5:
         made = _edit(source)
+    elif pick < 0.6:
+        made = {"requested": _request_for_gpus(source), "version": source.choice(("", "1", "x" * 70, None, 3))}
     elif pick < 0.8:
         made = {
             "edits": [_edit(source) for _ in range(source.randint(0, 3))],
@@ -151,6 +153,12 @@ def _edit(source: random.Random) -> Any:
         for key, value in parts.items()
         if source.random() < 0.8
     }
+
+
+def _request_for_gpus(source: random.Random) -> Any:
+    parts = {"generation": (0, 1, -1, 2**60), "milli": (0, 1000, 250, -1, "2", 2**60), "each": (1, 500, 0), "x": NAMES}
+    made = {key: source.choice(values) for key, values in parts.items() if source.random() < 0.8}
+    return made if source.random() < 0.9 else _json(source, 2)
 
 
 def _subject(source: random.Random) -> dict[str, Any]:

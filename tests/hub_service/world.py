@@ -164,13 +164,14 @@ class World:
         return Program(self.address, made["token"])
 
     def server_token(self, name: str, server: str = "") -> Program:
-        """Start a server of a user; return a program that runs in it."""
+        """Start a server of a user, unless it runs; return a program that runs in it."""
         path = f"users/{name}/servers/{server}" if server else f"users/{name}/server"
         file = self.folder / f"home-{name}" / f"token-{server or 'main'}"
-        file.unlink(missing_ok=True)
-        self.script.hub_api("POST", path)
-        until(file.exists, SECONDS, f"the server of {name}")
-        until(lambda: self._runs(name, server), SECONDS, f"the server of {name} to be ready")
+        if not self._runs(name, server):
+            file.unlink(missing_ok=True)
+            self.script.hub_api("POST", path)
+            until(file.exists, SECONDS, f"the server of {name}")
+            until(lambda: self._runs(name, server), SECONDS, f"the server of {name} to be ready")
         return Program(self.address, file.read_text())
 
     def stop_server(self, name: str, server: str = "") -> None:
@@ -232,7 +233,8 @@ def running(folder: Path, *, config: str = "", more: Mapping[str, Any] | None = 
         with hub.running(folder, text + config) as address:
             world = World(plane, folder, address)
             world.script, world.limits = Program(address, tokens["script"]), Program(address, tokens["limits"])
-            settings = {"mirrorSeconds": 0.5, "usersSeconds": 0.5, "rate": {"perSecond": 1000, "burst": 10000}}
+            rate = {"perSecond": 1000, "burst": 10000}
+            settings = {"mirrorSeconds": 0.5, "usersSeconds": 0.5, "rate": rate, "serverRate": rate, "write": True}
             world.service = Service(world, port, tokens["token"], settings)
             world.service.start()
             for name in ("ann", "bob", "rita", "root"):

@@ -10,7 +10,8 @@ EDIT = "custom:gpu:limits"
 """Scope to change limits; includes `READ`."""
 READ = "custom:gpu:limits:read"
 """Scope to see the limits and the use of all users."""
-_SERVER = "access:servers!server="
+_ACCESS = "access:servers"
+_SERVER = f"{_ACCESS}!server="
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Visitor:
     groups: tuple[str, ...] = ()
     server: str | None = None
     """The name of the user's server that the token was made for, empty for the unnamed one; ``None``: of no server."""
+    sole_server: str | None = None
+    """The same if the token gives access to no other server; ``None`` for one that is wider."""
 
     @property
     def label(self) -> str:
@@ -54,6 +57,7 @@ def visitor(model: Mapping[str, Any], entry: Collection[str]) -> Visitor | None:
         may_edit=edits,
         groups=tuple(sorted(_texts(model.get("groups")))),
         server=server,
+        sole_server=server if _accesses_one(scopes) else None,
     )
 
 
@@ -67,6 +71,11 @@ def _server(user: str, scopes: Collection[str]) -> str | None:
     names = [scope.removeprefix(_SERVER) for scope in scopes if scope.startswith(_SERVER)]
     owner, slash, server = names[0].rpartition("/") if len(names) == 1 else ("", "", "")
     return server if slash and owner == user else None
+
+
+def _accesses_one(scopes: Collection[str]) -> bool:
+    """Tell whether there is one scope for access to servers: one for all servers, or those of a user, is a second."""
+    return sum(scope.partition("!")[0] == _ACCESS for scope in scopes) == 1
 
 
 def _texts(value: Any) -> frozenset[str]:

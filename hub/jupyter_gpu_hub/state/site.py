@@ -29,6 +29,7 @@ from .copy import Copy
 from .feed import Feed
 from .hub_api import HubApi, HubUnavailable
 from .mirror import Mirror
+from .server_pods import ServerPods
 from .writer import LimitWriter
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Site:
             changed=lambda: self.feed.changed("limits"),
         )
         self.writer = LimitWriter(kube, lambda: self.known)
+        self.server_pods = ServerPods(kube, self.pods, self.pods_of)
         self._users: frozenset[str] = frozenset()
         self._users_read: float | None = None  # by the clock of the event loop
         self._reading: asyncio.Task[None] | None = None

@@ -14,7 +14,7 @@ from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.site import Site
 
-from . import limits_api, people_api, stream, subject_api, translation_api, usage_api
+from . import limits_api, people_api, server_api, stream, subject_api, translation_api, usage_api
 from .api import NothingHere
 from .base import EDITS, HUB_AUTH, LIMITER, SITE, STRANGERS, log_request, set_headers
 from .page import CallbackHandler, PageHandler
@@ -58,6 +58,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "audit": people_api.AuditHandler,
     "translation": translation_api.TranslationHandler,
     "events": stream.EventsHandler,
+    "server/pod": server_api.ServerPodHandler,
     "usage": usage_api.UsageHandler,
 }
 """REST by address below `API`; ``{name}`` is any text, with a slash in it quoted."""
@@ -85,6 +86,8 @@ def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web
             EDITS: settings.edit,
             LIMITER: RateLimiter(Rate(settings.rate.per_second, settings.rate.burst)),
             STRANGERS: RateLimiter(STRANGERS_RATE),
+            server_api.WRITES: settings.write,
+            server_api.SERVERS: RateLimiter(Rate(settings.server_rate.per_second, settings.server_rate.burst)),
         },
     )
 

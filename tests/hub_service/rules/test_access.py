@@ -45,20 +45,32 @@ def test_rights_are_scopes_or_a_hub_admin_who_is_no_server(found: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("scopes", "server"),
+    ("scopes", "server", "sole"),
     [
-        ([], None),
-        (["access:servers!server=ann/"], ""),
-        (["access:servers!server=ann/two"], "two"),
-        (["access:servers!server=bob/"], None),
-        (["access:servers!server=ann/", "access:servers!server=ann/two"], None),
-        (["access:servers!user=ann"], None),
-        (["access:servers!server=ann"], None),
+        ([], None, None),
+        (["access:servers!server=ann/"], "", ""),
+        (["access:servers!server=ann/two"], "two", "two"),
+        (["access:servers!server=ann/", "users:activity!user=ann"], "", ""),
+        (["access:servers!server=bob/"], None, None),
+        (["access:servers!server=ann/", "access:servers!server=ann/two"], None, None),
+        (["access:servers!user=ann"], None, None),
+        (["access:servers!server=ann"], None, None),
+        # Wider beside it: the token names a server, and not only that one.
+        (["access:servers!server=ann/", "access:servers"], "", None),
+        (["access:servers!server=ann/", "access:servers!user=ann"], "", None),
+        (["access:servers!server=ann/", "access:servers!group=ml"], "", None),
     ],
 )
-def test_server_is_the_one_of_the_tokens_scope(scopes: list[str], server: str | None) -> None:
+def test_server_is_the_one_of_the_tokens_scope(scopes: list[str], server: str | None, sole: str | None) -> None:
     """A scope for another's server, for several, or for all of them names none."""
-    assert visitor(model(*scopes), ENTRY) == Visitor("ann", server=server)
+    assert visitor(model(*scopes), ENTRY) == Visitor("ann", server=server, sole_server=sole)
+
+
+def test_services_have_no_server() -> None:
+    """A service that is named like a user speaks for none of its servers."""
+    seen = visitor(model("access:servers!server=ann/", kind="service"), ENTRY)
+    assert seen is not None
+    assert (seen.server, seen.sole_server) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""The pod of a hub's server: which pod it is, what its server is told, which request may be written into it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    Requested,
+    decode_allocated,
+    decode_requested,
+    encode,
+)
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.refusal import refusal
+
+from . import usage
+from .refusals import Refusal
+
+MAX_REQUEST = 4096
+"""Bytes of a request as it is written into a pod."""
+MAX_VERSION = 64
+"""Letters of the version of a pod."""
+MAX_PODS = 4
+"""Pods that are looked at; a user with more that have the name of one server is refused without a look."""
+
+Pod = Mapping[str, Any]
+
+_read_version = strict.text(MAX_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server of a hub's user, as its token names it."""
+
+    owner: Owner
+    name: str
+    """Empty for the unnamed one."""
+
+    def __str__(self) -> str:
+        what = f"server {self.name!r}" if self.name else "the server"
+        return f"{what} of {self.owner.name!r} (hub {self.owner.hub!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class PodChange:
+    """A request for one version of a pod."""
+
+    requested: Requested
+    version: str
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> PodChange:
+        """Read a body; raises `FieldError`, and `OversizeError` for a request that is too long."""
+        strict.no_unknown(body, ("requested", "version"))
+        value = strict.an_object(strict.required(body, "requested", lambda value, _: value), "requested")
+        # Read as the annotation is read later, so that what is written can be read.
+        requested = strict.loads(strict.dumps(value), MAX_REQUEST)
+        return cls(Requested.from_json(requested), strict.required(body, "version", _read_version))
+
+    def patch(self, pod: Pod) -> dict[str, Any]:
+        """Return the patch of this very pod in this very version."""
+        identity = {"uid": objects.uid(pod), "resourceVersion": self.version}
+        return {"metadata": {**identity, "annotations": {REQUESTED: encode(self.requested)}}}
+
+
+def is_pod_of(pod: Pod, server: Server) -> bool:
+    """Tell whether ``pod`` is that server, has a slot, and goes on."""
+    if objects.deleting(pod) or objects.finished(pod):
+        return False
+    use = usage.read_pod(pod)
+    return use is not None and use.owner == server.owner and use.server == server.name
+
+
+def the_one(pods: Iterable[Pod], server: Server) -> Pod:
+    """Return the pod that is the server; raises `Refusal` if there is none, or more than one."""
+    found = [pod for pod in pods if is_pod_of(pod, server)]
+    if len(found) > 1:
+        raise several([f"{objects.namespace(pod)}/{objects.name(pod)}" for pod in found], server)
+    if not found:
+        raise Refusal(
+            404,
+            f"No pod with a GPU slot is {server}. While it is being created, ask again in a moment; otherwise its "
+            "annotations hub.jupyter.org/username and jupyter-gpu.io/hub say something else.",
+        )
+    return found[0]
+
+
+def several(names: Iterable[str], server: Server) -> Refusal:
+    """Return the refusal for more than one pod; ``details.pods`` has their names."""
+    pods = sorted(names)
+    text = f"{len(pods)} pods say that they are {server}: {', '.join(pods)}. Nothing was changed. Delete all but one."
+    return Refusal(409, text, pods=pods)
+
+
+def check(pod: Pod, requested: Requested) -> None:
+    """Raise `Refusal` for a request that the server itself would refuse; ``details.error`` is its error as JSON.
+
+    A priority above the limit counts as the highest that is allowed, so it is no reason to refuse.
+    """
+    current, _ = objects.decoded(pod, REQUESTED, decode_requested)
+    wish = replace(requested.wish, priority=current.wish.priority if current else None)
+    allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
+    of_user = allocated.limit if allocated else None
+    if error := refusal(wish, current, limit=None, of_user=of_user, gpus=None):
+        raise Refusal(422, error.message, error=error.to_json())
+
+
+def to_json(pod: Pod) -> dict[str, Any]:
+    """Return what a server may know of its pod: its identity, its version, and our three annotations."""
+    texts = {key: objects.annotation(pod, key) for key in (REQUESTED, ALLOCATED, ATTACHED)}
+    return {
+        "namespace": objects.namespace(pod),
+        "name": objects.name(pod),
+        "uid": objects.uid(pod),
+        "version": objects.resource_version(pod),
+        "annotations": strict.without_none(texts),
+    }
