@@ -16,6 +16,7 @@ from jupyter_gpu.common import admin_file, limits_file
 from jupyter_gpu.common.machine_users import groups_of
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, NotPermitted
+from jupyter_gpu.model.limits.machine_file import with_members
 from jupyter_gpu.model.limits.transfer.difference import difference
 from jupyter_gpu.model.limits.transfer.document import read_document, write_document
 from jupyter_gpu.model.limits.transfer.table import read_table, write_table
@@ -65,8 +66,22 @@ class OverFile:
         return {**answer, "results": list(after.results)}
 
     def usage(self, month: Month) -> Sequence[UsageRow]:
-        """Refuse: nothing counts GPU-hours here."""
-        raise InvalidRequest(f"GPU-hours of {month} are not known: nothing counts them on one machine.")
+        """Return the GPU-hours of a month by user and group, as the process that counts them wrote them last."""
+        from jupyter_gpu.model.limits.machine_accounts import MAX_BYTES, read_accounts
+        from jupyter_gpu.model.limits.transfer.usage import usage
+
+        path = limits_file.accounts_of(self._path)
+        try:
+            known = read_accounts(admin_file.read(path, {0, os.geteuid()}, MAX_BYTES).text).accounts
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidRequest(
+                f"GPU-hours of {month} are not known: there is no {path}. Root must keep python -m "
+                "jupyter_gpu.backends.local.accounting running."
+            ) from None
+        except strict.FieldError as error:
+            raise GpuError(f"The GPU-hours of this machine can't be used. {path}: {error}") from None
+        groups = {owner.name: groups_of(owner.name) for owner in known}
+        return usage(known.values(), with_members((item.limit for item in self._read()), groups), month)
 
     def _difference(self, rows: Any, replace: bool) -> tuple[dict[str, Any], Outcomes | None]:
         """Return the answer of a dry run, and the file afterwards: ``None`` where something of it is refused."""

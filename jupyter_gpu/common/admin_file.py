@@ -49,6 +49,15 @@ def read(path: Path, owners: Collection[int], most: int) -> AdminFile:
         raise strict.FieldError(f"{path} {why}.") from None
 
 
+def signature(path: Path) -> object:
+    """Return a value that is another one once the file at ``path`` is another, or was changed."""
+    try:
+        about = path.lstat()
+    except OSError as error:
+        return error.errno
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
 def _whole(descriptor: int, most: int) -> bytes:
     text = b""
     while len(text) <= most and (part := os.read(descriptor, most + 1 - len(text))):

@@ -39,6 +39,12 @@ SCHEDULER_POINTS: Final = (
 )
 """The points of the scheduler."""
 
+ACCOUNT_POINTS: Final = (
+    "accounts:counted",  # GPU time is counted until now, and not written yet
+    "accounts:kept",  # the file that outlives a boot is written, its copy for servers is not
+)
+"""The points of the process that counts GPU-hours on one machine."""
+
 
 def point(name: str) -> None:
     """Kill this process if the environment, or the file that it names, names this point."""

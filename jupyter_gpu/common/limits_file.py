@@ -1,4 +1,4 @@
-"""The file with the limits of this machine's users: where it is, and how it is replaced."""
+"""The files with the limits and GPU-hours of this machine's users: where they are, and how they are replaced."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MACHINE = Path("/etc/jupyter/jupyter_gpu_limits.json")
+ACCOUNTS = "accounts.json"
+"""Name of the file with the GPU-hours, in the state directory and in `LASTING`."""
+LASTING = Path("/var/lib/jupyter-gpu")
+"""Folder of the GPU-hours that outlive a start of the machine."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Most bytes of the file, as of an import."""
+"""Most bytes of the file with the limits, as of an import."""
+
+
+def accounts_of(limits: Path) -> Path:
+    """Return the file with the GPU-hours of the users whose limits are in the file ``limits``."""
+    return LASTING / ACCOUNTS if limits == MACHINE else limits.with_name(ACCOUNTS)
 
 
 @contextlib.contextmanager

@@ -11,12 +11,16 @@ import shlex
 import stat
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.common import limits_file
-from jupyter_gpu.model.limits.machine_file import limits_of
+from jupyter_gpu.model.limits.account import Account
+from jupyter_gpu.model.limits.machine_accounts import MachineAccounts
+from jupyter_gpu.model.limits.machine_file import HUB, limits_of
+from jupyter_gpu.model.limits.owner import Owner
 
 from .limits_shell import LimitsShell
 
@@ -73,7 +77,6 @@ def test_cap_and_groups_of_the_machine(shell: Shell) -> None:
     ("words", "why"),
     [
         (("user:ann", "max=many"), "many"),
-        (("user:ann", "budget=10 per Month"), "not counted on one machine"),
         (("namespace:jobs", "max=1"), "no namespaces"),
         (("ann", "max=1"), "is no subject"),
     ],
@@ -85,10 +88,32 @@ def test_what_cannot_hold_is_refused_and_nothing_is_written(shell: Shell, words:
     assert not shell.file.exists()
 
 
-def test_hours_are_not_counted_here(shell: Shell) -> None:
-    """To print none would look as if nobody had used anything."""
-    shell("usage", status=2)
-    assert "nothing counts them on one machine" in shell.error
+def test_hours_are_those_of_the_process_that_counts_them(shell: Shell) -> None:
+    """By user and by the groups of the limits; without the process, to print none would look as if nothing was used."""
+    shell("usage", "--month", "2026-05", status=2)
+    assert "must keep python -m jupyter_gpu.backends.local.accounting running" in shell.error
+    root, ann = (Owner("User", name, HUB) for name in (pwd.getpwuid(0).pw_name, "ann"))
+    hours = {date(2026, 5, 4): 1800 * 1000}
+    known = MachineAccounts("b", 0, {owner: Account(owner, hours=hours) for owner in (root, ann)})
+    shell("set", "group:root", "max=8")
+    file = limits_file.accounts_of(shell.file)
+    limits_file.replace(file, known.encode())
+    rows = shell.json("usage", "--month", "2026-05")["usage"]
+    assert [(row["kind"], row["name"], row["gpuHours"]) for row in rows] == [
+        ("User", "ann", "0.5"),
+        ("User", "root", "0.5"),
+        ("Group", "root", "0.5"),
+    ]
+    file.write_text("{")
+    shell("usage", "--month", "2026-05", status=1)
+    assert "can't be used" in shell.error
+
+
+def test_budget_is_set(shell: Shell) -> None:
+    """It is counted by a process of its own."""
+    shell("set", "user:ann", "budget=10 per Month")
+    assert shell.json("list")["limits"][0]["fields"] == {"budget": {"gpuHours": 10, "window": "Month"}}
+    assert limits_file.accounts_of(limits_file.MACHINE) == limits_file.LASTING / limits_file.ACCOUNTS
 
 
 def test_file_is_exported_and_applied(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

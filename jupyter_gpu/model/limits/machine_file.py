@@ -22,9 +22,6 @@ from .transfer.document import objects_of
 
 HUB = "local"
 """Name of the hub that all users of the machine belong to."""
-NO_BUDGET = (
-    "Budgets are not counted on one machine, so this one would count as used up: only what is guaranteed would be left."
-)
 
 NOTHING = (
     Limit(Subject(SubjectKind.CAP), max=0, unread=frozenset({"max"}), object_name=object_name(SubjectKind.CAP.value)),
@@ -57,7 +54,7 @@ def limits_of(text: bytes, by: str, at: int) -> tuple[Limit, ...]:
 
     Raises as `stored`.
     """
-    return tuple(_countable(replace(limit, changed=limit.changed or LimitChange(by, at))) for _, limit in stored(text))
+    return tuple(_annotated(replace(limit, changed=limit.changed or LimitChange(by, at))) for _, limit in stored(text))
 
 
 def unsuitable(limit: Limit) -> str:
@@ -67,11 +64,21 @@ def unsuitable(limit: Limit) -> str:
         return "One machine has no namespaces: set a limit for a user, a group, default or cap."
     if subject and subject.hub not in ("", HUB):
         return "All users of one machine belong together: leave the hub out."
-    return NO_BUDGET if _has_budget(limit) else ""
+    return ""
 
 
-def _has_budget(limit: Limit) -> bool:
+def has_budget(limit: Limit) -> bool:
+    """Tell whether a limit has a budget that can be used up."""
     return limit.budget is not None and not isinstance(limit.budget.amount, Unlimited)
+
+
+def uncounted(limits: Iterable[Limit]) -> tuple[Limit, ...]:
+    """Return the limits while no process counts GPU-hours: each budget counts as used up."""
+    spent = Budget(0, BudgetWindow.DAY)
+    return tuple(
+        replace(limit, budget=spent, unread=limit.unread | {"budget"}) if has_budget(limit) else limit
+        for limit in limits
+    )
 
 
 def _decoded(text: bytes) -> str:
@@ -81,12 +88,10 @@ def _decoded(text: bytes) -> str:
         raise strict.FieldError("The text is not valid JSON: it is not in UTF-8.") from None
 
 
-def _countable(limit: Limit) -> Limit:
+def _annotated(limit: Limit) -> Limit:
     """Return a limit as it applies here; administrators get a note about fields without effect."""
     if why := unsuitable(limit):
-        limit = replace(limit, problem=" ".join(filter(None, [limit.problem, why])))
-    if _has_budget(limit):
-        limit = replace(limit, budget=Budget(0, BudgetWindow.DAY), unread=limit.unread | {"budget"})
+        return replace(limit, problem=" ".join(filter(None, [limit.problem, why])))
     return limit
 
 

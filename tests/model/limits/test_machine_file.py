@@ -17,11 +17,11 @@ from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.machine_file import (
     HUB,
-    NO_BUDGET,
     NOTHING,
     limits_of,
     problems,
     stored,
+    uncounted,
     unsuitable,
     with_members,
 )
@@ -96,15 +96,15 @@ def test_two_limits_for_one_subject_both_count() -> None:
     assert index.effective(ANN).max.value == 1000
 
 
-def test_budget_counts_as_used_up() -> None:
-    """It cannot be counted here, and must not be as if there was none; an unlimited one is none."""
+def test_budget_that_is_not_counted_counts_as_used_up() -> None:
+    """As if it could not be read; an unlimited one is none."""
     month = {"gpuHours": 10, "window": "Month"}
-    (found,) = limits_of(text(limit("User", "ann", max=3, guaranteed=1, budget=month)), "root", DAY)
-    now = in_force(LimitIndex([found]).effective(ANN), DAY, UTC, {})
+    known = limits_of(text(limit("User", "ann", max=3, guaranteed=1, budget=month)), "root", DAY)
+    assert in_force(LimitIndex(known).effective(ANN), DAY, UTC, {}).max.value == 3000
+    now = in_force(LimitIndex(uncounted(known)).effective(ANN), DAY, UTC, {})
     assert (now.max.value, now.max.source.unreadable) == (1000, True)
-    assert NO_BUDGET in problems([found])[0]
-    (free,) = limits_of(text(limit("User", "ann", max=3, budget="unlimited")), "root", DAY)
-    assert not free.problem
+    free = limits_of(text(limit("User", "ann", max=3, budget="unlimited")), "root", DAY)
+    assert uncounted(free) == free
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_no_file_lifts_a_limit_or_fails_otherwise(limits: list[Limit], other: st
         raw = [read_limit(item) for item, _ in stored(written)]
         assert [one.max for one in found] == [one.max for one in raw]
         assert all(one.changed for one in found)
-        assert all(one.budget is None or one.budget.amount in (0, UNLIMITED) for one in found)
+        assert all(one.budget is None or one.budget.amount in (0, UNLIMITED) for one in uncounted(found))

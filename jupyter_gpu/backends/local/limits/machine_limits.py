@@ -18,17 +18,21 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jupyter_gpu.backends.local.processes.identity import boot, since_boot
 from jupyter_gpu.backends.local.records.other_pods import OtherPod
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.common import admin_file, limits_file
 from jupyter_gpu.common.machine_users import Users
 from jupyter_gpu.model import strict
 
+from .user_accounts import NOT_COUNTED, UserAccounts
+
 if TYPE_CHECKING:  # most machines have no limits, and a server must start fast
     from jupyter_gpu.model.limits.index import LimitIndex
     from jupyter_gpu.model.limits.limit import Limit
     from jupyter_gpu.model.limits.owner import Owner
 
+    from .rules.meters import Meters, Moment
     from .rules.owner_terms import UserLimits
 
 NAME = "limits.json"
@@ -57,8 +61,13 @@ class MachineLimits:
         self._index: LimitIndex | None = None
         self._index_of: object = None
         self._zone: tzinfo | None = None
-        self.problem = ""
-        """Sentence on why the file is not used; empty: it is, or there is none."""
+        self._accounts = UserAccounts(state)
+        self._file_problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Sentence on why the file, or a budget in it, is not used; empty: all is, or there is none."""
+        return self._file_problem or ("" if self._accounts.counted else NOT_COUNTED)
 
     @property
     def in_use(self) -> bool:
@@ -77,21 +86,21 @@ class MachineLimits:
 
     def is_changed(self) -> bool:
         """Tell whether the file is another than the one that was read. Any thread may ask."""
-        return self._signature() != self._seen
+        return self._signature() != self._seen or self._accounts.is_awaited()
 
     def reload(self) -> bool:
         """Read the file if it changed; return whether other limits hold from now on."""
         seen = self._signature()
         if seen == self._seen and self._gone is None:
             return False
-        before, problem = self._limits, self.problem
+        before, problem = self._limits, self._file_problem
         self._seen = seen
         try:
             self._take(self._found())
         except strict.FieldError as error:
             self._keep(str(error))
-        if self.problem and self.problem != problem:
-            _log.warning("%s", self.problem)
+        if self._file_problem and self._file_problem != problem:
+            _log.warning("%s", self._file_problem)
         return self._limits != before
 
     def learn(self, others: Iterable[OtherPod]) -> None:
@@ -102,14 +111,35 @@ class MachineLimits:
     def of(self, own: Record, others: Iterable[OtherPod]) -> UserLimits | None:
         """Return the limits of this moment for these pods; ``None``: there are none."""
         if not self._limits:
+            self._accounts.counted = True  # there is no budget that needs it
             return None
+        from .rules.meters import Moment
         from .rules.owner_terms import UserLimits
 
         numbers, started = {own.uid: os.geteuid()}, {own.uid: float(own.server.start)}
         for other in others:
             numbers[other.uid], started[other.uid] = other.owner, float(other.record.server.start)
         owners = {uid: self._owner(number) for uid, number in numbers.items()}
-        return UserLimits(self._indexed(set(numbers.values())), owners, started, self._time_zone(), time.time())
+        moment = Moment(boot(), since_boot(), time.time(), self._time_zone())
+        meters = self._meters(moment)
+        return UserLimits(
+            self._indexed(set(numbers.values())),
+            owners,
+            started,
+            moment.zone,
+            moment.now,
+            used={owner: meter.used for owner, meter in (meters or {}).items()},
+            counted_until=None if meters is None else self._accounts.until(moment),
+        )
+
+    def _meters(self, moment: Moment) -> Meters | None:
+        """Return the GPU time of all users; ``None`` where no budget needs it, or it is not being counted."""
+        from jupyter_gpu.model.limits.machine_file import has_budget
+
+        if not any(map(has_budget, self._limits)):
+            self._accounts.counted = True
+            return None
+        return self._accounts.meters(moment)
 
     def _owner(self, number: int) -> Owner:
         from jupyter_gpu.model.limits.machine_file import HUB
@@ -120,11 +150,13 @@ class MachineLimits:
     def _indexed(self, numbers: set[int]) -> LimitIndex:
         """Return the limits with the members of their groups; made anew only if one of them changed."""
         from jupyter_gpu.model.limits.index import LimitIndex
-        from jupyter_gpu.model.limits.machine_file import with_members
+        from jupyter_gpu.model.limits.machine_file import uncounted, with_members
 
         groups = {user.name: user.groups for user in map(self._users.get, sorted(numbers))}
-        if self._index is None or self._index_of != (self._limits, groups):
-            self._index, self._index_of = LimitIndex(with_members(self._limits, groups)), (self._limits, groups)
+        made_of = (self._limits, groups, counted := self._accounts.counted)
+        if self._index is None or self._index_of != made_of:
+            limits = self._limits if counted else uncounted(self._limits)
+            self._index, self._index_of = LimitIndex(with_members(limits, groups)), made_of
         return self._index
 
     def _found(self) -> admin_file.AdminFile | None:
@@ -146,7 +178,7 @@ class MachineLimits:
         limits = limits_of(found.text, self._users.get(found.owner).name, found.changed)
         for problem in problems(limits) if limits != self._limits else ():
             _log.warning("%s", problem)
-        self._limits, self._read, self.problem = limits, found.text, ""
+        self._limits, self._read, self._file_problem = limits, found.text, ""
 
     def _removed(self) -> None:
         """Lift the limits once the file has been away for a while."""
@@ -154,7 +186,7 @@ class MachineLimits:
         if self._limits and self._gone is None:
             self._gone = now
         elif self._gone is None or now >= self._gone + ABSENT:
-            self._limits, self._read, self._gone, self.problem = (), None, None, ""
+            self._limits, self._read, self._gone, self._file_problem = (), None, None, ""
 
     def _keep(self, why: str) -> None:
         self._gone = None
@@ -163,29 +195,25 @@ class MachineLimits:
             from jupyter_gpu.model.limits.machine_file import NOTHING
 
             self._limits, kept = NOTHING, "No GPUs are handed out until it is corrected"
-        self.problem = strict.printable(
+        self._file_problem = strict.printable(
             f"The limits of this machine can't be used. {why} {kept}; then it is read by itself.", _MAX_PROBLEM
         )
 
     def _time_zone(self) -> tzinfo:
-        if self._zone is None:
-            from zoneinfo import ZoneInfo
-
-            self._zone = UTC
-            with contextlib.suppress(OSError, ValueError), LOCALTIME.open("rb") as file:
-                self._zone = ZoneInfo.from_file(file)
+        self._zone = self._zone or machine_zone()
         return self._zone
 
     def _signature(self) -> tuple[object, ...]:
-        return tuple(map(_signature, self.paths))
+        return tuple(map(admin_file.signature, self.paths))
 
 
-def _signature(path: Path) -> object:
-    try:
-        about = path.lstat()
-    except OSError as error:
-        return error.errno
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+def machine_zone() -> tzinfo:
+    """Return the machine's time zone; UTC where it has none."""
+    from zoneinfo import ZoneInfo
+
+    with contextlib.suppress(OSError, ValueError), LOCALTIME.open("rb") as file:
+        return ZoneInfo.from_file(file)
+    return UTC
 
 
 def _missing() -> contextlib.AbstractContextManager[None]:

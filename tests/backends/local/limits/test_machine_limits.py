@@ -11,10 +11,12 @@ import pytest
 from jupyter_gpu.backends.local.limits import machine_limits
 from jupyter_gpu.backends.local.limits.machine_limits import MachineLimits
 from jupyter_gpu.backends.local.limits.watch import LimitWatch
-from jupyter_gpu.backends.local.processes.identity import identify
+from jupyter_gpu.backends.local.processes.identity import boot, identify, since_boot
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.common import limits_file
 from jupyter_gpu.common.machine_users import Users
+from jupyter_gpu.model.limits.calendar import in_force
+from jupyter_gpu.model.limits.machine_accounts import MachineAccounts
 from jupyter_gpu_node.processes import inotify
 from tests.backends.local.stage import wait_for
 from tests.model.limits.test_machine_file import limit, text
@@ -169,3 +171,35 @@ def test_without_inotify_there_is_no_watch(known: MachineLimits, monkeypatch: py
     assert watch.fileno() is None
     watch.drain()
     watch.close()
+
+
+def test_budget_is_used_up_while_nothing_counts_it(known: MachineLimits) -> None:
+    """Limits without budgets need nothing that counts; removed limits need it no more."""
+    machine, state = known.paths
+    budget = {"gpuHours": 10, "window": "Day"}
+    machine.parent.mkdir()
+    machine.write_bytes(text(limit("Default", max=2, guaranteed=0.5, budget=budget)))
+    known.reload()
+    assert most_in_force(known) == 500
+    assert "GPU-hours of this machine's users are not being counted" in known.problem
+    limits_file.replace(state.with_name(limits_file.ACCOUNTS), MachineAccounts(boot(), since_boot(), {}).encode())
+    assert known.is_changed()
+    assert most_in_force(known) == 2000
+    assert not known.problem
+    state.with_name(limits_file.ACCOUNTS).unlink()
+    assert most_in_force(known) == 500
+    machine.write_bytes(text(limit("Default", max=3)))
+    known.reload()
+    assert most_in_force(known) == 3000
+    assert not known.problem
+
+
+def most_in_force(known: MachineLimits) -> object:
+    """Return the maximum that is in force for this process's user now."""
+    server = identify(os.getpid())
+    assert server
+    known.learn(())
+    found = known.of(Record("0" * 32, server, "boot", 1), ())
+    assert found
+    (owner,) = found.owners.values()
+    return in_force(found.limits.effective(owner), found.now, found.zone, found.used.get(owner, {})).max.value

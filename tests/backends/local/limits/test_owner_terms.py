@@ -36,6 +36,8 @@ class Machine:
         self.users: dict[str, str] = {}
         self.busy: dict[str, frozenset[str]] = {}
         self.now = MONDAY
+        self.used: dict[str, int] = {}
+        """Milli-GPU-seconds of today, by user."""
         self.limits = LimitIndex()
         self.limit(*limits)
 
@@ -57,7 +59,9 @@ class Machine:
         """Decide about one pod, as its server does, and attach that."""
         owners = {name: Owner("User", user, HUB) for name, user in self.users.items()}
         started = {name: float(record.server.start) for name, record in self.records.items()}
-        users = UserLimits(self.limits, owners, started, UTC, self.now) if len(self.limits) else None
+        today = datetime.fromtimestamp(self.now, UTC).date()
+        used = {Owner("User", user, HUB): {today: amount} for user, amount in self.used.items()}
+        users = UserLimits(self.limits, owners, started, UTC, self.now, used) if len(self.limits) else None
         record = self.records[uid]
         made = decision(
             uid,
@@ -200,6 +204,32 @@ def test_hours_lower_the_maximum_and_say_when_that_ends() -> None:
     machine.now += 3600
     machine.settle()
     assert machine.of("ann") == 3000
+
+
+def test_used_up_budget_lowers_to_what_is_guaranteed_until_the_window_ends() -> None:
+    """The moment at which it runs out is foreseen from what all of the user's servers hold; then the grace begins."""
+    hour = 3600 * 1000
+    machine = two_servers(
+        limit("User", "ann", guaranteed=1, grace="2m", budget={"gpuHours": 4, "window": "Day"}), count=3
+    )
+    machine.wants("a1", 1)
+    machine.wants("a2", 1)
+    machine.settle()
+    machine.used = {"ann": 3 * hour, "bob": 9 * hour}
+    assert machine.decide("a1").due == MONDAY + 1800
+    machine.now += 1800
+    machine.used["ann"] = 4 * hour
+    machine.settle()
+    assert machine.limit_of("a2").give_back_at == machine.now + 120
+    assert machine.limit_of("a2").source.sentence() == "the used-up budget for you, set by root on 4 May"
+    machine.now += 120
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 0, "b1": 0}
+    midnight = MONDAY + 12 * 3600
+    assert machine.decide("a2").due == midnight
+    machine.now, machine.used = midnight, {}
+    machine.settle()
+    assert machine.of("ann") == 2000
 
 
 def test_guaranteed_comes_first_in_line_and_priority_is_capped() -> None:

@@ -3,17 +3,18 @@
 Each server decides about its own pod alone, so the terms follow from what all servers know. Which GPUs are in use each
 knows of its own pod only: so idle GPUs go first within a pod, and not between the pods of an owner.
 
-No account is kept. The grace of an owner begins with the first pod whose record says when it ends.
+The grace of an owner begins with the first pod whose record says when it ends. GPU-hours are those of the account.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import tzinfo
+from datetime import date, tzinfo
+from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyter_gpu.model.limits.calendar import LimitsInForce, in_force
+from jupyter_gpu.model.limits.calendar import LimitsInForce, in_force, runs_out
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.amounts import owner_limits
@@ -33,6 +34,10 @@ class UserLimits(NamedTuple):
     zone: tzinfo
     now: float
     """Seconds since 1970."""
+    used: Mapping[Owner, Mapping[date, int]] = MappingProxyType({})
+    """Milli-GPU-seconds of each day, by owner."""
+    counted_until: float | None = None
+    """Seconds since 1970 until which ``used`` may be relied on; ``None``: no budget needs it."""
 
 
 def settle(snapshot: ClusterSnapshot, users: UserLimits) -> float | None:
@@ -44,7 +49,7 @@ def settle(snapshot: ClusterSnapshot, users: UserLimits) -> float | None:
         pod = snapshot.pod(uid)
         assert pod is not None
         snapshot.put_pod(replace(pod, owner=owner, created=users.started[uid]))
-    due = []
+    due = [] if users.counted_until is None else [users.counted_until]
     for owner in sorted(set(users.owners.values())):
         due += _settle_owner(snapshot, owner, users)
     return min(due, default=None)
@@ -53,14 +58,16 @@ def settle(snapshot: ClusterSnapshot, users: UserLimits) -> float | None:
 def _settle_owner(snapshot: ClusterSnapshot, owner: Owner, users: UserLimits) -> list[float]:
     pods = snapshot.owned(owner)
     effective = users.limits.effective(owner)
-    now = in_force(effective, users.now, users.zone, {})
+    used = users.used.get(owner, {})
+    now = in_force(effective, users.now, users.zone, used)
     limits = owner_limits(effective, now)
     since = grace_since(pods, limits)
     blind = [replace(pod, busy=frozenset()) for pod in pods]
     known = terms(snapshot, blind, limits, stored=since, now=users.now, fair=True)
     for pod in pods:
         snapshot.put_pod(replace(known.pods[pod.uid].applied(pod), cap=min(HIGHEST, effective.priority_max.value)))
-    return _moments(now, known)
+    spent = runs_out(effective, users.now, users.zone, used, sum(pod.holds for pod in pods))
+    return _moments(now, known, spent)
 
 
 def grace_since(pods: Collection[PodState], limits: OwnerLimits) -> float | None:
@@ -78,6 +85,6 @@ def grace_since(pods: Collection[PodState], limits: OwnerLimits) -> float | None
     return min(begun, default=None)
 
 
-def _moments(now: LimitsInForce, known: OwnerTerms) -> list[float]:
+def _moments(now: LimitsInForce, known: OwnerTerms, spent: float | None) -> list[float]:
     ends = known.grace.give_back_at if known.grace.tolerated else None
-    return [moment for moment in (now.until, ends) if moment is not None]
+    return [moment for moment in (now.until, ends, spent) if moment is not None]

@@ -1,0 +1,1 @@
+"""The process of root that counts the GPU-hours of a machine's users."""

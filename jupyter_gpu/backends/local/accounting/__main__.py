@@ -1,0 +1,50 @@
+"""The process that counts the GPU-hours of this machine's users, for budgets and for ``jupyter gpu limits usage``.
+
+python -m jupyter_gpu.backends.local.accounting [--state-dir STATE] [--folder FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from jupyter_gpu.backends.local.records.store import StateStore, default_path
+from jupyter_gpu.common import limits_file
+from jupyter_gpu.model.errors import BackendUnavailable
+
+from .account_files import AccountFiles, Unusable
+from .accountant import Accountant
+
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Count until a signal ends it; it may be killed at any moment. Return 1 if it can't begin."""
+    parser = argparse.ArgumentParser(prog="python -m jupyter_gpu.backends.local.accounting", description=__doc__)
+    parser.add_argument("--state-dir", type=Path, default=default_path(), help="shared by the servers (%(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=limits_file.LASTING, help="for the hours that outlive a boot (%(default)s)"
+    )
+    given = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    store = StateStore(given.state_dir.absolute())
+    try:
+        with store.locked():  # made where it is missing; of root, if we are
+            trusted = {0, store.path.stat().st_uid}
+        if os.geteuid() not in trusted:
+            raise Unusable("Servers would not rely on it: run it as root, or as the owner of the state directory.")
+        with AccountFiles(store.path, given.folder.absolute()) as files:
+            Accountant(store, files).run()
+    except (BackendUnavailable, Unusable) as error:
+        _log.error("%s", error)
+        return 1
+    except KeyboardInterrupt:
+        _log.info("Nobody counts GPU-hours from now on.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Counts the GPU time of a machine's users from the records of its pods, at each change of one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from jupyter_gpu.backends.local.limits.machine_limits import machine_zone
+from jupyter_gpu.backends.local.limits.rules.meters import Meters, Moment, accounts_of, counted, resumed
+from jupyter_gpu.backends.local.pod_states import states
+from jupyter_gpu.backends.local.processes.identity import boot, namespace, since_boot
+from jupyter_gpu.backends.local.records.other_pods import OtherPod, read_others
+from jupyter_gpu.backends.local.records.store import StateStore
+from jupyter_gpu.common import faults
+from jupyter_gpu.common.machine_users import Users
+from jupyter_gpu.model.errors import BackendUnavailable
+from jupyter_gpu.model.limits.machine_file import HUB
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_node.processes import inotify
+
+from .account_files import AccountFiles, Unusable
+
+HEARTBEAT = 60.0
+"""Seconds between two writes, even if nothing changes: servers see by it that GPU-hours are being counted."""
+LOOK = 5.0
+"""Seconds between two looks while GPUs are held, beside those that a change causes."""
+RETRY = 1.0
+"""Seconds until something is tried again, or looked at that causes no event."""
+LEAST = 0.02
+"""Seconds between two looks, however often records change."""
+_EVENTS = inotify.MOVED_TO | inotify.DELETE | inotify.DELETE_SELF | inotify.MOVE_SELF
+_log = logging.getLogger(__name__)
+
+
+class Accountant:
+    """The accounts of the users of one state directory. Raises `Unusable` for stored ones that can't be read."""
+
+    def __init__(self, store: StateStore, files: AccountFiles) -> None:
+        self._store, self._files = store, files
+        self._users = Users()
+        self._zone = machine_zone()
+        self._queue = inotify.open_queue()
+        self._held: dict[str, tuple[Owner, int]] = {}
+        """Owner and milli by uid of the pod."""
+        self._servers: frozenset[int] = frozenset()
+        """Pids of the servers that hold GPUs."""
+        self._written = -HEARTBEAT  # seconds since boot
+        stored, moment = files.read(), self._moment()
+        self._meters: Meters = resumed(stored, moment) if stored else {}
+
+    def run(self) -> None:
+        """Count until the process ends."""
+        while True:
+            self._watch()
+            self._wait(self.look())
+
+    def look(self) -> float:
+        """Count until now, and write what changed; return the seconds until the next look that no event causes."""
+        try:
+            with self._store.locked() as session:
+                found, moment = session.read(), self._moment()
+        except BackendUnavailable as error:
+            _log.warning("%s", error)
+            return RETRY
+        others = read_others(found.entries, own="")
+        self._users.learn(other.owner for other in others)
+        before = self._holds()
+        self._held = {
+            # A record that can't be read now is written again soon: until then what it said last counts.
+            **{uid: held for uid, held in self._held.items() if uid in found.damaged},
+            **self._held_by(others),
+        }
+        after = self._holds()
+        self._meters = counted(self._meters, after, moment)
+        faults.point("accounts:counted")
+        if after != before or moment.at >= self._written + HEARTBEAT:
+            try:
+                self._files.write(accounts_of(self._meters, moment))
+                self._written = moment.at
+            except Unusable as error:
+                _log.error("%s", error)
+                self._written = -HEARTBEAT
+                return RETRY
+        remains = any(other.dead and other.uid in self._held for other in others)
+        return RETRY if remains else LOOK if self._held else HEARTBEAT / 2
+
+    def _held_by(self, others: tuple[OtherPod, ...]) -> dict[str, tuple[Owner, int]]:
+        """Return what pods hold. A server that was killed has ended with the last process of its pod."""
+        held = {
+            other.uid: (Owner("User", self._users.get(other.owner).name, HUB), state.holds)
+            for other, state in zip(others, states(others, {}, lambda _: False), strict=True)
+            if state.holds and not (other.dead and not other.processes.pids())
+        }
+        here = (other for other in others if other.uid in held and not other.dead)
+        self._servers = frozenset(other.record.server.pid for other in here if other.record.namespace == namespace())
+        return held
+
+    def _holds(self) -> dict[Owner, int]:
+        """Return the milli that each owner holds."""
+        found: Counter[Owner] = Counter()
+        for owner, milli in self._held.values():
+            found[owner] += milli
+        return dict(found)
+
+    def _moment(self) -> Moment:
+        return Moment(boot(), since_boot(), time.time(), self._zone)
+
+    def _watch(self) -> None:
+        if self._queue is not None:
+            inotify.add_watch(self._queue, self._store.pods, _EVENTS)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for a change of a record, the end of a server, or so many seconds."""
+        waiting, ends = select.poll(), list(_ends(self._servers))
+        for descriptor in ends if self._queue is None else [self._queue, *ends]:
+            waiting.register(descriptor, select.POLLIN)
+        try:
+            waiting.poll(seconds * 1000)
+        finally:
+            for descriptor in ends:
+                os.close(descriptor)
+        time.sleep(LEAST)
+        if self._queue is not None:
+            inotify.drain(self._queue)
+
+
+def _ends(pids: Iterable[int]) -> Iterable[int]:
+    """Yield a descriptor for each process, which becomes readable when it ends."""
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended, or too many files are open: the next look finds it
+            yield os.pidfd_open(pid)
