@@ -91,16 +91,18 @@ class OverFile:
         return answer, None if found.refused else _changed(known, limit_file.wanted_of(found))
 
     def _read(self) -> tuple[FileLimit, ...]:
+        return self._file().limits
+
+    def _file(self) -> limit_file.LimitFile:
         try:
-            found = admin_file.read(self._path, {0, os.geteuid()}, limits_file.MAX_BYTES)
-            return limit_file.read(found.text)
+            return limit_file.read(admin_file.read(self._path, {0, os.geteuid()}, limits_file.MAX_BYTES).text)
         except (FileNotFoundError, NotADirectoryError):
-            return ()
+            return limit_file.LimitFile()
         except strict.FieldError as error:
             raise GpuError(f"The limits of this machine can't be used. {self._path}: {error}") from None
 
-    def _write(self, limits: Sequence[FileLimit]) -> None:
-        limits_file.replace(self._path, limit_file.write(limits))
+    def _write(self, limits: tuple[FileLimit, ...]) -> None:
+        limits_file.replace(self._path, limit_file.write(self._file()._replace(limits=limits)))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

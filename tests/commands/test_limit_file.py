@@ -19,7 +19,7 @@ import pytest
 from jupyter_gpu.common import limits_file
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.machine_accounts import MachineAccounts
-from jupyter_gpu.model.limits.machine_file import HUB, limits_of
+from jupyter_gpu.model.limits.machine_file import HUB, limits_of, reclaims
 from jupyter_gpu.model.limits.owner import Owner
 
 from .limits_shell import LimitsShell
@@ -107,6 +107,17 @@ def test_hours_are_those_of_the_process_that_counts_them(shell: Shell) -> None:
     file.write_text("{")
     shell("usage", "--month", "2026-05", status=1)
     assert "can't be used" in shell.error
+
+
+def test_setting_of_the_file_stays(shell: Shell) -> None:
+    """Commands change limits, and leave alone whether guaranteed GPUs are reclaimed."""
+    shell.file.parent.mkdir()
+    shell.file.write_text('{"limits": [], "reclaim": true}')
+    shell("set", "user:ann", "max=1")
+    assert reclaims(shell.file.read_bytes())
+    shell.file.write_text('{"limits": [], "reclaim": "yes"}')
+    shell("list", status=1)
+    assert "reclaim" in shell.error
 
 
 def test_budget_is_set(shell: Shell) -> None:

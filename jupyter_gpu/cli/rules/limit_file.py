@@ -13,7 +13,7 @@ from jupyter_gpu.model.limits.conflicts import conditions
 from jupyter_gpu.model.limits.explain import explain
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import GROUP, VERSION, Limit, Subject
-from jupyter_gpu.model.limits.machine_file import HUB, stored, unsuitable, with_members
+from jupyter_gpu.model.limits.machine_file import HUB, reclaims, stored, unsuitable, with_members
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from jupyter_gpu.model.limits.read_limit import changes_of, read_limit
 from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, LineOutcome
@@ -49,14 +49,25 @@ class Outcomes(NamedTuple):
     results: tuple[Mapping[str, Any], ...]
 
 
-def read(text: bytes) -> tuple[FileLimit, ...]:
+class LimitFile(NamedTuple):
+    """The whole file."""
+
+    limits: tuple[FileLimit, ...] = ()
+    reclaim: bool = False
+    """Whether guaranteed GPUs are reclaimed from others."""
+
+
+def read(text: bytes) -> LimitFile:
     """Read the file; raises `FieldError`."""
-    return tuple(FileLimit(item, limit) for item, limit in stored(text))
+    return LimitFile(tuple(FileLimit(item, limit) for item, limit in stored(text)), reclaims(text))
 
 
-def write(limits: Iterable[FileLimit]) -> str:
+def write(file: LimitFile) -> str:
     """Return the text of the file."""
-    return json.dumps({"limits": [item.object for item in limits]}, indent=2, ensure_ascii=False) + "\n"
+    settings = {"reclaim": True} if file.reclaim else {}
+    return (
+        json.dumps({"limits": [item.object for item in file.limits], **settings}, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 def changed(limits: Sequence[FileLimit], wanted: Iterable[Wanted], by: str, at: int) -> Outcomes:

@@ -19,6 +19,8 @@ from .owner import object_name
 from .read_limit import read_limit
 from .times import Budget, BudgetWindow
 from .transfer.document import objects_of
+from .transfer.row import MAX_BYTES
+from .transfer.table import BOM
 
 HUB = "local"
 """Name of the hub that all users of the machine belong to."""
@@ -55,6 +57,12 @@ def limits_of(text: bytes, by: str, at: int) -> tuple[Limit, ...]:
     Raises as `stored`.
     """
     return tuple(_annotated(replace(limit, changed=limit.changed or LimitChange(by, at))) for _, limit in stored(text))
+
+
+def reclaims(text: bytes) -> bool:
+    """Tell whether a file says ``"reclaim": true``: guaranteed GPUs are reclaimed from others. Raises `FieldError`."""
+    body = strict.loads(_decoded(text).removeprefix(BOM), MAX_BYTES)
+    return isinstance(body, Mapping) and bool(strict.optional(body, "reclaim", strict.boolean))
 
 
 def unsuitable(limit: Limit) -> str:

@@ -20,6 +20,7 @@ from jupyter_gpu.model.limits.machine_file import (
     NOTHING,
     limits_of,
     problems,
+    reclaims,
     stored,
     uncounted,
     unsuitable,
@@ -87,6 +88,14 @@ def test_field_that_cannot_be_read_counts_as_the_least() -> None:
     assert (found.max, found.weight) == (0, 3)
     assert "many" in problems([found])[0]
     assert found.source.by == "root"
+
+
+@pytest.mark.parametrize(
+    ("file", "found"), [(b"[]", False), (b"{}", False), (b'{"reclaim": false}', False), (b'{"reclaim": true}', True)]
+)
+def test_guaranteed_gpus_are_reclaimed_where_the_file_says_so(file: bytes, found: bool) -> None:
+    """A bare list has no place to say it."""
+    assert reclaims(file) is found
 
 
 def test_two_limits_for_one_subject_both_count() -> None:

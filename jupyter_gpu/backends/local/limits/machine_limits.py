@@ -55,6 +55,7 @@ class MachineLimits:
         self._machine = machine
         self._users = Users()
         self._limits: tuple[Limit, ...] = ()
+        self._reclaims = False
         self._read: bytes | None = None
         self._seen: tuple[object, ...] | None = None
         self._gone: float | None = None
@@ -130,6 +131,7 @@ class MachineLimits:
             moment.now,
             used={owner: meter.used for owner, meter in (meters or {}).items()},
             counted_until=None if meters is None else self._accounts.until(moment),
+            reclaims=self._reclaims,
         )
 
     def _meters(self, moment: Moment) -> Meters | None:
@@ -172,12 +174,13 @@ class MachineLimits:
             self._removed()
             return
         self._gone = None
-        from jupyter_gpu.model.limits.machine_file import limits_of, problems
+        from jupyter_gpu.model.limits.machine_file import limits_of, problems, reclaims
 
         self._users.learn({found.owner})
         limits = limits_of(found.text, self._users.get(found.owner).name, found.changed)
         for problem in problems(limits) if limits != self._limits else ():
             _log.warning("%s", problem)
+        self._reclaims = reclaims(found.text)
         self._limits, self._read, self._file_problem = limits, found.text, ""
 
     def _removed(self) -> None:

@@ -38,6 +38,7 @@ class Machine:
         self.now = MONDAY
         self.used: dict[str, int] = {}
         """Milli-GPU-seconds of today, by user."""
+        self.reclaims = False
         self.limits = LimitIndex()
         self.limit(*limits)
 
@@ -61,7 +62,7 @@ class Machine:
         started = {name: float(record.server.start) for name, record in self.records.items()}
         today = datetime.fromtimestamp(self.now, UTC).date()
         used = {Owner("User", user, HUB): {today: amount} for user, amount in self.used.items()}
-        users = UserLimits(self.limits, owners, started, UTC, self.now, used) if len(self.limits) else None
+        users = UserLimits(self.limits, owners, started, UTC, self.now, used, reclaims=self.reclaims)
         record = self.records[uid]
         made = decision(
             uid,
@@ -74,7 +75,7 @@ class Machine:
             unreadable=unreadable,
             patience=1e9,
             now=LONG_AGO,
-            users=users,
+            users=users if len(self.limits) else None,
         )
         done = Attached(0, made.allocated.shares, revision=made.allocated.revision) if made.allocated else None
         self.records[uid] = record._replace(allocated=made.allocated, attached=done)
@@ -244,6 +245,94 @@ def test_guaranteed_comes_first_in_line_and_priority_is_capped() -> None:
     machine.wants("a1", 1)
     machine.settle()
     assert machine.has() == {"a1": 1000, "a2": 0, "b1": 1000}
+
+
+def reclaiming(*limits: dict[str, Any], count: int) -> Machine:
+    """Return the machine of `two_servers`, where guaranteed GPUs are reclaimed and a grace has two minutes."""
+    machine = two_servers(limit("Default", grace="2m"), *limits, count=count)
+    machine.reclaims = True
+    return machine
+
+
+def test_guaranteed_gpus_are_reclaimed_after_a_notice() -> None:
+    """From the newest server of the owner with the most; all servers come to the same, though each knows other uses."""
+    machine = reclaiming(limit("User", "bob", guaranteed=1), count=2)
+    machine.wants("a1", 1)
+    machine.wants("a2", 1)
+    machine.settle()
+    machine.busy = {uid: frozenset(one.uuid for one in machine.gpus) for uid in ("a1", "a2")}  # known to each alone
+    machine.wants("b1", 2)
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 1000, "b1": 0}
+    assert machine.limit_of("a1").give_back_at is None
+    assert machine.limit_of("a2").reclaimed == ((1000, MONDAY + 120),)
+    assert machine.decide("a2").due == MONDAY + 120
+    machine.now += 60
+    machine.settle()
+    assert machine.limit_of("a2").give_back_at == MONDAY + 120
+    machine.now += 60
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 0, "b1": 1000}
+    assert machine.limit_of("a2").reclaimed == ()
+    machine.wants("b1", 0)
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 1000, "b1": 0}
+
+
+def test_nothing_is_reclaimed_unless_the_file_says_so() -> None:
+    """Guaranteed GPUs come first in line, and no more."""
+    machine = reclaiming(limit("User", "bob", guaranteed=1), count=1)
+    machine.reclaims = False
+    machine.wants("a1", 1)
+    machine.settle()
+    machine.wants("b1", 1)
+    machine.settle()
+    assert machine.limit_of("a1").reclaimed == ()
+    assert machine.decide("a1").due is None
+
+
+def test_time_that_a_reclaim_was_announced_for_begins_no_grace() -> None:
+    """A limit that is lowered meanwhile has a grace of its own, which outlives the reclaim."""
+    machine = reclaiming(limit("User", "bob", guaranteed=1), count=2)
+    machine.wants("a1", 2)
+    machine.settle()
+    machine.wants("b1", 1)
+    machine.settle()
+    assert machine.limit_of("a1").give_back_at == MONDAY + 120
+    machine.now += 60
+    machine.limit(limit("User", "bob", guaranteed=1), limit("User", "ann", max=0, grace="2m"))
+    machine.settle()
+    assert machine.limit_of("a1").give_back_at == MONDAY + 180
+    machine.now = MONDAY + 120
+    machine.settle()
+    assert machine.has() == {"a1": 1000, "a2": 0, "b1": 1000}
+    machine.now = MONDAY + 180
+    machine.settle()
+    assert machine.has() == {"a1": 0, "a2": 0, "b1": 1000}
+
+
+wishes = st.lists(st.tuples(st.sampled_from(["a1", "a2", "b1"]), st.integers(0, 3)), max_size=8)
+
+
+@given(wishes, st.integers(0, 2), st.integers(0, 1))
+@settings(deadline=None)
+def test_guaranteed_gpus_are_there_after_the_grace(steps: list[tuple[str, int]], anns: int, bobs: int) -> None:
+    """Whatever others took before; no owner loses any of those guaranteed to it; and it always comes to rest."""
+    guaranteed = {"ann": anns * 1000, "bob": bobs * 1000}
+    limits = [limit("User", user, guaranteed=milli // 1000) for user, milli in guaranteed.items()]
+    machine = reclaiming(*limits, count=3)
+    wished = dict.fromkeys(machine.users, 0)
+    for uid, amount in steps:
+        wished[uid] = amount * 1000
+        had = {user: machine.of(user) for user in guaranteed}
+        machine.wants(uid, amount)
+        machine.settle()
+        machine.now += 120
+        machine.settle()
+        for user, milli in guaranteed.items():
+            wants = sum(wished[name] for name, its in machine.users.items() if its == user)
+            assert machine.of(user) >= min(wants, milli)
+            assert machine.of(user) >= min(had[user], milli, wants)
 
 
 amounts = st.sampled_from(["0", "0.5", "1", "2", "3", "unlimited"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any
@@ -97,6 +98,23 @@ def test_change_of_the_file_moves_the_slider_and_takes_back_with_notice(limited:
     wait_for(lambda: view(ann)["amounts"]["allocated"] == 2000, "both again", 20)
     until_limit(idle, 3000)
     kernel.ask("close", path=used)  # it was never closed by others
+
+
+def test_guaranteed_gpus_are_taken_back_from_others_with_notice(limited: Stage) -> None:
+    """The server that gives back hears of the request of another user's; it gets the GPU again when that is done."""
+    limits = [limit("Default", grace="3s"), limit("User", str(BOB), guaranteed=1)]
+    path = limited.state / "limits.json"
+    limits_file.replace(path, json.dumps({"limits": limits, "reclaim": True}))
+    ann, bob = server(limited, ANN), server(limited, BOB)
+    assert ann.ask("request", milli=3000)["amounts"]["attached"] == 3000
+    assert bob.ask("request", milli=1000)["amounts"]["attached"] == 0
+    wait_for(lambda: lowered(ann), "the notice", 20)
+    assert view(ann)["amounts"]["attached"] == 3000
+    wait_for(lambda: view(bob)["amounts"]["attached"] == 1000, "the guaranteed GPU", 20)
+    assert view(ann)["amounts"]["attached"] == 2000
+    wait_for(lambda: not lowered(ann), "the end of the notice", 20)
+    bob.ask("request", milli=0)
+    wait_for(lambda: view(ann)["amounts"]["attached"] == 3000, "the GPU", 20)
 
 
 def test_change_is_seen_within_a_moment(limited: Stage) -> None:
