@@ -13,7 +13,7 @@ from tornado.netutil import bind_sockets
 
 from jupyter_gpu.common.parents import started
 from jupyter_gpu.kube import Kube, credentials
-from jupyter_gpu_hub.login import HubOAuth
+from jupyter_gpu_hub.login import Login
 
 from .settings import HubServiceSettings, check_environment, hub_name, listen_on
 from .state.hub_api import HubAddress, HubApi
@@ -35,7 +35,7 @@ async def run(settings: HubServiceSettings, stop: asyncio.Event, environ: Mappin
     async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-hub") as kube:
         name = hub_name(settings, environ, kube.namespace)
         site = Site(kube, HubApi(_address(environ)), name, settings)
-        web = server(application(site, HubOAuth.instance(cache_max_age=settings.cache_seconds), settings))
+        web = server(application(site, Login.instance(settings), settings))
         host, port = listen_on(settings, environ)
         web.add_sockets(bind_sockets(port, host))
         _log.info("Limits of hub %r, on %s port %d.", name, host, port)

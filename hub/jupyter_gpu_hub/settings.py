@@ -29,6 +29,22 @@ class RateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HubRequestSettings:
+    """Bounds on what the hub is asked about tokens. A request above them is refused with status 503."""
+
+    at_once: int = bounded(8, least=1, most=100)
+    """Questions that are open at the same time. Default 8."""
+    waiting: int = bounded(200, least=1, most=10_000)
+    """Requests that wait for the hub's answer, all together. Default 200."""
+    seconds: float = bounded(5.0, least=0.5, most=60)
+    """Seconds for which one waits at most. Default 5."""
+    stale_seconds: int = bounded(30, least=1, most=300)
+    """Seconds for which the hub's last answer about a token counts for reads while the hub is busy or away; never fewer
+    than ``cacheSeconds``. Default 30.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class HubServiceSettings:
     """All settings of the service."""
 
@@ -46,6 +62,7 @@ class HubServiceSettings:
     """Kubeconfig; without it the pod's service account, else ``KUBECONFIG``."""
     cache_seconds: int = bounded(3, least=1, most=60)
     """Seconds for which the hub's answer about a token counts for reads; writes ask each time. Default 3."""
+    hub_requests: HubRequestSettings = HubRequestSettings()
     mirror: bool = True
     """Whether members and properties of the hub's groups are mirrored. Default true."""
     mirror_seconds: float = bounded(10.0, least=0.2, most=3600)

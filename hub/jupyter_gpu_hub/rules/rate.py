@@ -25,13 +25,16 @@ class RateLimiter:
         self._most = most
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → tokens, and when
 
-    def wait(self, client: str, now: float) -> float:
-        """Take a token, and return 0; if there is none, return the seconds until there is one. ``now``: seconds."""
+    def wait(self, client: str, now: float, *, take: bool = True) -> float:
+        """Take a token, and return 0; if there is none, return the seconds until there is one. ``now``: seconds.
+
+        ``take``: false to look whether there is one.
+        """
         rate = self._rate
         tokens, then = self._buckets.pop(client, (rate.burst, now))
         tokens = min(rate.burst, tokens + max(0.0, now - then) * rate.per_second)
         allowed = tokens >= 1
-        self._buckets[client] = (tokens - 1 if allowed else tokens, now)
+        self._buckets[client] = (tokens - 1 if allowed and take else tokens, now)
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - tokens) / rate.per_second

@@ -9,7 +9,7 @@ from typing import Any
 from tornado import web
 from tornado.httpserver import HTTPServer
 
-from jupyter_gpu_hub.login import HubOAuth
+from jupyter_gpu_hub.login import Login
 from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.site import Site
@@ -22,7 +22,7 @@ from .page import CallbackHandler, PageHandler
 API = "api/v1/"
 MAX_BODY = limits_api.MAX_DOCUMENT
 STRANGERS_RATE = Rate(per_second=2.0, burst=30.0)
-"""Requests of one address with no token, or one that the hub does not know: each of them asks the hub."""
+"""Requests of one address with tokens that the hub does not know: each of them asks the hub."""
 
 
 class HealthHandler(web.RequestHandler):
@@ -64,7 +64,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
 """REST by address below `API`; ``{name}`` is any text, with a slash in it quoted."""
 
 
-def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web.Application:
+def application(site: Site, auth: Login, settings: HubServiceSettings) -> web.Application:
     """Return the application. Cookies stay valid over a restart, as long as the hub knows the token in them."""
     base: str = auth.base_url
     routes: list[Any] = [
@@ -74,21 +74,22 @@ def application(site: Site, auth: HubOAuth, settings: HubServiceSettings) -> web
         (f"{base}static/(.*)", StaticHandler, {"path": str(Path(__file__).parent / "static")}),
         *((base + API + _pattern(path), handler) for path, handler in ROUTES.items()),
     ]
+    shared: dict[str, Any] = {
+        SITE: site,
+        HUB_AUTH: auth,
+        EDITS: settings.edit,
+        LIMITER: RateLimiter(Rate(settings.rate.per_second, settings.rate.burst)),
+        STRANGERS: RateLimiter(STRANGERS_RATE),
+        server_api.WRITES: settings.write,
+        server_api.SERVERS: RateLimiter(Rate(settings.server_rate.per_second, settings.server_rate.burst)),
+    }
     return web.Application(
         routes,
         default_handler_class=NothingHere,
         cookie_secret=cookie_secret(auth.api_token),
         log_function=log_request,
         base_url=base,
-        **{
-            SITE: site,
-            HUB_AUTH: auth,
-            EDITS: settings.edit,
-            LIMITER: RateLimiter(Rate(settings.rate.per_second, settings.rate.burst)),
-            STRANGERS: RateLimiter(STRANGERS_RATE),
-            server_api.WRITES: settings.write,
-            server_api.SERVERS: RateLimiter(Rate(settings.server_rate.per_second, settings.server_rate.burst)),
-        },
+        **shared,
     )
 
 

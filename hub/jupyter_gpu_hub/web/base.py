@@ -7,9 +7,11 @@ code, reads included.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from http.client import responses
@@ -19,7 +21,7 @@ from typing import Any
 from tornado import web
 
 from jupyter_gpu.model import strict
-from jupyter_gpu_hub.login import HubOAuth, HubOAuthenticated
+from jupyter_gpu_hub.login import HubOAuthenticated, Login
 from jupyter_gpu_hub.rules import access, browser
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.rate import RateLimiter
@@ -30,7 +32,7 @@ from jupyter_gpu_hub.state.site import Site
 _log = logging.getLogger(__name__)
 
 HUB_AUTH = "hub_auth"
-"""Keys of the application's settings: the `HubOAuth`, ..."""
+"""Keys of the application's settings: the `Login`, ..."""
 LIMITER = "rate_limiter"
 """... the `RateLimiter` of requests, ..."""
 STRANGERS = "rate_limiter_of_strangers"
@@ -40,6 +42,8 @@ EDITS = "edits"
 SITE = "site"
 """... and the `Site`."""
 
+HUB_PAUSE = 5.0
+"""Seconds after which it is worth asking again while the hub is away."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -51,6 +55,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
     """A request of a visitor whom the hub knows."""
 
     visitor: Visitor
+    _begun = 0.0
 
     def initialize(self) -> None:
         """Use the one instance of the hub's login."""
@@ -62,14 +67,18 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
 
     async def prepare(self) -> None:
         """Identify the visitor. A write asks the hub itself: a token may have been revoked a second ago."""
+        self._begun = asyncio.get_running_loop().time()
         if self.request.method not in verbs(type(self)):
             raise of_status(405)
         browser.check(self.request.method or "", self.request.headers, self.request.host)
         self._check_rate(self._client())
+        token = self.hub_auth.get_token(self)
+        if token and not self.hub_auth.knows(token, self.hub_auth.get_session_id(self)):
+            self._check_rate(f"address {self.request.remote_ip}", STRANGERS, take=False)
         model = await self.hub_auth.get_user(self, sync=False)
         # Once it is set the library does not ask again, which would block everybody meanwhile.
         self.current_user = model
-        if model is None:
+        if token and model is None:
             self._check_rate(f"address {self.request.remote_ip}", STRANGERS)
         found = access.visitor(model, self.hub_auth.access_scopes) if model else None
         if found and self.request.method not in browser.READS:
@@ -86,11 +95,11 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         found: Site = self.settings[SITE]
         return found
 
-    async def ask_hub(self) -> Visitor | None:
-        """Return the visitor as the hub describes the token now, whatever it said a moment ago."""
-        auth: HubOAuth = self.hub_auth
+    async def ask_hub(self, *, anew: bool = True) -> Visitor | None:
+        """Return the visitor as the hub describes the token since the request came; not ``anew``: as it did lately."""
+        auth: Login = self.hub_auth
         token, session = auth.get_token(self), auth.get_session_id(self)
-        model = await auth.user_for_token(token, use_cache=False, session_id=session, sync=False)
+        model = await auth.user_for_token(token, use_cache=not anew, session_id=session, since=self._begun)
         return access.visitor(model, auth.access_scopes) if isinstance(model, Mapping) else None
 
     def query(self) -> dict[str, str]:
@@ -123,9 +132,9 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
             return f"address {self.request.remote_ip}"
         return "token " + hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
-    def _check_rate(self, client: str, which: str = LIMITER) -> None:
+    def _check_rate(self, client: str, which: str = LIMITER, *, take: bool = True) -> None:
         limiter: RateLimiter = self.settings[which]
-        if wait := limiter.wait(client, time.monotonic()):
+        if wait := limiter.wait(client, time.monotonic(), take=take):
             raise Refusal(429, f"Too many requests; ask again in {wait:.1f} s.", retry_after=wait)
 
     # --- errors -------------------------------------------------------------------------------------------------------
@@ -134,8 +143,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         """Answer for the exception in ``kwargs["exc_info"]``."""
         refusal = refusal_of(status_code, kwargs.get("exc_info", (None, None, None))[1])
         self.set_status(refusal.status)
-        if refusal.retry_after:
-            self.set_header("Retry-After", str(max(1, round(refusal.retry_after + 0.5))))
+        set_retry_after(self, refusal)
         if refusal.status == 405:
             self.set_header("Allow", ", ".join(verbs(type(self))))
         self.write_refusal(refusal)
@@ -149,7 +157,9 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Log one line for what is no mistake of ours, a traceback for what is."""
-        if isinstance(value, results.REFUSED):
+        if isinstance(value, Refusal) and value.status == 503:
+            _log.debug("%s %s: %s", self.request.method, self.request.path, value)  # the login tells of all together
+        elif isinstance(value, results.REFUSED):
             _log.info("%s %s: %s", self.request.method, self.request.path, value)
         else:
             super().log_exception(typ, value, tb)
@@ -171,6 +181,12 @@ def set_headers(handler: web.RequestHandler) -> None:
     handler.clear_header("Server")
 
 
+def set_retry_after(handler: web.RequestHandler, refusal: Refusal) -> None:
+    """Set the header with the seconds after which it is worth asking again, where they are known."""
+    if refusal.retry_after:
+        handler.set_header("Retry-After", str(math.ceil(refusal.retry_after)))
+
+
 def policy(hub: str) -> str:
     """Return what pages may load: scripts of this service only, looks and pictures of the hub as well.
 
@@ -186,7 +202,8 @@ def policy(hub: str) -> str:
 
 def log_request(handler: web.RequestHandler) -> None:
     """Log a request in one line, without its query, which may hold a token."""
-    level = logging.DEBUG if handler.get_status() < 500 else logging.ERROR
+    failed = handler.get_status() >= 500 and handler.get_status() != 503
+    level = logging.ERROR if failed else logging.DEBUG
     took = 1000 * handler.request.request_time()
     _log.log(level, "%d %s %s %.1f ms", handler.get_status(), handler.request.method, handler.request.path, took)
 
@@ -196,7 +213,9 @@ def refusal_of(status: int, error: BaseException | None) -> Refusal:
     if isinstance(error, web.HTTPError):
         # The hub's library raises 500 when the hub does not answer, or refuses the service's own token.
         hub = status >= 500
-        return of_status(503 if hub else status, "" if hub else error.log_message or responses.get(status, ""))
+        if hub:
+            return of_status(503, retry_after=HUB_PAUSE)
+        return of_status(status, error.log_message or responses.get(status, ""))
     return results.refusal_of(error)
 
 

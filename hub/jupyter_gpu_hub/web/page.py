@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_hub.login import HubOAuth, HubOAuthCallbackHandler
+from jupyter_gpu_hub.login import HubOAuthCallbackHandler, Login
 from jupyter_gpu_hub.rules import page, people
 from jupyter_gpu_hub.rules.page import Frame
 from jupyter_gpu_hub.rules.paging import page as page_of
 from jupyter_gpu_hub.rules.paging import read_query
 from jupyter_gpu_hub.rules.refusals import Refusal
 
-from .base import HUB_AUTH, Handler, refusal_of, set_headers, text_of
+from .base import HUB_AUTH, Handler, refusal_of, set_headers, set_retry_after, text_of
 
 
-def frame(auth: HubOAuth, visitor: str = "", xsrf: str = "") -> Frame:
+def frame(auth: Login, visitor: str = "", xsrf: str = "") -> Frame:
     """Return the frame of a page; the hub's pages have an address of their own where each user has a domain."""
     return Frame(f"{auth.hub_host}{auth.hub_prefix}", auth.base_url, visitor, xsrf)
 
@@ -54,12 +54,17 @@ class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub'
         """Set the same headers as everywhere."""
         set_headers(self)
 
+    async def prepare(self) -> None:
+        """Find out who is logged in already. The library would ask the hub later, and block everybody meanwhile."""
+        self.current_user = await self.hub_auth.get_user(self, sync=False)
+
     def write_error(self, status_code: int, **kwargs: object) -> None:
         """Answer with a page; a login that was begun before the service was restarted has to begin again."""
         raised = kwargs.get("exc_info")
         error = raised[1] if isinstance(raised, tuple) else None
         refusal = refusal_of(status_code, error)
         again = " Go back to the page of GPU limits to log in again."
+        set_retry_after(self, refusal)
         self.set_status(refusal.status)
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(page.render_error(frame(self.hub_auth), refusal.message + again))

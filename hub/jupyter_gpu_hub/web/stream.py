@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
+from tornado import web
 from tornado.iostream import StreamClosedError
 
 from jupyter_gpu.model import strict
@@ -29,6 +31,7 @@ class EventsHandler(ApiHandler):
     _sent: dict[str, int] | None = None
     _own: UserRow | None = None
     _own_count = 0
+    _checked = 0.0
 
     def on_connection_close(self) -> None:
         """Wake up, and find that the page is gone."""
@@ -40,12 +43,12 @@ class EventsHandler(ApiHandler):
         strict.no_unknown(self.query(), ())
         try:
             with self.site.feed.listen(self.visitor.label) as event:
-                self._changed = event
+                self._changed, self._checked = event, time.monotonic()
                 self.set_header("Content-Type", "text/event-stream")
                 self.set_header("Cache-Control", "no-store")
                 self.set_header("X-Accel-Buffering", "no")  # nginx would keep it back
                 async for counts in self.site.feed.news(event, BEAT):
-                    if counts is None and not await self._still_allowed():
+                    if time.monotonic() - self._checked >= BEAT and not await self._still_allowed():
                         return
                     await self._send(None if counts is None else self._visible(counts))
         except TooManyPages:
@@ -71,6 +74,10 @@ class EventsHandler(ApiHandler):
         return {**(counts if self.visitor.may_read else {}), "me": self._own_count}
 
     async def _still_allowed(self) -> bool:
-        """Tell whether the visitor may still see what the stream tells of."""
-        visitor = await self.ask_hub()
+        """Tell whether the visitor may still see what the stream tells of; not if that can't be found out."""
+        self._checked = time.monotonic()
+        try:
+            visitor = await self.ask_hub(anew=False)
+        except (Refusal, web.HTTPError):
+            return False
         return visitor is not None and (visitor.may_read or not self.visitor.may_read)

@@ -7,7 +7,9 @@ export class RefusedError extends Error {
     readonly status: number,
     readonly reason: string,
     message: string,
-    readonly details: Readonly<Record<string, unknown>> = {}
+    readonly details: Readonly<Record<string, unknown>> = {},
+    /** Milliseconds after which it is worth asking again, as the service says; 0: it says nothing. */
+    readonly retryAfter = 0
   ) {
     super(message);
     this.name = 'RefusedError';
@@ -52,6 +54,9 @@ export function ownService(base: string, token: string): IService {
     }
   };
 }
+
+/** Milliseconds: no longer pause is made, whatever a proxy between says. */
+const LONGEST_PAUSE = 60_000;
 
 /** Milliseconds between two attempts to log in: one that brings no login must not go on in circles. */
 const LOGIN_PAUSE = 60_000;
@@ -151,7 +156,9 @@ async function refusal(answer: Response): Promise<Error> {
       maybe(value => value as Record<string, unknown>, {})
     );
     const [reason, message] = [body.get('reason', text(64)), body.get('message', text(20_000))];
-    return new RefusedError(answer.status, reason, message, details);
+    const seconds = Number(answer.headers.get('Retry-After') ?? 0);
+    const retryAfter = seconds > 0 ? Math.min(1000 * seconds, LONGEST_PAUSE) : 0;
+    return new RefusedError(answer.status, reason, message, details, retryAfter);
   } catch (error) {
     if (error instanceof FieldError || error instanceof SyntaxError) {
       return new UnreachableError();

@@ -4,7 +4,7 @@
  */
 import { integer } from '../api/check';
 import { backoff } from '../api/stream';
-import { Api } from './call';
+import { Api, RefusedError } from './call';
 import { dictionary } from './limits';
 
 /** Number of changes so far, by table; `connection` counts the connections, as a service that restarts counts anew. */
@@ -39,28 +39,32 @@ async function run(
 ): Promise<void> {
   const ended = () => signal.aborted;
   for (let connection = 1, attempt = 0; !ended(); connection += 1, attempt += 1) {
-    if (await once(api, follower, signal, connection)) {
+    const { begun, retryAfter } = await once(api, follower, signal, connection);
+    if (begun) {
       attempt = 0;
     }
     if (!ended()) {
       follower.live(false);
-      await new Promise(again => setTimeout(again, backoff(attempt, Math.random())));
+      const random = Math.random();
+      const pause = Math.max(backoff(attempt, random), retryAfter * (1 + random));
+      await new Promise(again => setTimeout(again, pause));
     }
   }
 }
 
-/** Follow one connection until it ends; whether anything came on it. */
+/** Follow one connection until it ends; whether anything came on it, and the pause that the service asks for. */
 async function once(
   api: Pick<Api, 'stream'>,
   follower: IFollower,
   signal: AbortSignal,
   connection: number
-): Promise<boolean> {
+): Promise<{ readonly begun: boolean; readonly retryAfter: number }> {
   const stop = new AbortController();
   const end = () => stop.abort();
   signal.addEventListener('abort', end);
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   let begun = false;
+  let retryAfter = 0;
   try {
     const answer = await api.stream(stop.signal);
     for await (const event of events(answer.body!)) {
@@ -72,13 +76,14 @@ async function once(
         follower.counts({ ...event, connection });
       }
     }
-  } catch {
+  } catch (error) {
     // The page's own requests say what is wrong.
+    retryAfter = error instanceof RefusedError ? error.retryAfter : 0;
   } finally {
     clearTimeout(watchdog);
     signal.removeEventListener('abort', end);
   }
-  return begun;
+  return { begun, retryAfter };
 }
 
 /** The events of a stream; `null` for a comment, which says that the service is there. */

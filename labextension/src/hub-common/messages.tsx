@@ -1,7 +1,7 @@
 /** Errors in words. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
-import { BadAnswerError, UnreachableError } from '../hub-api/call';
+import { BadAnswerError, RefusedError, UnreachableError } from '../hub-api/call';
 
 /** An error and what to do about it. */
 export function explainError(error: Error, trans: TranslationBundle): string {
@@ -17,14 +17,17 @@ export function explainError(error: Error, trans: TranslationBundle): string {
   return error.message; // a sentence of the service
 }
 
-/** An error as a box. */
+/** An error of something that is asked for again by itself, as a box. */
 export function Problem(props: {
   readonly error: Error;
   readonly trans: TranslationBundle;
 }): React.JSX.Element {
+  const { error, trans } = props;
+  const busy = error instanceof RefusedError && (error.status === 503 || error.status === 429);
   return (
     <p className="alert alert-danger" role="alert">
-      {explainError(props.error, props.trans)}
+      {explainError(error, trans)}
+      {busy && ` ${trans.__('Trying again…')}`}
     </p>
   );
 }

@@ -1,7 +1,7 @@
 /** Answers of the service that are shown, asked for again when they change. */
 import { useEffect, useRef, useState } from 'react';
 import { Reader } from '../api/check';
-import { Api } from '../hub-api/call';
+import { Api, RefusedError } from '../hub-api/call';
 
 /** The newest answer, and what went wrong since. */
 export interface IResource<T> {
@@ -13,6 +13,12 @@ export interface IResource<T> {
 
 /** Milliseconds before an address that gave no answer is asked again. */
 const AGAIN = 5000;
+
+/** Milliseconds before the next attempt: as the service says, and not all pages at the same moment. */
+export function pauseAfter(error: unknown, random: number): number {
+  const said = error instanceof RefusedError ? error.retryAfter : 0;
+  return Math.max(AGAIN, said * (1 + random));
+}
 
 /**
  * The answer at `path`, asked for again whenever `version` changes. The last answer is kept meanwhile; `path` `null`: nothing is
@@ -40,7 +46,7 @@ export function useResource<T>(
       (error: unknown) => {
         if (!stop.signal.aborted) {
           setState(before => ({ ...before, error: error as Error }));
-          timer = setTimeout(() => setAttempt(n => n + 1), AGAIN);
+          timer = setTimeout(() => setAttempt(n => n + 1), pauseAfter(error, Math.random()));
         }
       }
     );

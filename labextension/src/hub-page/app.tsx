@@ -36,7 +36,8 @@ export function App({ api, trans, onReady }: IAppProps): React.JSX.Element | nul
     return me.error ? <Problem error={me.error} trans={trans} /> : null;
   }
   const trouble =
-    me.value.problem ?? (live ? '' : trans.__('Not connected now; this may be out of date.'));
+    me.value.problem ??
+    (live ? '' : trans.__('Not connected now; this may be out of date. Trying again…'));
   return (
     <Context.Provider value={context}>
       <div role="status">

@@ -1,6 +1,7 @@
 import { integer, record } from '../../src/api/check';
 import { Api, cookie, loadAgain, RefusedError, UnreachableError } from '../../src/hub-api/call';
 import { events, follow, readEvent, versionOf } from '../../src/hub-api/changes';
+import { pauseAfter } from '../../src/hub-common/resource';
 import { readMe, readSubjects } from '../../src/hub-api/limits';
 
 const logIn = jest.fn();
@@ -37,6 +38,23 @@ test('a refusal has the sentence of the service', async () => {
   const error = await api.get('x', read).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(RefusedError);
   expect(error).toMatchObject({ status: 409, reason: 'Conflict', message: 'Late.' });
+});
+
+test('a refusal says when to ask again', async () => {
+  const body = '{"reason": "Unavailable", "message": "Busy.", "details": {}}';
+  const asked = async (said?: string) => {
+    const headers: Record<string, string> = said === undefined ? {} : { 'Retry-After': said };
+    jest.spyOn(globalThis, 'fetch').mockResolvedValue(new Response(body, { status: 503, headers }));
+    return (await api.get('x', read).catch((reason: unknown) => reason)) as RefusedError;
+  };
+  expect((await asked('7')).retryAfter).toBe(7000);
+  expect((await asked('86400')).retryAfter).toBe(60_000);
+  for (const none of [undefined, '-1', 'Fri, 31 Dec 1999 23:59:59 GMT']) {
+    expect((await asked(none)).retryAfter).toBe(0);
+  }
+  expect(pauseAfter(await asked('7'), 0.5)).toBe(10_500);
+  expect(pauseAfter(await asked('1'), 0.5)).toBe(5000);
+  expect(pauseAfter(new UnreachableError(), 0.5)).toBe(5000);
 });
 
 test('a page whose login is not known any more logs in again, and no other', async () => {
@@ -142,5 +160,21 @@ test('a connection that ends is opened again, and what is known counts as old', 
   const before = opened;
   await jest.advanceTimersByTimeAsync(60_000);
   expect(opened).toBe(before);
+  jest.useRealTimers();
+});
+
+test('a connection that the service refuses is tried again as late as it says', async () => {
+  jest.useFakeTimers();
+  const live = jest.fn();
+  const stream = jest.fn(() =>
+    Promise.reject<Response>(new RefusedError(503, 'Unavailable', 'Busy.', {}, 30_000))
+  );
+  const stop = follow({ stream }, { counts: jest.fn(), live });
+  await jest.advanceTimersByTimeAsync(29_000);
+  expect(stream).toHaveBeenCalledTimes(1);
+  await jest.advanceTimersByTimeAsync(32_000);
+  expect(stream).toHaveBeenCalledTimes(2);
+  expect(live).toHaveBeenCalledWith(false);
+  stop();
   jest.useRealTimers();
 });

@@ -1,8 +1,9 @@
 import React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
-import { Api } from '../../src/hub-api/call';
+import { Api, RefusedError } from '../../src/hub-api/call';
 import { IMe } from '../../src/hub-api/limits';
 import { Context } from '../../src/hub-common/context';
+import { Problem } from '../../src/hub-common/messages';
 import { OwnLimit } from '../../src/hub-page/own';
 import { Row } from '../../src/hub-page/row';
 import { fromWords } from '../../src/words/translation';
@@ -98,4 +99,12 @@ test('people see who granted their limit, their place in line, and the history',
     expect(text).toContain(part);
   }
   expect(text).not.toContain('Guaranteed');
+});
+
+test('a busy service is told of, and that the page goes on to try', () => {
+  const told = (status: number) =>
+    render(<Problem error={new RefusedError(status, 'x', 'Busy.')} trans={trans} />);
+  expect(told(503)).toContain('Busy. Trying again…');
+  expect(told(429)).toContain('Busy. Trying again…');
+  expect(told(404)).not.toContain('Trying');
 });

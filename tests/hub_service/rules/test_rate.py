@@ -17,6 +17,14 @@ def test_burst_then_rate() -> None:
     assert limiter.wait("a", 10.5) == 0.5
 
 
+def test_look_takes_nothing() -> None:
+    """It tells how long a request would have to wait."""
+    limiter = RateLimiter(Rate(per_second=1, burst=1))
+    assert [limiter.wait("a", 0, take=False) for _ in range(3)] == [0, 0, 0]
+    assert limiter.wait("a", 0) == 0
+    assert limiter.wait("a", 0.25, take=False) == 0.75
+
+
 def test_clock_that_goes_back_gives_nothing() -> None:
     """Nor does it take anything."""
     limiter = RateLimiter(Rate(per_second=1, burst=1))
