@@ -13,6 +13,7 @@ SERVER = sys.argv.pop(1)
 
 
 def _load(path: Path | None = None) -> Credentials:
+    del path
     return Credentials(server=SERVER, namespace="bench")
 
 
