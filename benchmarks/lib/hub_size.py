@@ -57,9 +57,9 @@ def measure(count: int, command: str) -> Sequence[Figure]:
 
 
 def resident(pid: int, which: str = "VmRSS") -> float:
-    """Return MB of memory of a process; ``VmHWM``: the most so far."""
+    """Return MB (2**20 bytes) of memory of a process; ``VmHWM``: the most so far."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024 / 1e6
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 
 
 @dataclass(frozen=True)

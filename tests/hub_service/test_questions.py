@@ -144,7 +144,7 @@ def test_writer_joins_a_question_that_was_not_sent_yet() -> None:
         write = asyncio.create_task(questions.ask("a", hub, anew=True))
         await settled()
         hub.answers.set()
-        assert await asyncio.gather(first, read, write) == [1, 2, 2]
+        assert list(await asyncio.gather(first, read, write)) == [1, 2, 2]
 
     run(test)
 
