@@ -8,7 +8,7 @@ from tests.agent.stage import Api, Node
 from tests.cluster.testbed import ControlPlane, control_plane
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """etcd and the API server."""
     with control_plane(
@@ -17,7 +17,7 @@ def plane() -> Iterator[ControlPlane]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api(plane: ControlPlane) -> Iterator[Api]:
     """Its client."""
     made = Api(plane.kubeconfig)

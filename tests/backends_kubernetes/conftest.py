@@ -8,7 +8,7 @@ from tests.backends_kubernetes.stage import Stage
 from tests.cluster.testbed import ControlPlane, control_plane
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """etcd and the API server."""
     with control_plane() as made:

@@ -138,6 +138,7 @@ facts = st.builds(
 )
 
 
+@pytest.mark.uncounted(after=25)
 @given(facts, st.none() | facts, st.none() | views, texts)
 def test_any_facts_can_be_reported(here: Facts, there: Facts | None, view: View | None, lost: str) -> None:
     """Whatever is found has a text, and no problem comes without one."""

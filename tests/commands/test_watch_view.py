@@ -119,6 +119,7 @@ def test_width_counts_columns() -> None:
 texts = st.text(max_size=60)
 
 
+@pytest.mark.uncounted(after=25)
 @given(views, texts, texts, st.integers(20, 200), st.none() | st.integers(4, 40), st.booleans())
 def test_view_always_fits(view: View, title: str, lost: str, columns: int, rows: int | None, unicode: bool) -> None:
     """Whatever a view holds, nothing exceeds the window, and nothing sends commands to the terminal."""

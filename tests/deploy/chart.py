@@ -18,7 +18,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "chart" / "jupyter-gpu"
 
 def render(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> list[dict[str, Any]]:
     """Return all objects, including hooks."""
-    return list(yaml.safe_load_all(text(values, namespace=namespace)))
+    return list(yaml.load_all(text(values, namespace=namespace), yaml.CSafeLoader))  # ten times as fast as in Python
 
 
 def text(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> str:

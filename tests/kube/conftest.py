@@ -17,7 +17,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 Through = Callable[..., AbstractAsyncContextManager[tuple[Kube, Proxy]]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """etcd and the API server."""
     with control_plane() as made:

@@ -73,6 +73,7 @@ def test_inventory_survives_a_round_trip(value: tuple[Any, ...]) -> None:
     assert decode_inventory(encode(value)) == value
 
 
+@pytest.mark.uncounted(after=25)
 @pytest.mark.parametrize("decode", DECODERS)
 @given(st.binary(max_size=100) | nearly_json.map(str.encode) | nearly_right.map(lambda v: json.dumps(v).encode()))
 def test_any_annotation_is_read_or_refused(decode: Callable[[bytes], Any], data: bytes) -> None:

@@ -68,6 +68,7 @@ def test_any_answer_becomes_an_error(body: Any) -> None:
     assert str(from_json({"reason": "Draining", "message": "No.", "details": body})) == "No."
 
 
+@pytest.mark.uncounted(after=25)
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.reason)
 @given(details=json_values)
 def test_odd_details_never_hide_the_sentence(error: GpuError, details: Any) -> None:

@@ -401,6 +401,7 @@ def contradictions(draw: st.DrawFn) -> ClusterSnapshot:
     return snapshot
 
 
+@pytest.mark.uncounted(after=50)
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(contradictions())
 def test_any_records_are_repaired_to_one_owner_for_each_gpu(snapshot: ClusterSnapshot) -> None:

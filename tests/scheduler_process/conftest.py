@@ -1,4 +1,4 @@
-"""One control plane for the module; a stage of its own for each test."""
+"""One control plane for all files that a worker runs one after another; a stage of its own for each test."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.scheduler_process.stage import Loop, Stage
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """etcd and the API server."""
     with control_plane() as made:

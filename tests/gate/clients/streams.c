@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHORT_ONES = 3000, MOST_SECONDS = 50 };
+enum { SHORT_ONES = 3000, MOST_SECONDS = 50, MOMENT = 50 /* us */ };
 
 static void *library, *context, *same, *quick;
 
@@ -46,7 +46,7 @@ static void *captures(void *rounds) {
     CALL(cuCtxSetCurrent, context);
     for (int round = 0; round < (int)(intptr_t)rounds; round++) {
         void *graph;
-        while (launched == round) {}
+        while (launched == round) usleep(MOMENT);
         CALL(cuStreamBeginCapture_v2_ptsz, NULL, 2);
         CALL(cuStreamEndCapture_ptsz, NULL, &graph);
         CALL(cuGraphDestroy, graph);
@@ -59,7 +59,7 @@ static void *fails(void *rounds) {
     CALL(cuCtxSetCurrent, context);
     launcher launch = (launcher)find("cuLaunchKernel_ptsz");
     for (int round = 0; round < (int)(intptr_t)rounds; round++) {
-        while (launched == round) {}
+        while (launched == round) usleep(MOMENT);
         if (!launch(quick, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)) exit(6);
         looked++;
     }
@@ -76,7 +76,7 @@ static void covered(void *(*other)(void *), int rounds) {
         usleep(5000);
         if (shaped("cuLaunchKernel_ptsz", NULL, 100000)) exit(6);
         launched++;
-        while (looked == round) {}
+        while (looked == round) usleep(MOMENT);
         CALL(cuStreamSynchronize_ptsz, NULL);
     }
     pthread_join(thread, NULL);

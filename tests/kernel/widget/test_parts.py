@@ -26,6 +26,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.uncounted(after=50)
 @given(ANYTHING)
 def test_any_content_from_a_page_is_accepted(content: Any) -> None:
     """Content that is no message is ignored; nothing raises."""
@@ -160,6 +161,7 @@ def test_catalog_is_the_installed_language_pack(tmp_path: Path, monkeypatch: pyt
     assert words.catalog({"LANG": "de_DE.UTF-8"}) == {}
 
 
+@pytest.mark.uncounted(after=50)
 @given(ANYTHING)
 def test_any_catalog_file_is_accepted(body: Any) -> None:
     """A file of a pack may contain anything."""

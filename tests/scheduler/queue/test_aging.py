@@ -101,6 +101,7 @@ jobs = st.builds(
 )
 
 
+@pytest.mark.uncounted(after=25)
 @given(gpus=st.integers(3, 4), coming=st.lists(jobs, max_size=16))
 def test_no_pod_is_overtaken_for_longer_than_the_patience(gpus: int, coming: list[Job]) -> None:
     """A pod that has waited so long gets nothing later than any pod that asked after it; in the end all were served."""

@@ -174,6 +174,7 @@ def test_gains_of_a_pod_outside_a_fair_line_are_none() -> None:
     assert not list(gained(replace(found, allocated=allocated([0], extra={HAD: 0})), allocated([0]).shares))
 
 
+@pytest.mark.uncounted(after=25)
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=6), st.permutations(range(6)))
 def test_all_are_served_though_each_needs_all_that_it_asks_for(wishes: list[int], order: list[int]) -> None:

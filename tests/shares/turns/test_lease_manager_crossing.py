@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -179,6 +180,7 @@ class World:
 events = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(0, 30_000)), max_size=120)
 
 
+@pytest.mark.uncounted(after=50)
 @settings(max_examples=150)
 @given(events)
 def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:

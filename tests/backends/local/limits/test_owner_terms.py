@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -343,6 +344,7 @@ changes = st.one_of(
 )
 
 
+@pytest.mark.uncounted(after=25)
 @given(st.lists(changes, max_size=12))
 @settings(deadline=None)
 def test_no_user_ever_has_more_than_the_maximum_or_what_was_there_when_it_was_lowered(
