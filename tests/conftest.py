@@ -50,8 +50,12 @@ FIRST = (
     "tests/shares/turns/test_gangs.py",
     "tests/binder/test_binder.py",
     "tests/packaging/test_wheel.py",
+    "tests/hub_service/test_page_in_browser.py",
 )
-"""Groups of tests that take long; they begin first, so that none of them is still running alone at the end."""
+"""Groups of tests that take long; they begin first, so that none of them is still running alone at the end.
+
+The browser of the last one stops loading a page when a cluster beside the tests changes the machine's networks; none is
+there at the beginning."""
 
 
 TIMER = pytest.StashKey[object]()

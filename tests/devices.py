@@ -13,7 +13,7 @@ EACH = 4
 LOWEST, HIGHEST = 44, 60
 """Range of first devices: those below belong to demos and to servers without a setting, and there are none above."""
 CLUSTERS = 2
-"""Number of clusters of two nodes for which there are numbers, from the lowest; demos do not run beside tests."""
+"""Number of clusters of two nodes for which there are numbers, from the lowest, where no other tests run."""
 
 
 def worker() -> int:
@@ -29,6 +29,7 @@ def first_minor() -> int:
 def first_of_cluster() -> int:
     """Return the first device number of a cluster with the product: the audits of two would end each other's processes.
 
-    The devices of two workers differ from it and from those of another cluster.
+    The devices of two workers differ from it and from those of another cluster. A cluster beside three workers gets
+    other numbers from `scripts/lib/suite.py`.
     """
     return LOWEST - EACH + 2 * EACH * (worker() % CLUSTERS)

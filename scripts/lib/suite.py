@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -84,6 +84,8 @@ class Part:
     Each has its own devices."""
     needs: str = ""
     """Name of the part that is run before it, named or not."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it gets beside those of this process."""
 
     @property
     def report(self) -> Path:
@@ -107,6 +109,11 @@ two that have a whole cluster each.
 
 `tests/conftest.py` decides which tests make a group, and which groups come first."""
 
+WHOLE = "tests/cluster/whole"
+"""Tests that share one cluster with the product, and run one after another."""
+BESIDE_TESTS = {"JUPYTER_GPU_FIRST_MINOR": "44"}
+"""Device numbers 44 to 51, for two nodes: below are those of servers without a setting, above those of workers."""
+
 ROOT = os.geteuid() == 0
 IMAGES = "images" if ROOT else ""
 
@@ -121,14 +128,34 @@ PARTS = (
     ),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests", "pytest"),
     Part("demo", ["scripts/demo", "--check"], beside="pytest"),
+    Part(
+        "product",
+        ["pytest", "-m", "cluster and not plane", "--junitxml={report}", WHOLE],
+        of_junit,
+        beside="pytest",
+        needs=IMAGES,
+        environment=BESIDE_TESTS,
+    ),
+    *(
+        [
+            Part(
+                "cluster-demo",
+                ["scripts/demo", "--cluster", "--hub", "--check"],
+                beside="pytest",
+                needs=IMAGES,
+                environment=BESIDE_TESTS,
+            )
+        ]
+        if ROOT
+        else []
+    ),
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part(
         "cluster",
-        [*PYTEST, "--numprocesses=2", "-m", "cluster and not plane"],
+        [*PYTEST, "--numprocesses=2", "-m", "cluster and not plane", f"--ignore={WHOLE}"],
         of_junit,
         needs=IMAGES,
     ),
-    *([Part("cluster-demo", ["scripts/demo", "--cluster", "--hub", "--check"], needs=IMAGES)] if ROOT else []),
 )
 
 
@@ -141,7 +168,7 @@ def run(part: Part, output: TextIO | None = None) -> Result:
     part.report.parent.mkdir(parents=True, exist_ok=True)
     part.report.unlink(missing_ok=True)
     command = [word.replace("{report}", str(part.report)) for word in part.command]
-    environment = {**os.environ, "PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(part.report)}
+    environment = {**os.environ, **part.environment, "PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(part.report)}
     status = subprocess.run(
         command, cwd=part.folder, env=environment, check=False, stdout=output, stderr=output and subprocess.STDOUT
     ).returncode

@@ -39,6 +39,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.gpus import simulated
 from tests.cluster.testbed import ControlPlane, ports, until
+from tests.cluster.testbed.commands import Hopeless
 from tests.devices import EACH, first_minor
 from tests.node.conftest import Child
 
@@ -357,13 +358,17 @@ class Node:
         self.pods.clear()
         if self.process is not None:
             try:
-                until(
-                    lambda: not any(name.split("_")[0] in gone for name in self.pins()),
-                    PATIENCE,
-                    "pods to be forgotten",
-                )
+                until(lambda: self._forgot(gone), PATIENCE, "pods to be forgotten")
+            except Hopeless:
+                raise
             except Exception as error:
                 raise AssertionError(f"{error}: {gone} {self.pins()} {self.get('/metrics')}\n{self.log()}") from None
+
+    def _forgot(self, gone: set[str]) -> bool:
+        """Return whether nothing is left of these pods. Raises Hopeless where the plugin has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise Hopeless(f"The plugin ended with status {self.process.returncode}:\n{self.log()[-6000:]}")
+        return not any(name.split("_")[0] in gone for name in self.pins())
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -195,7 +195,7 @@ def test_program_allocates_without_a_server(place: Place) -> None:
             connection = stub.accept()
             connection.expect(Ask)
             connection.grant(FOREVER)
-            until(lambda: place.launches() == 1)  # it has read the grant, which counts for nothing after the server's end
+            until(lambda: place.launches() == 1)  # a grant that is read after the server's end counts for nothing
             assert program.line() == "ready"
         program.tell("allocate")
         assert program.line() == "0"

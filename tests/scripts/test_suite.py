@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.gpus.simulated import FIRST_MINOR
 from scripts.lib import suite, tidy
 from scripts.lib.suite import Counts, Part, Result
+from tests import devices
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +117,18 @@ def test_prerequisites_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "PARTS", parts)
     for names, found in (["cluster"], parts[1:]), (["check"], parts[:1]), (["cluster", "check"], parts), ([], parts):
         assert suite.selected(names) == list(found)
+
+
+def test_cluster_beside_tests_has_device_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the tests' workers nor servers without a setting have any of them, and its two nodes have all."""
+    first = int(suite.BESIDE_TESTS["JUPYTER_GPU_FIRST_MINOR"])
+    cluster = set(range(first, first + 2 * devices.EACH))
+    command = next(part.command for part in suite.PARTS if part.name == "pytest")
+    (workers,) = (int(word.partition("=")[2]) for word in command if word.startswith("--numprocesses="))
+    for number in range(workers):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{number}")
+        assert not cluster & set(range(devices.first_minor(), devices.first_minor() + devices.EACH))
+    assert not cluster & set(range(FIRST_MINOR, FIRST_MINOR + devices.EACH))
 
 
 def test_jest_file_that_does_not_compile_is_a_failure(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor
 
 from .looks_real import LooksReal
-from .stage import Nursery, Remote
+from .stage import Nursery, Remote, end_arbiters
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def pod(source: LooksReal, short_tmp: Path) -> Iterator[Pod]:
     listener = made.outcome().socket
     assert listener is not None
     listener.close()
+    end_arbiters(short_tmp / "state")  # it would write there while the folder is removed
 
 
 @pytest.fixture
