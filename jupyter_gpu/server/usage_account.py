@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu.server.rules import accounting
-from jupyter_gpu.server.rules.accounting import Account
+from jupyter_gpu.server.rules.accounting import HoldingAccount
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.usage import Usage
@@ -24,7 +24,7 @@ class UsageAccount:
     def __init__(self, backend: Backend, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._interval = clock, interval
         self._since, self._start = time.time(), clock()  # a time of day to show; no decision sees it
-        self._account = Account(self._start)
+        self._account = HoldingAccount(self._start)
         self._see(backend.view())
         self._unsubscribe = backend.subscribe(self._see)
 

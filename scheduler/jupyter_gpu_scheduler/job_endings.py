@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Kube, KubeError, Recorder
@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class JobEndings:
-    """The ends of pods by one process; `begin` and `keep` are for the leader. ``may_write``: whether it still leads."""
+    """The ends of pods by one process; `begin` and `keep` are for the leader.
+
+    ``may_write``: whether it still leads. ``kinds``: controllers whose pods count as those of Jobs.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class JobEndings:
         recorder: Recorder,
         metrics: SchedulerMetrics,
         may_write: Callable[[], bool],
+        kinds: Collection[str],
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -49,6 +53,7 @@ class JobEndings:
         self._recorder = recorder
         self._metrics = metrics
         self._may_write = may_write
+        self._kinds = kinds
         self._now = now
         self._changed = cache.owners.follow()
         self._noticed: set[str] = set()
@@ -84,11 +89,13 @@ class JobEndings:
         """Tell whether something is reclaimed from a Job's pod, now and not only when its record was written."""
         record, state = self._cache.record(uid), self._cache.snapshot.pod(uid)
         reclaims = state is not None and state.pod_limit is not None and state.pod_limit.reclaimed
-        return bool(reclaims) and record is not None and record.job_grace is not None and not record.state.gone
+        if record is None or record.state.gone or not reclaims:
+            return False
+        return record.job_grace(self._kinds) is not None
 
     async def _end_if_due(self, uid: str) -> None:
         record, now = self._cache.record(uid), self._now()
-        end = job_end(record.state, record.job_grace, now) if record else None
+        end = job_end(record.state, record.job_grace(self._kinds), now) if record else None
         if record and end and end.at <= now and self._may_write():
             done = await self._end(record, end)
             self._metrics.writes.labels("end", "done" if done else "refused").inc()
@@ -107,7 +114,7 @@ class JobEndings:
             return False
         message = (
             "Others wait for GPUs that come first to them, and this preemptible Job has them open. Its pod gets SIGTERM"
-            f" now, and is killed after {end.seconds} s. The Job makes another one, which waits in line."
+            f" now, and is killed after {end.seconds} s. If its controller makes another one, that waits in line."
         )
         self._recorder.event(pod_reference(pod, version), "Warning", ENDED, message)
         return True

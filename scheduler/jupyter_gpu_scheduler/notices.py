@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from jupyter_gpu.kube import Recorder
@@ -43,11 +43,18 @@ class LimitNotices:
     """The notices of one process; `begin` and `keep` are for the leader."""
 
     def __init__(
-        self, cache: ClusterCache, watch: LimitWatch, recorder: Recorder, *, now: Callable[[], float] = time.time
+        self,
+        cache: ClusterCache,
+        watch: LimitWatch,
+        recorder: Recorder,
+        job_kinds: Collection[str],
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._watch = watch
         self._recorder = recorder
+        self._job_kinds = job_kinds
         self._now = now
         self._changed = cache.owners.follow()
         self._told: dict[Owner, set[str]] = {}
@@ -84,7 +91,7 @@ class LimitNotices:
         before, told = self._told.pop(owner, set()), set[str]()
         for state in self._cache.snapshot.owned(owner):
             record = self._cache.record(state.uid)
-            notice = pod_notice(record.state, record.job_grace) if record else None
+            notice = pod_notice(record.state, record.job_grace(self._job_kinds)) if record else None
             if record is None or notice is None:
                 continue
             told.add(notice.name)

@@ -24,9 +24,9 @@ from .accounts import AccountWriter
 from .binder import Binder
 from .cluster_cache import ClusterCache
 from .controller import Controller
-from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
 from .job_endings import JobEndings
+from .leader_endpoint import LeaderEndpoint
 from .limit_statuses import LimitStatusWriter
 from .limit_watch import LimitWatch
 from .metrics import SchedulerMetrics
@@ -70,12 +70,13 @@ class SchedulerProcess:
         self._limits = LimitWatch(
             kube, self.cache.limit_changed, self.cache.limit_removed, partial(self._count_trouble, "limits")
         )
+        job_kinds = frozenset(settings.limits.job_kinds)
         self._accounts = AccountWriter(kube, self.cache, self.metrics, partial(self._count_trouble, "accounts"))
         self._reports = (
             self._accounts,
             LimitStatusWriter(kube, self.cache, self._limits, self.metrics),
-            LimitNotices(self.cache, self._limits, self._recorder),
-            JobEndings(kube, self.cache, self._recorder, self.metrics, self._may_write),
+            LimitNotices(self.cache, self._limits, self._recorder, job_kinds),
+            JobEndings(kube, self.cache, self._recorder, self.metrics, self._may_write, job_kinds),
             self.cache.counters,
         )
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
@@ -141,7 +142,7 @@ class SchedulerProcess:
             report.begin()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
         where = (self._namespace, name, address, self.extender.port)
-        endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
+        endpoint = LeaderEndpoint(self._kube, self._writer, *where) if name and address else None
         if endpoint:
             await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from jupyter_gpu.common.settings_file import bounded, checked
 from jupyter_gpu.model import strict
 from jupyter_gpu_scheduler.rules.accounts.counters import Names
+from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -160,6 +161,10 @@ class LimitSettings:
     reclaim: bool = False
     """Whether guaranteed GPUs are taken back from owners who have more than is guaranteed to them, after their grace.
     GPUs of preemptible pods always are. Default false."""
+    job_kinds: tuple[str, ...] = JOB_KINDS
+    """Kinds of controllers whose preemptible pods are ended when what they have open is taken, as Kubernetes writes
+    kind and group: ``Job.batch``. Pods of others drain. Default: Jobs, and what workflow engines and training
+    operators make pods for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ JOB: Mapping[str, Any] = {
         },
     },
 }
+OF_WORKFLOW: Mapping[str, Any] = {**OF_JOB, "apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
 PREEMPTIBLE = '{"generation": 1, "milli": 2000, "preemptible" : true}'
 
 
@@ -50,7 +51,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world = World(plane, tmp_path_factory.mktemp("jobs"))
         world.build()
         job = world.admin.need("POST", PODS.replace("/api/v1", "/apis/batch/v1").replace("/pods", "/jobs"), dict(JOB))
-        for pod in (made("job"), *REFUSED.values()):
+        for pod in (made("job"), made("workflow", owner=OF_WORKFLOW), *REFUSED.values()):
             for owner in pod["metadata"].get("ownerReferences", ()):
                 owner["uid"] = job["metadata"]["uid"]
             world.place(pod, ONE)
@@ -58,9 +59,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world.close()
 
 
-def test_scheduler_ends_pods_of_preemptible_jobs(world: World) -> None:
+@pytest.mark.parametrize("name", ["job", "workflow"])
+def test_scheduler_ends_pods_of_preemptible_jobs(world: World, name: str) -> None:
     """It has the right, and the policy lets it pass."""
-    answer = world.identities["scheduler"]("DELETE", f"{PODS}/job?dryRun=All")
+    answer = world.identities["scheduler"]("DELETE", f"{PODS}/{name}?dryRun=All")
     assert answer.ok, answer.message
 
 
@@ -69,7 +71,7 @@ def test_scheduler_ends_no_other_pod(world: World, name: str) -> None:
     """Not a notebook, whatever it asks for, nor a Job that did not say that it is preemptible."""
     answer = world.identities["scheduler"]("DELETE", f"{PODS}/{name}?dryRun=All")
     assert answer.status == 403, answer.body
-    assert "pods of Jobs whose request is preemptible" in answer.message
+    assert "whose request is preemptible, and no others" in answer.message
 
 
 def test_scheduler_deletes_no_collection(world: World) -> None:

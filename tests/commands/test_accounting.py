@@ -14,7 +14,7 @@ from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
-from jupyter_gpu.server.rules.accounting import Account, advanced, sampled, seen
+from jupyter_gpu.server.rules.accounting import HoldingAccount, advanced, sampled, seen
 from tests.kernel.servers import Server
 from tests.model.test_share import ONE as SHARE
 
@@ -44,7 +44,7 @@ def share(**fields: int) -> Sample:
 
 def test_held_time_is_counted() -> None:
     """Whole GPUs and parts are counted apart, from one change to the next; a draining GPU is still held."""
-    account = seen(Account(0.0), WHOLE, 10.0)
+    account = seen(HoldingAccount(0.0), WHOLE, 10.0)
     account = seen(account, view((1000, GpuState.DRAINING), (250, GpuState.ATTACHED)), 30.0)
     account = seen(account, BARE, 70.0)
     first, second = advanced(account, 500.0).usage(1.0, 500.0).gpus
@@ -54,12 +54,12 @@ def test_held_time_is_counted() -> None:
 
 def test_attaching_gpu_is_not_held() -> None:
     """A GPU that cannot be opened yet is not counted."""
-    assert seen(Account(0.0), view((1000, GpuState.ATTACHING)), 1.0).holding == {}
+    assert seen(HoldingAccount(0.0), view((1000, GpuState.ATTACHING)), 1.0).holding == {}
 
 
 def test_busy_time_is_known_only_while_a_viewer_looks() -> None:
     """A sample covers the time since the previous one, but no pause, and no time before the GPU came."""
-    account = seen(Account(0.0), WHOLE, 100.0)
+    account = seen(HoldingAccount(0.0), WHOLE, 100.0)
     account = sampled(account, load(50.0), 100.25, 1.0)
     assert account.uses["GPU-1"].watched == 0.25
     account = sampled(account, load(50.0), 102.0, 1.0)
@@ -71,7 +71,7 @@ def test_busy_time_is_known_only_while_a_viewer_looks() -> None:
 
 def test_share_time_follows_the_account_of_the_node() -> None:
     """Time run between two samples counts however far apart they are; the node's totals may start anew."""
-    account = seen(Account(0.0), HALF, 0.0)
+    account = seen(HoldingAccount(0.0), HALF, 0.0)
     account = sampled(account, share(guaranteed=2_000_000, idle=1_000_000, waited=500_000), 5.0, 1.0)
     account = sampled(account, share(guaranteed=9_000_000, idle=1_000_000, waited=500_000), 900.0, 1.0)
     assert (account.uses["GPU-1"].ran, account.uses["GPU-1"].waited) == (10.0, 0.5)
@@ -116,7 +116,7 @@ Steps = st.lists(
 @given(Steps)
 def test_nothing_is_counted_twice(steps: list[tuple[float, str, int, GpuState, float]]) -> None:
     """No GPU is held longer than it was, watched longer than held, or busy longer than watched."""
-    account, now = Account(0.0), 0.0
+    account, now = HoldingAccount(0.0), 0.0
     for passed, what, milli, state, percent in steps:
         now += passed
         if what == "view":

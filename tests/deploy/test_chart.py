@@ -16,6 +16,7 @@ from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
+from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 from tests.admission import specs
 from tests.cluster.testbed import binaries
@@ -165,6 +166,7 @@ def test_values_and_schema_name_the_same() -> None:
         ({"hubs": [{"namespace": "hub"}]}, "/hubs/0"),
         ({"hubs": [{"namespace": "hub", "serviceAccount": "hub", "name": "My hub"}]}, "/hubs/0/name"),
         ({"limits": {"timeZone": "Europe/../Berlin"}}, "/limits/timeZone"),
+        ({"limits": {"jobKinds": ["job.batch"]}}, "/limits/jobKinds/0"),
         ({"limits": {"attest": "yes"}}, "/limits/attest"),
         ({"limits": {"askAtCreation": 1}}, "/limits/askAtCreation"),
         ({"limits": {"objects": [{"max": 2}]}}, "/limits/objects/0"),
@@ -392,12 +394,18 @@ def test_hub_speaks_for_its_own_users_only() -> None:
     }
 
 
-def test_time_zone_reaches_the_scheduler_where_it_is_set() -> None:
-    """Otherwise its settings say nothing of limits."""
-    for zone, expected in (("", None), ("Europe/Berlin", {"timeZone": "Europe/Berlin"})):
-        objects = chart.render({"limits": {"timeZone": zone}})
+def test_settings_of_limits_reach_the_scheduler() -> None:
+    """The chart's default for the kinds of Jobs is the program's own; the time zone is left out where none is set."""
+    for values, expected in (
+        ({"timeZone": ""}, {"jobKinds": list(JOB_KINDS)}),
+        (
+            {"timeZone": "Europe/Berlin", "jobKinds": ["Job.batch"]},
+            {"timeZone": "Europe/Berlin", "jobKinds": ["Job.batch"]},
+        ),
+    ):
+        objects = chart.render({"limits": values})
         text = chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"]
-        assert json.loads(text).get("limits") == expected
+        assert json.loads(text)["limits"] == expected
 
 
 @pytest.mark.parametrize(

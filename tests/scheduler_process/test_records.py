@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.rules.state.records import read_node, read_pod, trim_node, trim_pod
 from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
@@ -223,13 +224,15 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "training", "controller"
         [JOB | {"controller": False}],
         [{**JOB, "kind": "StatefulSet"}],
         [{**JOB, "apiVersion": "notbatch/v1"}],
+        [{**JOB, "apiVersion": "batch"}],
+        [{**JOB, "kind": 3}],
         [{"kind": "Job", "controller": True}],
         ["Job", None, 3],
     ],
 )
 def test_pod_that_no_job_controls_is_never_ended(owners: Any) -> None:
     """Whatever names a Job in another way, the pod has no grace to end in."""
-    assert read_pod(a_pod(ownerReferences=owners)).job_grace is None
+    assert read_pod(a_pod(ownerReferences=owners)).job_grace(JOB_KINDS) is None
 
 
 @pytest.mark.parametrize(("written", "seconds"), [(60, 60), (0, 0), (-1, 30), ("60", 30), (None, 30)])
@@ -237,5 +240,21 @@ def test_pod_of_a_job_has_its_own_grace(written: Any, seconds: int) -> None:
     """The record has the termination grace, also of a pod that was trimmed; what can't be read is the default."""
     pod = a_pod(ownerReferences=["odd", JOB])
     pod["spec"]["terminationGracePeriodSeconds"] = written
-    assert read_pod(pod).job_grace == read_pod(trim_pod(pod)).job_grace == seconds
-    assert read_pod({**pod, "spec": None}).job_grace == 30
+    assert read_pod(pod).job_grace(JOB_KINDS) == read_pod(trim_pod(pod)).job_grace(JOB_KINDS) == seconds
+    assert read_pod({**pod, "spec": None}).job_grace(JOB_KINDS) == 30
+    assert read_pod(pod).job_grace(["Workflow.argoproj.io"]) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "found"),
+    [
+        ("batch/v1", "Job", "Job.batch"),
+        ("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh"),
+        ("argoproj.io/v1alpha1", "Workflow", "Workflow.argoproj.io"),
+        ("v1", "ReplicationController", "ReplicationController"),
+    ],
+)
+def test_controller_is_known_by_kind_and_group(version: str, kind: str, found: str) -> None:
+    """Whatever the version; a pod that was trimmed keeps it."""
+    pod = a_pod(ownerReferences=[{"apiVersion": version, "kind": kind, "name": "x", "uid": "y", "controller": True}])
+    assert read_pod(pod).controller == read_pod(trim_pod(pod)).controller == found

@@ -59,7 +59,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "translation": translation_api.TranslationHandler,
     "events": stream.EventsHandler,
     "server/pod": server_api.ServerPodHandler,
-    "usage": usage_api.UsageHandler,
+    "usage": usage_api.MonthHandler,
 }
 """REST by address below `API`; ``{name}`` is any text, with a slash in it quoted."""
 

@@ -8,7 +8,7 @@ from jupyter_gpu.model.limits.transfer.usage import Month, usage, write_usage
 from .api import ApiHandler
 
 
-class UsageHandler(ApiHandler):
+class MonthHandler(ApiHandler):
     """GPU-hours of a month by user, namespace and group."""
 
     async def get(self) -> None:

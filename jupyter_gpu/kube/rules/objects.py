@@ -89,16 +89,19 @@ def deleting(o: Any) -> bool:
     return bool(_text(_metadata(o), "deletionTimestamp"))
 
 
-def of_job(pod: Any) -> bool:
-    """Tell whether the pod's controller is a Job of Kubernetes, which makes it again when it fails or is deleted."""
-    owners = _metadata(pod).get("ownerReferences")
+def controller_reference(o: Any) -> Mapping[str, Any] | None:
+    """Return the owner reference of the controller that made an object."""
+    owners = _metadata(o).get("ownerReferences")
     found = [item for item in owners if isinstance(item, Mapping)] if isinstance(owners, list) else []
-    return any(
-        item.get("controller") is True
-        and item.get("kind") == "Job"
-        and str(item.get("apiVersion")).startswith("batch/")
-        for item in found
-    )
+    return next((item for item in found if item.get("controller") is True), None)
+
+
+def controller_kind(o: Any) -> str:
+    """Return kind and group of an object's controller as Kubernetes writes them: ``Job.batch``; empty: none."""
+    reference = controller_reference(o) or {}
+    kind, version = _text(reference, "kind"), _text(reference, "apiVersion")
+    group, slash, _ = version.rpartition("/")
+    return f"{kind}.{group}" if kind and slash else kind
 
 
 def node_name(pod: Any) -> str:

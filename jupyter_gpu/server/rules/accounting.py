@@ -25,7 +25,7 @@ _LONGEST = 2.0
 _US = 1_000_000
 
 
-class Account(NamedTuple):
+class HoldingAccount(NamedTuple):
     """The account of one server; each change makes a new one. Times are in seconds on the caller's clock."""
 
     at: float
@@ -45,7 +45,7 @@ class Account(NamedTuple):
         return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.index, use.uuid))))
 
 
-def advanced(account: Account, now: float) -> Account:
+def advanced(account: HoldingAccount, now: float) -> HoldingAccount:
     """Count what is held until ``now``; a clock that went back counts nothing."""
     passed = max(0.0, now - account.at)
     uses = dict(account.uses)
@@ -54,7 +54,7 @@ def advanced(account: Account, now: float) -> Account:
     return account._replace(at=max(account.at, now), uses=uses)
 
 
-def seen(account: Account, view: View, now: float) -> Account:
+def seen(account: HoldingAccount, view: View, now: float) -> HoldingAccount:
     """Count from ``now`` on what ``view`` shows as held."""
     account = advanced(account, now)
     held = {item.gpu.uuid: item for item in view.gpus if item.state in _HELD}
@@ -63,7 +63,7 @@ def seen(account: Account, view: View, now: float) -> Account:
     return account._replace(holding={uuid: item.milli for uuid, item in held.items()}, uses=uses, shares=shares)
 
 
-def sampled(account: Account, sample: Sample, now: float, interval: float) -> Account:
+def sampled(account: HoldingAccount, sample: Sample, now: float, interval: float) -> HoldingAccount:
     """Count the load of whole GPUs since the sample before, and the accounts of shares."""
     account = advanced(account, now)
     passed = interval if account.sampled is None else max(0.0, now - account.sampled)

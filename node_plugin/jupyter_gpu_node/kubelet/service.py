@@ -16,7 +16,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.strict import printable
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
 from jupyter_gpu_node.kubelet.rules import allocation, slots
-from jupyter_gpu_node.kubelet.rules.allocation import Mount, Preparation, Refused
+from jupyter_gpu_node.kubelet.rules.allocation import AllocationRefused, Mount, Preparation
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, Unresolved
 from jupyter_gpu_node.settings import Settings
 
@@ -161,7 +161,7 @@ class Service:
         """Find the owner of a slot before each start of its container, and have that pod closed."""
         slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
         if missing := await asyncio.to_thread(self._absent, slot):
-            raise Refused(missing)
+            raise AllocationRefused(missing)
         pod, container = await self._owners.resolve(slot)
         await self._owners.directory(slot)
         await self._guard.before_start(pod, container, slot)
@@ -191,7 +191,7 @@ def _answering(
         try:
             async with asyncio.timeout(seconds):
                 return await call(request)
-        except (Refused, Unresolved) as error:
+        except (AllocationRefused, Unresolved) as error:
             why, code = str(error), grpc.StatusCode.FAILED_PRECONDITION
         except TimeoutError:
             why = f"{name} took longer than {seconds:g} seconds; the kubelet tries again"

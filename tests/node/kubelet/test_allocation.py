@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.kubelet.rules import allocation
-from jupyter_gpu_node.kubelet.rules.allocation import CONTROL_DEVICES, DeviceNode, Mount, Refused
+from jupyter_gpu_node.kubelet.rules.allocation import CONTROL_DEVICES, AllocationRefused, DeviceNode, Mount
 from jupyter_gpu_node.settings import Driver, Settings, Simulated
 
 REAL = Settings()
@@ -127,7 +127,7 @@ def test_gate_is_not_mounted_without_a_driver() -> None:
 )
 def test_unknown_slot_is_refused(asked: list[str], words: str) -> None:
     """With what to do."""
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(AllocationRefused, match=words):
         allocation.one_slot(asked, {"slot-0000", "slot-0001"})
     assert allocation.one_slot(["slot-0001"], {"slot-0000", "slot-0001"}) == "slot-0001"
 
@@ -152,7 +152,7 @@ def test_no_slot_while_a_new_container_could_use_no_gpu() -> None:
 
 def test_container_waits_for_devices_that_should_exist() -> None:
     """A driver that went away a moment ago costs no pod its life: devices are given, and asked for before the start."""
-    with pytest.raises(Refused, match="not known now"):
+    with pytest.raises(AllocationRefused, match="not known now"):
         allocation.prepare("slot-0001", [], [], [], REAL)
     gpus = [real(0), real(1, healthy=False)]
     made = allocation.prepare("slot-0001", gpus, [], [], REAL)

@@ -176,7 +176,9 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- $tls := "/etc/jupyter-gpu/tls" -}}
 {{- $extender := dict "address" "0.0.0.0" "port" 8443 "certificate" (printf "%s/tls.crt" $tls) "key" (printf "%s/tls.key" $tls) "clientCa" (printf "%s/ca.crt" $tls) "clientNames" (list "jupyter-gpu-kube-scheduler") "endpointSlice" "jupyter-gpu-scheduler" -}}
 {{- $settings := dict "policy" (dict "name" .Values.scheduler.policy.name "weights" .Values.scheduler.policy.weights) "extender" $extender "status" (dict "port" 8080 "metrics" .Values.metrics.enabled "users" .Values.metrics.users) "namespaces" .Values.scheduler.namespaces -}}
-{{- with .Values.limits.timeZone }}{{ $_ := set $settings "limits" (dict "timeZone" .) }}{{ end -}}
+{{- $limits := dict "jobKinds" .Values.limits.jobKinds -}}
+{{- with .Values.limits.timeZone }}{{ $_ := set $limits "timeZone" . }}{{ end -}}
+{{- $_ := set $settings "limits" $limits -}}
 {{- mergeOverwrite $settings (deepCopy .Values.scheduler.settings) | toJson -}}
 {{- end }}
 

@@ -42,7 +42,7 @@ LIBRARIES = (
 PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 
 
-class Refused(Exception):
+class AllocationRefused(Exception):
     """The error for a request of the kubelet that is not possible; the text says why and what to do."""
 
 
@@ -73,14 +73,14 @@ class Preparation:
 
 
 def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
-    """Return the slot that one container asks for; raises `Refused`."""
+    """Return the slot that one container asks for; raises `AllocationRefused`."""
     if len(asked) != 1:
-        raise Refused(
+        raise AllocationRefused(
             f"A container asks for {len(asked)} slots. One is enough for any number of GPUs: "
             "ask for one, and say the number of GPUs in jupyter-gpu.io/requested."
         )
     if asked[0] not in slots:
-        raise Refused(
+        raise AllocationRefused(
             f"The slot {asked[0][:64]!r} does not exist on this node any more: "
             "the number of slots was lowered. Delete the pod; a new one gets a slot that exists."
         )
@@ -94,11 +94,12 @@ def prepare(
 
     ``present``: those of `nodes` and control devices that exist.
     Devices that should exist and do not are given all the same: the container waits for them, as `absent` says
-    before its start. Without such a device, it could never use that GPU. Raises `Refused` while no GPU is known.
+    before its start. Without such a device, it could never use that GPU. Raises `AllocationRefused` while no GPU is
+    known.
     """
     known = tuple(gpus)
     if not known:
-        raise Refused(NOT_KNOWN)
+        raise AllocationRefused(NOT_KNOWN)
     wanted = {*present, *_expected(known, settings)}
     return Preparation(
         environment=_environment(settings, bool(driver)),

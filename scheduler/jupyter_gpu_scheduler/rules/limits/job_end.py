@@ -2,7 +2,8 @@
 
 Its programs get SIGTERM early enough to have their whole termination grace before the GPUs go, at the time that the
 pod's record announced. A program that has closed them by then is left alone: an idle GPU is taken without it. Only
-pods of Jobs are ended: they say that they may be, and their Job makes them again. Everything else drains.
+pods of Jobs and the like are ended: they say that they may be, and their controller can make them again. Everything
+else drains.
 """
 
 from __future__ import annotations
@@ -12,6 +13,20 @@ from typing import NamedTuple
 
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
+JOB_KINDS = (
+    "Job.batch",
+    "Workflow.argoproj.io",
+    "JAXJob.kubeflow.org",
+    "MPIJob.kubeflow.org",
+    "PaddleJob.kubeflow.org",
+    "PyTorchJob.kubeflow.org",
+    "TFJob.kubeflow.org",
+    "XGBoostJob.kubeflow.org",
+    "RayCluster.ray.io",
+    "Job.batch.volcano.sh",
+)
+"""Controllers of pods that compute and end: Kubernetes' own, workflow engines and training operators. JobSets and newer
+training operators make Jobs."""
 LEAST_SECONDS = 30
 """Seconds that programs have at least, however short the notice; less where their pod asks for less. The default of
 ``terminationGracePeriodSeconds``."""
@@ -31,7 +46,7 @@ class JobEnd(NamedTuple):
 def job_end(pod: PodState, termination: int | None, now: float) -> JobEnd | None:
     """Return the end of ``pod``, as its record stands; ``None``: nothing that it has open is announced to be taken.
 
-    ``termination``: its termination grace, in seconds; ``None``: it is not of a Job, and never ended.
+    ``termination``: its termination grace, in seconds; ``None``: it is of no Job, and never ended.
     """
     limit = pod.allocated.limit if pod.allocated else None
     if termination is None or limit is None or not pod.preemptible or pod.gone or pod.pending:

@@ -44,7 +44,7 @@ class PodNotice(NamedTuple):
 def pod_notice(pod: PodState, job_grace: int | None = None) -> PodNotice | None:
     """Return the notice of a pod; ``None``: its record does not say that something will be taken back.
 
-    ``job_grace``: seconds that its programs have to end; ``None``: it is not of a Job, and never ended.
+    ``job_grace``: seconds that its programs have to end; ``None``: it is of no Job, and never ended.
     """
     limit = pod.allocated.limit if pod.allocated else None
     text = lowered(limit, pod.has) if limit else ""

@@ -12,7 +12,7 @@ Anything unreadable fails closed, and never takes anything from a pod:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,8 +64,14 @@ class PodRecord:
     """The node where kube-scheduler has ended other pods for it."""
     opaque: bool = False
     """Whether its holdings can't be read: then nothing may be granted on its node."""
-    job_grace: int | None = None
-    """Seconds that its programs have to end once asked to; ``None``: it is no Job's pod, and is never asked."""
+    controller: str = ""
+    """Kind and group of the controller that made it, such as ``Job.batch``; empty: none."""
+    termination: int = 30
+    """Seconds that its programs have to end once asked to."""
+
+    def job_grace(self, kinds: Collection[str]) -> int | None:
+        """Return the seconds that its programs have to end, if a controller of these ``kinds`` made it."""
+        return self.termination if self.controller in kinds else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         problem=problem,
         chosen=_chosen(pod),
         opaque=bool(unreadable) and bool(node),
-        job_grace=_termination_grace(pod) if objects.of_job(pod) else None,
+        controller=objects.controller_kind(pod),
+        termination=_termination_grace(pod),
     )
 
 
@@ -193,8 +200,8 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
     kept: dict[str, Any] = {"metadata": _trim_metadata(pod, (*OUR_ANNOTATIONS, *OWNER_ANNOTATIONS))}
-    if objects.of_job(pod):
-        kept["metadata"]["ownerReferences"] = pod["metadata"]["ownerReferences"]
+    if controller := objects.controller_reference(pod):
+        kept["metadata"]["ownerReferences"] = [{key: controller.get(key) for key in _REFERENCE}]
     if isinstance(spec, Mapping):
         kept["spec"] = {key: spec[key] for key in _SPEC if key in spec}
         for key in ("containers", "initContainers"):
@@ -219,6 +226,7 @@ def trim_node(node: dict[str, Any]) -> dict[str, Any]:
 _GRACE = "terminationGracePeriodSeconds"
 _DEFAULT_GRACE = 30
 """Seconds, where the API server has not filled in its own default."""
+_REFERENCE = ("apiVersion", "kind", "controller")
 _SPEC = ("nodeName", "nodeSelector", "overhead", _GRACE)
 _METADATA = ("uid", "name", "namespace", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 

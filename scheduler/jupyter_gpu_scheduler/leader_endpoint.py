@@ -24,7 +24,7 @@ CHECK_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Endpoint:
+class LeaderEndpoint:
     """The EndpointSlice ``name`` of the Service of that name, kept at this process's ``address``."""
 
     def __init__(
