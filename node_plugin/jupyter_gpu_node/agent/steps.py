@@ -220,16 +220,16 @@ class Steps:
     async def record(self, pod: ManagedPod) -> None:
         """Write the state once, if it changed."""
         now = time.monotonic()
-        if pod.view is None or not worth_writing(pod, now):
+        view, attached = pod.view, pod.attached  # it may be gone before the API server has answered
+        if view is None or not worth_writing(pod, now):
             return
-        attached = pod.attached
         assert attached is not None
-        after = await self._tools.reports.publisher.attached(pod.view.ref, attached)
+        after = await self._tools.reports.publisher.attached(view.ref, attached)
         faults.point("agent:written")
         if after is not None:
             self._tools.reports.pod_events.update(after)
             pod.record = ServerRecord(attached, objects.resource_version(after), now)
-            self._tools.reports.metrics.attached(pod.view.ref, attached)
+            self._tools.reports.metrics.attached(view.ref, attached)
 
     async def has_remains(self, pod: ManagedPod) -> bool:
         """Tell whether anything of a pod that is gone is left on this node."""
