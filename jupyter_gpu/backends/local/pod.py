@@ -53,7 +53,7 @@ class Pod:
             start.schedule,
         )
         self._scanner = PodScanner(self._own, self._registry, self._guard, self._settings.system_holders)
-        self._limits = MachineLimits(self._store.path)
+        self._limits = MachineLimits(self._store.path, hub=self._own.record.hub_user is not None)
         self._steps = Steps(
             Parts(
                 self._store,

@@ -2,21 +2,27 @@
 
 The file, of which each item is a ``GpuAccount`` without limits::
 
-    {"format": 1, "boot": "…", "counted": 1234567, "items": [{"spec": {"owner": …}, "status": {"used", "hours"}}]}
+    {"format": 1, "boot": "…", "counted": 1234567, "items": [{"spec": {"owner": …}, "status": {"used", "hours"}}],
+     "pods": {"<uid>": "ann"}, "groups": {"ann": ["ml"]}}
 
-``counted`` is a number of milliseconds since the start of the machine that ``boot`` names.
+``pods`` are those that have proven whose they are in a hub, and ``groups`` those of these users there. ``counted`` is a
+number of milliseconds since the start of the machine that ``boot`` names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from .. import strict
 from ..quantity import format_milli
 from .account import Account, read_account
+from .hub_user import MAX_NAME, read_groups
 from .owner import Owner
 from .times import format_gpu_hours
+
+T = TypeVar("T")
 
 FORMAT = 1
 MAX_BYTES = 32 * 1024 * 1024
@@ -33,6 +39,10 @@ class MachineAccounts(NamedTuple):
     counted: float
     """Seconds since that boot until which everything is counted."""
     accounts: Mapping[Owner, Account]
+    pods: Mapping[str, str] = MappingProxyType({})
+    """The user in a hub, by uid of the pod: of each pod that has proven it."""
+    groups: Mapping[str, frozenset[str]] = MappingProxyType({})
+    """The groups in the hub, by name of these users."""
 
     def is_current(self, boot: str, at: float) -> bool:
         """Tell whether GPU-hours are being counted ``at`` seconds since ``boot``."""
@@ -45,6 +55,8 @@ class MachineAccounts(NamedTuple):
             "boot": self.boot,
             "counted": round(self.counted * 1000),
             "items": [_item(self.accounts[owner]) for owner in sorted(self.accounts)],
+            "pods": dict(self.pods),
+            "groups": {name: sorted(groups) for name, groups in self.groups.items()},
         }
         return strict.dumps(body) + "\n"
 
@@ -61,7 +73,14 @@ def read_accounts(text: bytes) -> MachineAccounts:
         boot=strict.required(body, "boot", strict.text(64)),
         counted=strict.required(body, "counted", strict.integer(0, strict.MAX_GENERATION)) / 1000,
         accounts={account.owner: account for account in found},
+        pods=_mapping(body, "pods", strict.text(MAX_NAME)),
+        groups={name: frozenset(groups) for name, groups in _mapping(body, "groups", read_groups).items()},
     )
+
+
+def _mapping(body: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> dict[str, T]:
+    found = strict.optional(body, key, strict.an_object) or {}
+    return {name: strict.required(found, name, read) for name in found}
 
 
 def _item(account: Account) -> dict[str, Any]:

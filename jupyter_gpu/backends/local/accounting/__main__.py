@@ -13,6 +13,8 @@ from pathlib import Path
 
 from jupyter_gpu.backends.local.records.store import StateStore, default_path
 from jupyter_gpu.common import limits_file
+from jupyter_gpu.common.hub_users import HubUsers
+from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from .account_files import AccountFiles, Unusable
@@ -37,8 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
         if os.geteuid() not in trusted:
             raise Unusable("Servers would not rely on it: run it as root, or as the owner of the state directory.")
         with AccountFiles(store.path, given.folder.absolute()) as files:
-            Accountant(store, files).run()
-    except (BackendUnavailable, Unusable) as error:
+            hub = HubUsers(given.folder.absolute())
+            hub.make_key()
+            Accountant(store, files, hub).run()
+    except (BackendUnavailable, Unusable, OSError, strict.FieldError) as error:
         _log.error("%s", error)
         return 1
     except KeyboardInterrupt:

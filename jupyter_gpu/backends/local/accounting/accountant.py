@@ -8,15 +8,18 @@ import os
 import select
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from jupyter_gpu.backends.local.limits.machine_limits import machine_zone
 from jupyter_gpu.backends.local.limits.rules.meters import Meters, Moment, accounts_of, counted, resumed
-from jupyter_gpu.backends.local.pod_states import states
 from jupyter_gpu.backends.local.processes.identity import boot, namespace, since_boot
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.records.other_pods import OtherPod, read_others
 from jupyter_gpu.backends.local.records.store import StateStore
 from jupyter_gpu.common import faults
+from jupyter_gpu.common.hub_users import HubUsers
 from jupyter_gpu.common.machine_users import Users
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.limits.machine_file import HUB
@@ -24,6 +27,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_node.processes import inotify
 
 from .account_files import AccountFiles, Unusable
+from .ended_pods import ended
 
 HEARTBEAT = 60.0
 """Seconds between two writes, even if nothing changes: servers see by it that GPU-hours are being counted."""
@@ -37,16 +41,30 @@ _EVENTS = inotify.MOVED_TO | inotify.DELETE | inotify.DELETE_SELF | inotify.MOVE
 _log = logging.getLogger(__name__)
 
 
-class Accountant:
-    """The accounts of the users of one state directory. Raises `Unusable` for stored ones that can't be read."""
+class HubUserNames(NamedTuple):
+    """The users of a hub."""
 
-    def __init__(self, store: StateStore, files: AccountFiles) -> None:
+    pods: Mapping[str, str] = MappingProxyType({})
+    """Names by uid of the pod."""
+    groups: Mapping[str, frozenset[str]] = MappingProxyType({})
+    """By name."""
+
+
+class Accountant:
+    """The accounts of the users of one state directory.
+
+    Raises `Unusable` for stored ones that can't be read, `OSError` and `FieldError` for the hub's key.
+    """
+
+    def __init__(self, store: StateStore, files: AccountFiles, hub: HubUsers) -> None:
         self._store, self._files = store, files
+        self._hub, self._key = hub, hub.key()
         self._users = Users()
         self._zone = machine_zone()
         self._queue = inotify.open_queue()
         self._held: dict[str, tuple[Owner, int]] = {}
         """Owner and milli by uid of the pod."""
+        self._hub_users = HubUserNames()
         self._servers: frozenset[int] = frozenset()
         """Pids of the servers that hold GPUs."""
         self._written = -HEARTBEAT  # seconds since boot
@@ -67,9 +85,10 @@ class Accountant:
         except BackendUnavailable as error:
             _log.warning("%s", error)
             return RETRY
-        others = read_others(found.entries, own="")
+        others = self._without_ended(read_others(found.entries, own=""))
         self._users.learn(other.owner for other in others)
-        before = self._holds()
+        before = self._holds(), self._hub_users
+        self._hub_users = self._proven(others)
         self._held = {
             # A record that can't be read now is written again soon: until then what it said last counts.
             **{uid: held for uid, held in self._held.items() if uid in found.damaged},
@@ -78,9 +97,9 @@ class Accountant:
         after = self._holds()
         self._meters = counted(self._meters, after, moment)
         faults.point("accounts:counted")
-        if after != before or moment.at >= self._written + HEARTBEAT:
+        if (after, self._hub_users) != before or moment.at >= self._written + HEARTBEAT:
             try:
-                self._files.write(accounts_of(self._meters, moment))
+                self._files.write(accounts_of(self._meters, moment, *self._hub_users))
                 self._written = moment.at
             except Unusable as error:
                 _log.error("%s", error)
@@ -91,14 +110,39 @@ class Accountant:
 
     def _held_by(self, others: tuple[OtherPod, ...]) -> dict[str, tuple[Owner, int]]:
         """Return what pods hold. A server that was killed has ended with the last process of its pod."""
+        # All that a record claims counts: a false one can only add to the use of its own writer.
         held = {
-            other.uid: (Owner("User", self._users.get(other.owner).name, HUB), state.holds)
-            for other, state in zip(others, states(others, {}, lambda _: False), strict=True)
-            if state.holds and not (other.dead and not other.processes.pids())
+            other.uid: (self._owner(other), sum(other.held.values()))
+            for other in others
+            if other.held and not (other.dead and not other.processes.pids())
         }
         here = (other for other in others if other.uid in held and not other.dead)
         self._servers = frozenset(other.record.server.pid for other in here if other.record.namespace == namespace())
         return held
+
+    def _without_ended(self, others: tuple[OtherPod, ...]) -> tuple[OtherPod, ...]:
+        """Remove the pods of containers that have ended, and tell the other servers; return the rest."""
+        gone = {pod.uid for pod in ended(others)}
+        if not gone:
+            return others
+        left = tuple(other for other in others if other.uid not in gone)
+        with contextlib.suppress(BackendUnavailable):  # it is tried again
+            with self._store.locked() as session:
+                for uid in gone:
+                    session.remove(uid)
+                    _log.info("Pod %s ended with its container; what it had is free now.", uid)
+            notify.send(self._store.pods, [f"{other.uid}.sock" for other in left if not other.dead])
+        return left
+
+    def _owner(self, other: OtherPod) -> Owner:
+        name = self._hub_users.pods.get(other.uid) or self._users.get(other.owner).name
+        return Owner("User", name, HUB)
+
+    def _proven(self, others: Iterable[OtherPod]) -> HubUserNames:
+        """Return the pods that have proven whose they are in the hub, and the groups of these users."""
+        proofs = {other.uid: other.record.hub_user for other in others}
+        pods = {uid: proof.name for uid, proof in proofs.items() if proof and proof.is_valid(self._key, uid)}
+        return HubUserNames(pods, {name: self._hub.groups(name) for name in sorted(set(pods.values()))})
 
     def _holds(self) -> dict[Owner, int]:
         """Return the milli that each owner holds."""

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,9 +48,12 @@ _log = logging.getLogger(__name__)
 
 
 class MachineLimits:
-    """The limits of one machine as one server knows them; used by its worker thread."""
+    """The limits of one machine as one server knows them; used by its worker thread.
 
-    def __init__(self, state: Path, machine: Path = limits_file.MACHINE) -> None:
+    ``hub``: whether the server was started by a hub whose servers all run as one user.
+    """
+
+    def __init__(self, state: Path, machine: Path = limits_file.MACHINE, *, hub: bool = False) -> None:
         self._state = state
         self._machine = machine
         self._users = Users()
@@ -62,7 +65,7 @@ class MachineLimits:
         self._index: LimitIndex | None = None
         self._index_of: object = None
         self._zone: tzinfo | None = None
-        self._accounts = UserAccounts(state)
+        self._accounts = UserAccounts(state, hub=hub)
         self._file_problem = ""
 
     @property
@@ -120,11 +123,15 @@ class MachineLimits:
         numbers, started = {own.uid: os.geteuid()}, {own.uid: float(own.server.start)}
         for other in others:
             numbers[other.uid], started[other.uid] = other.owner, float(other.record.server.start)
-        owners = {uid: self._owner(number) for uid, number in numbers.items()}
+        in_hub, groups_in_hub = self._accounts.hub_users(boot())
+        owners = {uid: self._owner(in_hub.get(uid) or self._users.get(number).name) for uid, number in numbers.items()}
+        groups = {user.name: user.groups for user in map(self._users.get, set(numbers.values()))}
+        for name in {in_hub[uid] for uid in owners if uid in in_hub}:
+            groups[name] = groups.get(name, frozenset()) | groups_in_hub.get(name, frozenset())
         moment = Moment(boot(), since_boot(), time.time(), self._time_zone())
         meters = self._meters(moment)
         return UserLimits(
-            self._indexed(set(numbers.values())),
+            self._indexed(groups),
             owners,
             started,
             moment.zone,
@@ -143,18 +150,17 @@ class MachineLimits:
             return None
         return self._accounts.meters(moment)
 
-    def _owner(self, number: int) -> Owner:
+    def _owner(self, name: str) -> Owner:
         from jupyter_gpu.model.limits.machine_file import HUB
         from jupyter_gpu.model.limits.owner import Owner
 
-        return Owner("User", self._users.get(number).name, HUB)
+        return Owner("User", name, HUB)
 
-    def _indexed(self, numbers: set[int]) -> LimitIndex:
-        """Return the limits with the members of their groups; made anew only if one of them changed."""
+    def _indexed(self, groups: Mapping[str, frozenset[str]]) -> LimitIndex:
+        """Return the limits with the groups of users; made anew only if one of them changed."""
         from jupyter_gpu.model.limits.index import LimitIndex
         from jupyter_gpu.model.limits.machine_file import uncounted, with_members
 
-        groups = {user.name: user.groups for user in map(self._users.get, sorted(numbers))}
         made_of = (self._limits, groups, counted := self._accounts.counted)
         if self._index is None or self._index_of != made_of:
             limits = self._limits if counted else uncounted(self._limits)

@@ -1,12 +1,13 @@
-"""The GPU-hours of this machine's users as one server knows them, where a budget needs them.
+"""What the process of root tells servers (`accounting`): the GPU-hours of users, and the users of a hub.
 
-They are in ``<state>/accounts.json``, written by the process that counts them (`accounting`): of root, or of the owner
-of the state directory. Where nothing counts them, every budget counts as used up.
+It is in ``<state>/accounts.json``, a file of root, or of the owner of the state directory. Where nothing counts
+GPU-hours, every budget counts as used up. A pod that has not proven to be of a user of a hub is of the machine's user.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,13 @@ _log = logging.getLogger(__name__)
 
 
 class UserAccounts:
-    """The accounts of one state directory; used by the worker thread of one server."""
+    """The accounts of one state directory; used by the worker thread of one server.
 
-    def __init__(self, state: Path) -> None:
+    ``hub``: whether the server was started by a hub whose servers all run as one user.
+    """
+
+    def __init__(self, state: Path, *, hub: bool) -> None:
+        self._hub = hub
         self.path = state / limits_file.ACCOUNTS
         self._stored: MachineAccounts | None = None
         self._seen: object = None
@@ -36,8 +41,17 @@ class UserAccounts:
         """Whether GPU-hours were being counted when they were needed last."""
 
     def is_awaited(self) -> bool:
-        """Tell whether GPU-hours may be counted by now, which were not. Any thread may ask."""
-        return not self.counted and admin_file.signature(self.path) != self._seen
+        """Tell whether the file has something new for this server. Any thread may ask.
+
+        Where GPU-hours are counted, a server foresees them; who is who in a hub it can't.
+        """
+        return (self._hub or not self.counted) and admin_file.signature(self.path) != self._seen
+
+    def hub_users(self, boot: str) -> tuple[Mapping[str, str], Mapping[str, frozenset[str]]]:
+        """Return the users in a hub by uid of the pod, and their groups by name."""
+        self._read()
+        stored = self._stored
+        return (stored.pods, stored.groups) if stored and stored.boot == boot else ({}, {})
 
     def meters(self, moment: Moment) -> Meters | None:
         """Return the GPU time of all users until now; ``None`` where it is not being counted."""

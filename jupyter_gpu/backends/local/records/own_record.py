@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
 from jupyter_gpu.model.annotations import held
 from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.limits import hub_user
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import notify
@@ -32,7 +33,9 @@ class OwnRecord:
         assert server is not None
         self._store = store
         self._written = False
-        self.record = Record(uuid.uuid4().hex, server, boot(), namespace(), limit=limit)
+        uid = uuid.uuid4().hex
+        proof = hub_user.prove(os.environ.get(hub_user.VARIABLE, ""), uid)
+        self.record = Record(uid, server, boot(), namespace(), limit=limit, hub_user=proof)
         self.others = OtherPods((), frozenset(), ())
         """The other pods, at the last `join`."""
         self.socket: socket.socket | None = None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jupyter_gpu.backends.local.processes.identity import process_json, read_process
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.limits.hub_user import HubUserProof
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
@@ -42,6 +43,8 @@ class Record(NamedTuple):
     """Processes outside every pod that had one of its GPUs open before it was granted, such as a display server."""
     revocations: tuple[str, ...] = ()
     """Keys of the latest revocations by the arbiter that were carried out."""
+    hub_user: HubUserProof | None = None
+    """Its user in a hub, as the pod says it: true only if the process that has the hub's key finds it so."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -59,6 +62,7 @@ class Record(NamedTuple):
             "attached": self.attached.to_json() if self.attached else None,
             "outside": [process_json(process) for process in self.outside],
             "revocations": list(self.revocations),
+            "hubUser": self.hub_user.to_json() if self.hub_user else None,
         }
 
     def encode(self) -> bytes:
@@ -83,6 +87,7 @@ class Record(NamedTuple):
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
             revocations=strict.optional(body, "revocations", _read_revocations) or (),
+            hub_user=strict.optional(body, "hubUser", HubUserProof.from_json),
         )
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.backends.local.accounting import ended_pods
 from jupyter_gpu.backends.local.accounting.__main__ import main
 from jupyter_gpu.backends.local.accounting.account_files import AccountFiles
 from jupyter_gpu.backends.local.accounting.accountant import LOOK, RETRY, Accountant
 from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
+from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.backends.local.records.store import StateStore
 from jupyter_gpu.common import limits_file
+from jupyter_gpu.common.hub_users import HubUsers
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.machine_accounts import read_accounts
 from jupyter_gpu_node.processes import inotify
+from tests.backends.local.stage import wait_for
 
+NAMESPACE = 7
+"""A pid namespace that has no process."""
 UID = "0" * 32
 
 
@@ -36,6 +44,15 @@ def store(tmp_path: Path) -> StateStore:
 
 
 @pytest.fixture
+def hub(tmp_path: Path) -> HubUsers:
+    """Return the users of a hub."""
+    (tmp_path / "lasting").mkdir(exist_ok=True)
+    made = HubUsers(tmp_path / "lasting")
+    made.make_key()
+    return made
+
+
+@pytest.fixture
 def files(store: StateStore, tmp_path: Path) -> Iterator[AccountFiles]:
     """Return the files of the accounts."""
     with AccountFiles(store.path, tmp_path / "lasting") as made:
@@ -48,9 +65,9 @@ def holds(store: StateStore) -> int:
     return sum(account.used for account in found.accounts.values())
 
 
-def test_damaged_record_counts_as_what_it_said_last(store: StateStore, files: AccountFiles) -> None:
+def test_damaged_record_counts_as_what_it_said_last(store: StateStore, files: AccountFiles, hub: HubUsers) -> None:
     """Its server writes it again; once it is gone, its pod has ended."""
-    counting = Accountant(store, files)
+    counting = Accountant(store, files, hub)
     assert counting.look() == LOOK
     assert holds(store) == 1000
     (store.pods / f"{UID}.json").write_text("{")
@@ -61,9 +78,58 @@ def test_damaged_record_counts_as_what_it_said_last(store: StateStore, files: Ac
     assert holds(store) == 0
 
 
-def test_accounts_that_cannot_be_written_are_written_later(store: StateStore, files: AccountFiles) -> None:
+def test_pod_of_a_container_that_ended_is_removed_and_others_hear_of_it(
+    store: StateStore, files: AccountFiles, hub: HubUsers
+) -> None:
+    """No server in another container can see that, and would leave it the GPUs for ever."""
+    other = "1" * 32
+    with store.locked() as session:
+        known = session.read().entries[UID].record
+        session.write(known._replace(uid=other, namespace=NAMESPACE))
+    with notify.listen(store.pods, f"{UID}.sock") as listened:
+        Accountant(store, files, hub).look()
+        assert listened.recvfrom(1)[0] == b""
+    assert {path.name for path in store.pods.iterdir()} == {f"{UID}.json", f"{UID}.sock"}
+    assert holds(store) == 1000
+
+
+def test_pods_of_other_namespaces_live_where_not_all_can_be_seen(
+    store: StateStore, files: AccountFiles, hub: HubUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container itself."""
+    with store.locked() as session:
+        session.write(session.read().entries[UID].record._replace(namespace=NAMESPACE))
+    monkeypatch.setattr(ended_pods, "FIRST_NAMESPACE", NAMESPACE)
+    Accountant(store, files, hub).look()
+    assert holds(store) == 1000
+
+
+@pytest.mark.root
+def test_pod_of_a_container_that_runs_keeps_what_it_has(store: StateStore, files: AccountFiles, hub: HubUsers) -> None:
+    """Its namespace has a process."""
+    with subprocess.Popen(["unshare", "--pid", "--fork", "sleep", "60"]) as outer:
+        try:
+            child = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+            inner = int(wait_for(child.read_text, "the container"))
+            number = Path(f"/proc/{inner}/ns/pid").stat().st_ino
+            with store.locked() as session:
+                session.write(session.read().entries[UID].record._replace(namespace=number))
+            counting = Accountant(store, files, hub)
+            counting.look()
+            assert holds(store) == 1000
+            os.kill(inner, signal.SIGKILL)
+            outer.wait()
+            counting.look()
+            assert holds(store) == 0
+        finally:
+            outer.kill()
+
+
+def test_accounts_that_cannot_be_written_are_written_later(
+    store: StateStore, files: AccountFiles, hub: HubUsers
+) -> None:
     """Meanwhile GPU time is counted on."""
-    counting, copy = Accountant(store, files), store.path / limits_file.ACCOUNTS
+    counting, copy = Accountant(store, files, hub), store.path / limits_file.ACCOUNTS
     copy.mkdir()
     assert counting.look() == RETRY
     copy.rmdir()
@@ -71,20 +137,20 @@ def test_accounts_that_cannot_be_written_are_written_later(store: StateStore, fi
     assert holds(store) == 1000
 
 
-def test_locked_state_directory_is_looked_at_again(store: StateStore, files: AccountFiles) -> None:
+def test_locked_state_directory_is_looked_at_again(store: StateStore, files: AccountFiles, hub: HubUsers) -> None:
     """Any user can hold the lock for a while."""
-    counting = Accountant(store, files)
+    counting = Accountant(store, files, hub)
     with store.locked():
         assert counting.look() == RETRY
     assert counting.look() == LOOK
 
 
 def test_without_inotify_it_looks_from_time_to_time(
-    store: StateStore, files: AccountFiles, monkeypatch: pytest.MonkeyPatch
+    store: StateStore, files: AccountFiles, hub: HubUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As root has too many queues."""
     monkeypatch.setattr(inotify, "open_queue", lambda: None)
-    counting, looks = Accountant(store, files), iter([0.01, 0.01])
+    counting, looks = Accountant(store, files, hub), iter([0.01, 0.01])
     monkeypatch.setattr(counting, "look", lambda: next(looks))
     with pytest.raises(StopIteration):
         counting.run()

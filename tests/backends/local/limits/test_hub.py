@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.cli import main
+from jupyter_gpu.common import limits_file
 from tests import hub
 from tests.cluster.testbed import until
 from tests.devices import first_minor
@@ -89,6 +92,12 @@ def _forget() -> None:
 @pytest.fixture(scope="module")
 def address(folder: Path, users: None) -> Iterator[str]:
     """Return the address of a hub whose servers share three GPUs."""
+    with hub.running(folder, configured(folder)) as address:
+        yield address
+
+
+def configured(folder: Path) -> str:
+    """Return the configuration of a hub whose servers share three GPUs, and make what it needs."""
     (shared := folder / "shared").mkdir()
     options = {
         "--ServerApp.jpserver_extensions": "{'jupyter_gpu': True}",
@@ -96,15 +105,25 @@ def address(folder: Path, users: None) -> Iterator[str]:
         "--GpuExtension.state_dir": str(folder / "state"),
     }
     kept = {k: v for k, v in environment(shared).items() if k not in ("HOME", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")}
-    config = CONFIG.format(
+    (folder / "state").mkdir()
+    (folder / "state").chmod(0o1777)
+    return CONFIG.format(
         command=[sys.executable, "-c", SINGLE, str(first_minor())],
         arguments=[f"{name}={value}" for name, value in options.items()],
         environment=kept,
     )
-    (folder / "state").mkdir()
-    (folder / "state").chmod(0o1777)
-    with hub.running(folder, config) as address:
-        yield address
+
+
+@contextmanager
+def counting(folder: Path) -> Iterator[None]:
+    """Have GPU-hours counted, as root does."""
+    words = ["--state-dir", str(folder / "state"), "--folder", str(folder / "lasting")]
+    with subprocess.Popen([sys.executable, "-m", "jupyter_gpu.backends.local.accounting", *words]) as process:
+        try:
+            until((folder / "state" / limits_file.ACCOUNTS).exists, SECONDS, "the first accounts")
+            yield
+        finally:
+            process.kill()
 
 
 def limits(folder: Path, *words: str) -> None:
@@ -145,3 +164,22 @@ def test_users_of_a_hub_have_the_limits_of_their_unix_users(address: str, folder
     ends_at(ann, 2000)
     ann.ask("PUT", "request", {"gpus": 2})
     until(lambda: ann.ask("GET", "status")["amounts"]["attached"] == 2000, SECONDS, "the GPU that was given back")
+
+
+def test_budget_of_a_user_of_a_hub_runs_out(address: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The GPUs above what is guaranteed go, of this user alone; the command shows the hours of both."""
+    limits(folder, "default", "max=2", "grace=0s")
+    ann, bob = person(address, ANN), person(address, BOB)
+    ann.ask("PUT", "request", {"gpus": 1})
+    bob.ask("PUT", "request", {"gpus": 1})
+    with counting(folder):
+        limits(folder, f"user:{BOB}", "max=inherit", "guaranteed=0.5", "budget=0.0028 per Month")
+        until(lambda: bob.ask("GET", "status")["amounts"]["allocated"] == 500, SECONDS, "the end of the budget")
+        assert "the used-up budget for you" in bob.ask("GET", "status")["limit_source"]
+        assert ann.ask("GET", "status")["amounts"]["allocated"] == 1000
+        capsys.readouterr()
+        assert main(["limits", "usage", "--limits-file", str(folder / "state" / "limits.json"), "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["usage"]
+        hours = {row["name"]: float(row["gpuHours"]) for row in rows}
+        assert hours[BOB] >= 0.0028
+        assert hours[ANN] > 0

@@ -31,7 +31,7 @@ def put(known: UserAccounts, counted: float, milli: int) -> None:
 
 def test_use_goes_on_since_it_was_written(tmp_path: Path) -> None:
     """So that a server foresees the end of a budget, and asks nobody."""
-    known = UserAccounts(tmp_path)
+    known = UserAccounts(tmp_path, hub=False)
     put(known, 100, 2000)
     found = known.meters(moment(110))
     assert found
@@ -44,7 +44,7 @@ def test_use_goes_on_since_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoil", ["absent", "old", "boot", "damaged"])
 def test_hours_that_are_not_counted_are_awaited(tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture) -> None:
     """The change of the file is seen without a look at its content."""
-    known, now = UserAccounts(tmp_path), moment(1000, boot="other" if spoil == "boot" else "b")
+    known, now = UserAccounts(tmp_path, hub=False), moment(1000, boot="other" if spoil == "boot" else "b")
     if spoil != "absent":
         put(known, 999 if spoil == "boot" else 1, 1000)
     if spoil == "damaged":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyter_gpu.model.limits.account import Account
@@ -63,7 +64,12 @@ def counted(meters: Meters, holds: Mapping[Owner, int], moment: Moment) -> Meter
     return {owner: meter for owner, meter in found.items() if meter.milli or not is_stale(meter.days, today)}
 
 
-def accounts_of(meters: Meters, moment: Moment) -> MachineAccounts:
-    """Return the accounts to be stored; everything must be counted until now."""
+def accounts_of(
+    meters: Meters,
+    moment: Moment,
+    pods: Mapping[str, str] = MappingProxyType({}),
+    groups: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> MachineAccounts:
+    """Return the accounts to be stored, with the pods of a hub's users; everything must be counted until now."""
     accounts = {owner: Account(owner, used=meter.milli, hours=meter.used) for owner, meter in meters.items()}
-    return MachineAccounts(moment.boot, moment.at, accounts)
+    return MachineAccounts(moment.boot, moment.at, accounts, pods, groups)
