@@ -17,6 +17,7 @@ from jupyter_gpu.backends.local.records.store import Contents, StateStore, defau
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
+from jupyter_gpu.model.limits.hub_user import HubUserProof
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
@@ -53,6 +54,7 @@ records = st.builds(
     attached=st.none() | st.builds(Attached, numbers, distinct(shares), distinct(draining), reasons),
     outside=st.lists(processes, max_size=3).map(tuple),
     revocations=st.just(()),
+    hub_user=st.none() | st.builds(HubUserProof, words, st.text("0123456789abcdef", min_size=64, max_size=64)),
 )
 
 
