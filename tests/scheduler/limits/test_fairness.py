@@ -1,7 +1,7 @@
 """Properties of the fair line, on the real decisions: users who ask for whole GPUs and get them one by one.
 
 The names are those of the literature on fair division: Parkes, Procaccia, Shah, "Beyond Dominant Resource Fairness"
-(2012). All-or-nothing wishes of new pods can't have them all; for those, `test_fair_line` checks what holds.
+(2012). What holds for wishes of new pods, which only help as a whole, is in `test_whole_wishes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import NODE, apply, pod, world
 
 pytestmark = pytest.mark.uncounted(after=25)
@@ -43,24 +43,33 @@ class User:
         return self.wants if self.most is None else min(self.wants, self.most)
 
 
+def owner(number: int) -> Owner:
+    """Return the owner of one user's pod."""
+    return Owner("User", f"user-{number}", "hub")
+
+
+def divide(snapshot: ClusterSnapshot, users: Sequence[User]) -> None:
+    """Give the pods of all users their terms, as the process does after each change."""
+    for number, user in enumerate(users):
+        pods = snapshot.owned(owner(number))
+        limits = OwnerLimits(
+            gpus=None if user.most is None else Maximum(user.most * 1000),
+            guaranteed=user.guaranteed * 1000,
+            weight=user.weight,
+        )
+        (found,) = terms(snapshot, pods, limits, stored=None, now=0, fair=True).pods.values()
+        snapshot.put_pod(found.applied(pods[0]))
+
+
 def shared(users: Sequence[User], gpus: int) -> list[int]:
     """Return how many GPUs each user gets of so many that are free, from decisions until nothing changes."""
     others = pod("others", wants=ALL - gpus, has=range(gpus, ALL))
     snapshot = world(ALL, [others])
     for number, user in enumerate(users):
         wish = Wish(user.wants * 1000, priority=user.priority)
-        owner = Owner("User", f"user-{number}", "hub")
-        snapshot.put_pod(PodState(str(number), NODE, Requested(1, wish), owner=owner, created=number))
+        snapshot.put_pod(PodState(str(number), NODE, Requested(1, wish), owner=owner(number), created=number))
     for _ in range(5):
-        for number, user in enumerate(users):
-            pods = snapshot.owned(Owner("User", f"user-{number}", "hub"))
-            limits = OwnerLimits(
-                gpus=None if user.most is None else Maximum(user.most * 1000),
-                guaranteed=user.guaranteed * 1000,
-                weight=user.weight,
-            )
-            (found,) = terms(snapshot, pods, limits, stored=None, now=0, fair=True).pods.values()
-            snapshot.put_pod(found.applied(pods[0]))
+        divide(snapshot, users)
         changes = decide(snapshot, NODE)
         apply(snapshot, changes)
         assert decide(snapshot, NODE) == (), "deciding again changed something"

@@ -135,10 +135,11 @@ def test_share_sorts_like_the_fraction(one: tuple[int, int], other: tuple[int, i
 def test_order_of_one_wish() -> None:
     """The key is exact: precedence, priority, and the owner's share after the next step."""
     assert OwnerStanding(2000, 1000, 3).order(4, 1000) == (0, -4, share(3000, 3))
-    assert OwnerStanding(500, 1000, 7).order(0, 500) == (-1, 0, share(1000, 7))
+    assert OwnerStanding(500, 1000, 7).order(0, 500) == (-2, 0, share(1000, 7))
+    assert OwnerStanding(500, 1000, 7).order(0, 501) == (-1, 0, share(1001, 7))
     waiting = replace(pod("a", wants=2, has=[0], ticket=5), standing=OwnerStanding(1000, 0, 2))
     assert waiting.rank == (0, 0, share(2000, 2), False, 5, 0.0, "a")
-    assert replace(waiting, overdue=True).rank == (-2, 0, 0, False, 5, 0.0, "a")
+    assert replace(waiting, overdue=True).rank == (-3, 0, 0, False, 5, 0.0, "a")
     assert replace(pod("a"), standing=OwnerStanding()).rank == replace(pod("a")).rank
     fresh = replace(new("a", wants=2, ticket=5), standing=OwnerStanding(1000))
     assert fresh.rank[:3] == (0, 0, share(3000, 1)), "a new pod is served as a whole"

@@ -52,7 +52,7 @@ NO_OWNER = Owner("Namespace", "")
 PodKind = Hashable
 """A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
 
-_OVERDUE = (-2, 0, 0)  # in a fair line, pods that have waited too long come before all others, by ticket
+_OVERDUE = (-3, 0, 0)  # in a fair line, pods that have waited too long come before all others, by ticket
 _NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
 _NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
 _MEMOS = 256  # questions whose answers are cached

@@ -1,9 +1,9 @@
 """The standing of an owner in a fair line: it decides between waiting pods of different owners.
 
-An owner below what is guaranteed comes first, and a preemptible wish last; then the higher priority; then the owner who
-would have least for the weight: ``(holds + step) / weight`` over the whole cluster, where ``step`` is the next part of
-the wish; then the earlier ticket. This is the D'Hondt method: by ``holds / weight`` an owner with a large weight could
-be left with nothing.
+An owner who stays within what is guaranteed comes first, then one who is below it and gets beyond it by the next step,
+and a preemptible wish last; then the higher priority; then the owner who would have least for the weight: ``(holds +
+step) / weight`` over the whole cluster, where ``step`` is the next part of the wish; then the earlier ticket. This is
+the D'Hondt method: by ``holds / weight`` an owner with a large weight could be left with nothing.
 
 A wish is served in steps of one GPU, or of the size of its shares. What is served as a whole is one step: a new pod,
 and a wish for one island or switch.
@@ -42,7 +42,8 @@ class OwnerStanding:
 
         ``last``: above what is guaranteed, it comes after all that are not last.
         """
-        precedence = -1 if self.holds < self.guaranteed else int(last)
+        within = self.holds + step <= self.guaranteed
+        precedence = -1 - within if self.holds < self.guaranteed or within else int(last)
         return (precedence, -priority, share(self.holds + step, self.weight))
 
 
