@@ -6,7 +6,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from jupyter_gpu.model.limits.transfer.document import read_document, write_docu
 from jupyter_gpu.model.limits.transfer.table import read_table, write_table
 
 if TYPE_CHECKING:
+    from jupyter_gpu.model.limits.machine_accounts import MachineAccounts
     from jupyter_gpu.model.limits.transfer.usage import Month, UsageRow
 
 
@@ -46,7 +47,13 @@ class OverFile:
 
     def explain(self, user: str) -> Mapping[str, Any]:
         """Return a user's limit, with a sentence."""
-        return limit_file.explained(self._read(), user, groups_of(user))
+        return limit_file.explained(self._read(), user, groups_of(user) | self._groups_in_hub().get(user, frozenset()))
+
+    def _groups_in_hub(self) -> Mapping[str, frozenset[str]]:
+        """Return the groups of the users of a hub whose servers run now; none where nothing knows them."""
+        with suppress(InvalidRequest):
+            return self._accounts().groups
+        return {}
 
     def export(self, kind: str) -> str:
         """Return all limits as ``csv`` or ``json``."""
@@ -67,21 +74,27 @@ class OverFile:
 
     def usage(self, month: Month) -> Sequence[UsageRow]:
         """Return the GPU-hours of a month by user and group, as the process that counts them wrote them last."""
-        from jupyter_gpu.model.limits.machine_accounts import MAX_BYTES, read_accounts
         from jupyter_gpu.model.limits.transfer.usage import usage
+
+        found = self._accounts()
+        names = {owner.name for owner in found.accounts}
+        groups = {name: groups_of(name) | found.groups.get(name, frozenset()) for name in names}
+        limits = with_members((item.limit for item in self._read()), groups)
+        return usage(found.accounts.values(), limits, month)
+
+    def _accounts(self) -> MachineAccounts:
+        from jupyter_gpu.model.limits.machine_accounts import MAX_BYTES, read_accounts
 
         path = limits_file.accounts_of(self._path)
         try:
-            known = read_accounts(admin_file.read(path, {0, os.geteuid()}, MAX_BYTES).text).accounts
+            return read_accounts(admin_file.read(path, {0, os.geteuid()}, MAX_BYTES).text)
         except (FileNotFoundError, NotADirectoryError):
             raise InvalidRequest(
-                f"GPU-hours of {month} are not known: there is no {path}. Root must keep python -m "
+                f"GPU-hours are not known: there is no {path}. Root must keep python -m "
                 "jupyter_gpu.backends.local.accounting running."
             ) from None
         except strict.FieldError as error:
             raise GpuError(f"The GPU-hours of this machine can't be used. {path}: {error}") from None
-        groups = {owner.name: groups_of(owner.name) for owner in known}
-        return usage(known.values(), with_members((item.limit for item in self._read()), groups), month)
 
     def _difference(self, rows: Any, replace: bool) -> tuple[dict[str, Any], Outcomes | None]:
         """Return the answer of a dry run, and the file afterwards: ``None`` where something of it is refused."""

@@ -89,21 +89,27 @@ def test_what_cannot_hold_is_refused_and_nothing_is_written(shell: Shell, words:
 
 
 def test_hours_are_those_of_the_process_that_counts_them(shell: Shell) -> None:
-    """By user and by the groups of the limits; without the process, to print none would look as if nothing was used."""
+    """By user and by group, of the machine or a hub; without the process, none would look as if nothing was used."""
     shell("usage", "--month", "2026-05", status=2)
     assert "must keep python -m jupyter_gpu.backends.local.accounting running" in shell.error
     root, ann = (Owner("User", name, HUB) for name in (pwd.getpwuid(0).pw_name, "ann"))
     hours = {date(2026, 5, 4): 1800 * 1000}
-    known = MachineAccounts("b", 0, {owner: Account(owner, hours=hours) for owner in (root, ann)})
+    known = MachineAccounts(
+        "b", 0, {owner: Account(owner, hours=hours) for owner in (root, ann)}, groups={"ann": frozenset({"ml"})}
+    )
     shell("set", "group:root", "max=8")
+    shell("set", "group:ml", "max=3")
+    assert shell("explain", "ann").startswith("ann may have any number of GPUs")
     file = limits_file.accounts_of(shell.file)
     limits_file.replace(file, known.encode())
     rows = shell.json("usage", "--month", "2026-05")["usage"]
     assert [(row["kind"], row["name"], row["gpuHours"]) for row in rows] == [
         ("User", "ann", "0.5"),
         ("User", "root", "0.5"),
+        ("Group", "ml", "0.5"),
         ("Group", "root", "0.5"),
     ]
+    assert shell("explain", "ann").startswith("ann may have 3 GPUs, set for group ml by ")
     file.write_text("{")
     shell("usage", "--month", "2026-05", status=1)
     assert "can't be used" in shell.error
