@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, default, validate
 from traitlets.config.application import catch_config_error
 
 from jupyter_gpu.backends import choose
@@ -20,7 +20,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.events import SCHEMA
-from jupyter_gpu.server.rules import limits_page
+from jupyter_gpu.server.rules import hub_service, limits_page
 
 from . import provisioning
 from .keys import (
@@ -179,6 +179,13 @@ class GpuExtension(ExtensionApp):
         the JupyterHub that the server runs under. Empty, or such a path without a hub: no link.""",
     ).tag(config=True)
 
+    hub_service = Unicode(
+        help="""In a pod without a token of the cluster: the address of JupyterHub's service of GPU limits, as pods
+        reach it, such as "http://proxy-public/services/gpu/". The service writes this server's requests then, and the
+        token that the hub gave to this server says which server it is. Plain http is accepted inside the cluster only.
+        Empty: requests are written with the pod's own token. Default: JUPYTER_GPU_HUB_SERVICE of the environment.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _service: GpuService | None = None
     _starting: asyncio.Task[None] | None = None
@@ -186,6 +193,21 @@ class GpuExtension(ExtensionApp):
 
     def _config_file_name_default(self) -> str:
         return "jupyter_gpu_config"
+
+    @default("hub_service")
+    def _hub_service_default(self) -> str:
+        return self._checked_hub_service(os.environ.get(hub_service.VARIABLE, ""))
+
+    @validate("hub_service")
+    def _check_hub_service(self, proposal: Any) -> str:
+        return self._checked_hub_service(str(proposal["value"]))
+
+    @staticmethod
+    def _checked_hub_service(url: str) -> str:
+        try:
+            return hub_service.check(url)
+        except ValueError as error:
+            raise TraitError(f"GpuExtension.hub_service: {error}") from None
 
     @validate("limit")
     def _check_limit(self, proposal: Any) -> str:
@@ -322,7 +344,11 @@ class GpuExtension(ExtensionApp):
                     f"The Kubernetes client is not installed ({error}). Install the wheel of jupyter-gpu with what it "
                     "needs in a cluster: pip install 'jupyter_gpu-….whl[kubernetes]', with the wheel's whole name."
                 ) from None
-            return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
+            try:
+                address = self.hub_service
+            except TraitError as error:  # the variable of the environment
+                raise BackendUnavailable(str(error)) from None
+            return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority, hub_service=address)
         from jupyter_gpu.backends.local import LocalBackend, Settings
 
         return LocalBackend(

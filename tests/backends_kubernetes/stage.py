@@ -25,8 +25,9 @@ from jupyter_gpu.kube import Conflict, Kube, KubeError, ObjectChange, Reflector,
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
-from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.owner import USERNAME, Owner
 from jupyter_gpu.model.limits.source import Source, SourceKind
+from jupyter_gpu_hub.rules.usage import SERVER
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
@@ -35,6 +36,7 @@ from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB
 from tests.cluster.testbed import ControlPlane, Existing, existing
+from tests.hub_service.world import HUB, World
 
 T = TypeVar("T")
 
@@ -143,8 +145,12 @@ class PodSocket:
 class Stage:
     """One node with GPUs, in a namespace of its own; its methods may be called from any thread but its own."""
 
-    def __init__(self, plane: ControlPlane | Existing, count: int = 3, *, events: bool = True) -> None:
+    def __init__(
+        self, plane: ControlPlane | Existing, count: int = 3, *, events: bool = True, hub: World | None = None
+    ) -> None:
         self.plane = plane
+        self.hub = hub
+        """The hub whose service writes the requests of all servers here; ``None``: they have tokens of their pods."""
         self.namespace = f"jupyter-gpu-test-{uuid.uuid4().hex[:8]}"
         self.gpus = gpus(count)
         self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
@@ -213,8 +219,18 @@ class Stage:
         uid, folder = self.do(self.pod(name))
         return self.backend(name, uid, folder, **options)
 
+    @property
+    def port(self) -> int:
+        """Port of the side that servers ask: the API server, or the hub's service."""
+        if self.hub is not None:
+            return self.hub.service.port
+        assert isinstance(self.plane, ControlPlane)
+        return self.plane.layout.port
+
     def backend(self, name: str, uid: str, folder: Path, **options: Any) -> KubernetesBackend:
-        """A server in that pod; ``port`` leads to the API server by another way."""
+        """A server in that pod; ``port`` leads to the side that it asks by another way."""
+        if self.hub is not None:
+            return self._by_hub(name, uid, folder, **options)
         host, port = self.plane.endpoint
         if "port" in options:
             host, port = "127.0.0.1", options.pop("port")
@@ -226,11 +242,30 @@ class Stage:
             **{"patience": SECONDS, **options},
         )
 
+    def _by_hub(self, name: str, uid: str, folder: Path, **options: Any) -> KubernetesBackend:
+        """A server with the token that a hub gives to it, and no other."""
+        assert self.hub is not None
+        port = options.pop("port", self.port)
+        server = f"access:servers!server={OWNER.name}/{self._server(name)}"
+        return KubernetesBackend(
+            hub_service=f"http://127.0.0.1:{port}/services/gpu/",
+            hub_token=self.hub.token(OWNER.name, [server, "access:services!service=gpu"]).token,
+            identity=Identity("", "", uid),
+            socket=folder / "node.sock",
+            **{"patience": SECONDS, **options},
+        )
+
+    def _server(self, pod: str) -> str:
+        """Return the name of the server in a pod: pods of other stages may have the same name."""
+        return f"{self.namespace}-{pod}"
+
     async def pod(self, name: str, annotations: Mapping[str, str] | None = None) -> tuple[str, Path]:
         """Make a pod that runs on the node; its uid, and the folder of its token and its socket."""
+        server = {USERNAME: OWNER.name, "jupyter-gpu.io/hub": HUB, SERVER: self._server(name)} if self.hub else {}
+        slot = {"resources": {"limits": {objects.SLOT: "1"}}} if self.hub else {}
         body = {
-            "metadata": {"name": name, "annotations": dict(annotations or {})},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": NODE},
+            "metadata": {"name": name, "annotations": {**server, **(annotations or {})}},
+            "spec": {"containers": [{"name": "c", "image": "i", **slot}], "nodeName": NODE},
         }
         uid = objects.uid(await self.kube.create(paths.pods(self.namespace), body))
         folder = Path(self._folder.name) / uid

@@ -93,10 +93,12 @@ def the_one(pods: Iterable[Pod], server: Server) -> Pod:
 
 
 def several(names: Iterable[str], server: Server) -> Refusal:
-    """Return the refusal for more than one pod; ``details.pods`` has their names."""
+    """Return the refusal for more than one pod; ``details.pods`` has the names of the first ones."""
     pods = sorted(names)
-    text = f"{len(pods)} pods say that they are {server}: {', '.join(pods)}. Nothing was changed. Delete all but one."
-    return Refusal(409, text, pods=pods)
+    shown = pods[:MAX_PODS]
+    names = ", ".join(shown) + (", …" if len(pods) > MAX_PODS else "")
+    text = f"{len(pods)} pods say that they are {server}: {names}. Nothing was changed. Delete all but one."
+    return Refusal(409, text, pods=shown)
 
 
 def check(pod: Pod, requested: Requested) -> None:

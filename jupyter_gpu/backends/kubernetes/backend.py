@@ -1,8 +1,9 @@
 """The backend in a pod: it records the request in the pod, and follows what scheduler and node plugin make of it.
 
-Nothing here decides or enforces. The pod's `requested` is written with the pod's own token; scheduler and node plugin
-answer in `allocated` and `attached`, which the node plugin streams over the pod's socket, so that the pod need not be
-read at the API server. All of it is asynchronous I/O on the server's event loop.
+Nothing here decides or enforces. The pod's `requested` is written with the pod's own token, or by the hub's service
+where pods have none; scheduler and node plugin answer in `allocated` and `attached`, which the node plugin streams over
+the pod's socket, so that the pod need not be read at the API server. All of it is asynchronous I/O on the server's
+event loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from . import events
 from . import identity as identities
 from .identity import Identity
 from .node_socket import VARIABLE, NodeSocket, Unreachable
-from .own_pod import OwnPod
+from .own_pod import ClusterPod, OwnPod
 from .settings import Settings
 from .trouble import Trouble
 from .writer import RequestWriter
@@ -55,6 +56,8 @@ PATIENCE = 10.0
 LAST_REQUEST = 4.0
 """Seconds that `stop` waits until the GPUs are given back."""
 
+Job = Callable[[], Coroutine[Any, Any, None]]
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +66,9 @@ class KubernetesBackend:
 
     ``limit``, ``fractions`` and ``priority`` are the fields of `Settings`; ``patience`` is how many seconds a
     request waits for the cluster. The rest is found in the pod.
+
+    ``hub_service``: the address of the hub's service, which writes requests in place of the pod's own token. Empty: the
+    pod has a token.
     """
 
     name = "kubernetes"
@@ -73,12 +79,16 @@ class KubernetesBackend:
         limit: int | None = None,
         fractions: tuple[int, ...] = (250, 500),
         priority: int = 0,
+        hub_service: str = "",
+        hub_token: str = "",
         credentials: Credentials | None = None,
         identity: Identity | None = None,
         socket: Path | None = None,
         patience: float = PATIENCE,
     ) -> None:
         self._settings = Settings(limit=limit, fractions=fractions, priority=priority)
+        self._hub = hub_service
+        self._hub_token = hub_token
         self._credentials = credentials
         self._identity = identity
         self._path = socket
@@ -102,23 +112,21 @@ class KubernetesBackend:
     async def guard(self) -> None:
         """Find our pod and follow it. A temporary failure of the cluster is shown in the view."""
         path = self._socket()
-        credentials, identity = self._identify()
         try:
-            kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
-            own = OwnPod(kube, identity, lambda why: self._trouble.set("server", why))
+            own, more = await (self._by_hub() if self._hub else self._by_token())
             pod = await own.fetch_first()
         except NoCredentials as error:
-            raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
+            raise _no_way(error) from None
         except BaseException:
             await self._stack.aclose()
             raise
-        uid = objects.uid(pod) or identity.uid
+        uid = objects.uid(pod) or own.uid
         self._state = replace(self._state, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
         self._node = NodeSocket(path, self._heard, self._on_update)
         self._writer = RequestWriter(own, lambda: self._state.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
-        for job in (self._node.run(), own.reconnect(self._adopt), self._follow_events(kube, identity.namespace)):
+        for job in (self._node.run(), own.reconnect(self._adopt), *(job() for job in more)):
             self._run(job)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER):
@@ -232,12 +240,22 @@ class KubernetesBackend:
             )
         return path
 
-    def _identify(self) -> tuple[Credentials, Identity]:
-        try:
-            credentials = self._credentials or in_cluster()
-        except NoCredentials as error:
-            raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
-        return credentials, self._identity or identities.here(credentials)
+    async def _by_token(self) -> tuple[OwnPod, list[Job]]:
+        """Open the way to the pod with its own token; return it with what else is followed that way."""
+        credentials = self._credentials or in_cluster()
+        identity = self._identity or identities.here(credentials)
+        kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
+        own = ClusterPod(kube, identity, lambda why: self._trouble.set("server", why))
+        return own, [lambda: self._follow_events(kube, identity.namespace)]
+
+    async def _by_hub(self) -> tuple[OwnPod, list[Job]]:
+        """Open the way through the hub's service; Events can't be followed that way."""
+        from .hub_pod import HubPod, HubService, token_here
+
+        service = HubService(self._hub, self._hub_token or token_here(), deadline=DEADLINE)
+        await self._stack.enter_async_context(service)
+        uid = self._identity.uid if self._identity else os.environ.get("POD_UID", "")
+        return HubPod(service, uid, lambda why: self._trouble.set("server", why)), []
 
     def _run(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
@@ -335,3 +353,10 @@ class KubernetesBackend:
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
+
+
+def _no_way(error: NoCredentials) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"The cluster can't be asked. {error} Where pods have no token, set GpuExtension.hub_service to the address of "
+        "the service of GPU limits of the JupyterHub."
+    )

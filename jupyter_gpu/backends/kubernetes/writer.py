@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_gpu.backends.kubernetes.rules.views import advance, read
 from jupyter_gpu.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import REQUESTED, Requested, Wish, encode
+from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 
 from .own_pod import OwnPod
@@ -71,11 +71,11 @@ class RequestWriter:
                 trouble: KubeError = error
             except KubeError as error:
                 trouble = error
-                _raise_if_final(error)
+                self._raise_if_final(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LAST_PAUSE)
             if asyncio.get_running_loop().time() > end:
-                raise _gave_up(trouble, sent=attempt.sent is not None)
+                raise self._gave_up(trouble, sent=attempt.sent is not None)
             await self._refresh_if_possible()
 
     async def _record_once(self, attempt: _Attempt) -> Requested:
@@ -96,39 +96,33 @@ class RequestWriter:
         return after
 
     async def _write(self, requested: Requested) -> None:
-        pod = self._pod()
-        version = objects.resource_version(pod)
-        annotations = {REQUESTED: encode(requested)}
-        self._adopt(await self._own.patch({"resourceVersion": version, "annotations": annotations}))
+        version = objects.resource_version(self._pod())
+        self._adopt(await self._own.write(requested, version))
 
     async def _refresh_if_possible(self) -> None:
         """Fetch the pod before the next attempt; if that is not possible, the next attempt finds out."""
         try:
             self._adopt(await self._own.fetch())
         except NotFound as error:
-            _raise_if_final(error)
+            self._raise_if_final(error)
         except KubeError as error:
             _log.debug("The pod can't be asked for: %s", error.message)
 
+    def _raise_if_final(self, error: KubeError) -> None:
+        """Raise for an error that does not get better by trying again."""
+        if isinstance(error, NotFound):
+            raise BackendUnavailable(self._own.gone(error)) from None
+        if isinstance(error, Forbidden | Invalid):
+            raise BackendUnavailable(
+                f"{self._own.partner} did not accept the request, and nothing was changed: {error.message} "
+                "If you should be allowed to ask for GPUs, tell your administrator."
+            ) from None
 
-def _raise_if_final(error: KubeError) -> None:
-    """Raise for an error that does not get better by trying again."""
-    if isinstance(error, NotFound):
-        raise BackendUnavailable(
-            "This pod is being removed from the cluster: nothing can be changed any more."
-        ) from None
-    if isinstance(error, Forbidden | Invalid):
-        raise BackendUnavailable(
-            f"The cluster did not accept the request, and nothing was changed: {error.message} "
-            "If you should be allowed to ask for GPUs, tell your administrator."
-        ) from None
-
-
-def _gave_up(error: KubeError, *, sent: bool) -> BackendUnavailable:
-    unknown = sent and (not isinstance(error, Unavailable) or error.sent)
-    known = (
-        "It is not known whether the request was recorded; look before you repeat it."
-        if unknown
-        else ("Nothing was changed. Try again in a moment.")
-    )
-    return BackendUnavailable(f"The cluster can't be asked now: {error.message} {known}")
+    def _gave_up(self, error: KubeError, *, sent: bool) -> BackendUnavailable:
+        unknown = sent and (not isinstance(error, Unavailable) or error.sent)
+        known = (
+            "It is not known whether the request was recorded; look before you repeat it."
+            if unknown
+            else ("Nothing was changed. Try again in a moment.")
+        )
+        return BackendUnavailable(f"{self._own.partner} can't be asked now: {error.message} {known}")

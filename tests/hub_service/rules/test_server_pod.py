@@ -89,6 +89,9 @@ def test_only_one_pod_counts() -> None:
     assert (none.value.status, both.value.status) == (404, 409)
     assert both.value.details == {"pods": ["jhub/a", "jhub/b"]}
     assert "server 'two' of 'ann' (hub 'hub-one')" in both.value.message
+    many = server_pod.several((f"jhub/p{n}" for n in range(7)), MAIN)
+    assert many.details == {"pods": ["jhub/p0", "jhub/p1", "jhub/p2", "jhub/p3"]}
+    assert "7 pods say" in many.message
 
 
 def test_change_is_for_one_version_of_one_pod() -> None:

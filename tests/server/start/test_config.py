@@ -26,6 +26,7 @@ from tests.server.conftest import Call, Connect
 OURS = (
     *("backend", "simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
     *("system_holders", "sample_interval", "history", "priority", "follow_visible_devices", "limits_url"),
+    "hub_service",
 )
 
 
@@ -73,6 +74,8 @@ def test_every_setting_is_documented(name: str) -> None:
         ("limits_url", "/hub services", "not an address"),
         ("limits_url", "/\\elsewhere.example/", "not an address"),
         ("limits_url", "https://[::1/", "not an address"),
+        ("hub_service", "http://hub.example/services/gpu/", "unencrypted"),
+        ("hub_service", "services/gpu/", "not an address"),
     ],
 )
 def test_bad_setting_is_explained(name: str, value: object, words: str) -> None:
