@@ -7,6 +7,9 @@ writes into each pod whose it is; the hub's own service account needs the right 
 `hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<namespace of the users' pods>]}]`.
 
 That account can read nothing: users of one namespace do not see each other's pods.
+
+With JUPYTER_GPU_HUB_SERVICE in the environment of servers, pods have no token at all, and the hub's service of GPU
+limits writes their requests (z2jh-without-token.yaml). Then neither `notebooks.namespaces` nor the account is needed.
 """
 
 # ruff: noqa: F821
@@ -29,8 +32,6 @@ c.KubeSpawner.cmd = ["jupyterhub-singleuser"]  # the image's own command is a se
 c.KubeSpawner.extra_resource_limits = beside("extra_resource_limits", {"jupyter-gpu.io/slot": "1"})
 c.KubeSpawner.scheduler_name = "jupyter-gpu-scheduler"  # leave it out if the cluster's own one asks our extender
 
-# The server asks for GPUs with the token of its own pod, which is good for nothing else.
-c.KubeSpawner.service_account = "notebook"
 c.KubeSpawner.automount_service_account_token = False
 PROJECTED = {
     "defaultMode": 0o440,
@@ -42,8 +43,14 @@ PROJECTED = {
 }
 MOUNT = {"mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
 VOLUME = "jupyter-gpu-token"
-c.KubeSpawner.volumes = beside("volumes", {VOLUME: {"name": VOLUME, "projected": PROJECTED}})
-c.KubeSpawner.volume_mounts = beside("volume_mounts", {VOLUME: {"name": VOLUME, **MOUNT}})
+if "JUPYTER_GPU_HUB_SERVICE" in (c.KubeSpawner.get("environment") or {}):
+    # The service writes requests for the token that the hub gives to each server, which may enter it.
+    c.KubeSpawner.server_token_scopes = ["users:activity!user", "access:servers!server", "access:services!service=gpu"]
+else:
+    # The server asks for GPUs with the token of its own pod, which is good for nothing else.
+    c.KubeSpawner.service_account = "notebook"
+    c.KubeSpawner.volumes = beside("volumes", {VOLUME: {"name": VOLUME, "projected": PROJECTED}})
+    c.KubeSpawner.volume_mounts = beside("volume_mounts", {VOLUME: {"name": VOLUME, **MOUNT}})
 
 # Which pod this is: the server asks for GPUs for it and for no other.
 FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}

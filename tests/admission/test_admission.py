@@ -9,6 +9,7 @@ from tests.admission import cases
 from tests.admission.api import MERGE, Api
 from tests.admission.cases import DONE, NOTHING, Case, Wanted
 from tests.admission.owners import OWNERS
+from tests.admission.requests import REQUESTS
 from tests.admission.world import NOTEBOOKS, ONE, PODS, PREFIX, VALUES, World, binding, slot_pod
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing, until
 
@@ -23,7 +24,7 @@ NAMES = (
     "jupyter-gpu-pods",
     "jupyter-gpu-visible-devices",
 )
-CASES = (*cases.CASES, *OWNERS)
+CASES = (*cases.CASES, *OWNERS, *REQUESTS)
 
 
 @contextmanager
@@ -156,7 +157,8 @@ def test_creators_ask_where_limits_are_used(world: World) -> None:
     assert asked["editor"].wanted is cases.DENIED
     world.apply_policies(limits={"askAtCreation": None})  # the hub's service is enabled
     outcomes = {who: case.outcome(case.attempt(world)) for who, case in asked.items()}
-    assert outcomes == {"notebook": cases.REFUSED, "greedy notebook": DONE, "hub": DONE, "editor": DONE}
+    refused = dict.fromkeys(("notebook", "hub's service"), cases.REFUSED)
+    assert outcomes == {**refused, "greedy notebook": DONE, "hub": DONE, "editor": DONE}
     plain = Case("editor", "create plain pod", "", cases.DENIED, cases.WISH)
     assert plain.outcome(plain.attempt(world)) is cases.DENIED
     assert [str(case) for case in later if case.outcome(case.attempt(world)) is not case.wanted] == []

@@ -1,15 +1,26 @@
 """The rights that the chart grants suffice: the scheduler runs with the token of its own account, and no more."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from jupyter_gpu.kube import Credentials, Forbidden, Kube, in_cluster
+from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_hub.rules import usage
+from jupyter_gpu_hub.rules.refusals import Refusal
+from jupyter_gpu_hub.rules.server_pod import PodChange, Server
+from jupyter_gpu_hub.rules.usage import SERVER
+from jupyter_gpu_hub.state.copy import Copy
+from jupyter_gpu_hub.state.server_pods import ServerPods
 from tests.admission.api import MERGE
 from tests.admission.test_admission import some_plane
 from tests.admission.test_definitions import ACCOUNTS, LIMITS, limit
-from tests.admission.world import NOTEBOOKS, ONE, SYSTEM, World
+from tests.admission.world import FOREIGN, NOTEBOOKS, ONE, PODS, PREFIX, SYSTEM, USERNAME, World, slot_pod
 from tests.cluster.testbed import until
 from tests.deploy import chart
 from tests.scheduler_process.stage import Scheduler
@@ -78,6 +89,50 @@ def test_notebooks_read_nothing(world: World) -> None:
     own = notebook.need("PATCH", f"{pods}/lab/status", nothing, MERGE)
     assert own["metadata"]["name"] == "lab"
     assert notebook("PATCH", f"{pods}/other/status", nothing, MERGE).status == 403
+
+
+def test_hubs_service_writes_requests_with_its_own_rights(world: World, tmp_path: Path) -> None:
+    """It finds, reads and writes the pods of its hub's servers, and can't reach other namespaces."""
+    hub = world.identities["hub"]
+    for name, server in (("server", ""), ("server-two", "two")):
+        annotations = {USERNAME: "ann", **({SERVER: server} if server else {})}
+        hub.need("POST", PODS, slot_pod(name, metadata={"annotations": annotations, "labels": {SERVER: server}}))
+    elsewhere = {"annotations": {USERNAME: "bob", f"{PREFIX}hub": NOTEBOOKS}, "labels": {SERVER: ""}}
+    world.place(slot_pod("elsewhere", metadata=elsewhere), "", FOREIGN)
+    (tmp_path / "token").write_text(world.token(SYSTEM, "jupyter-gpu-hub"))
+    (tmp_path / "ca.crt").write_bytes(world.plane.ca)
+    host, port = world.plane.endpoint
+    asyncio.run(_write(in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)})))
+    texts = {
+        name: world.admin.need("GET", f"{PODS}/{name}")["metadata"]["annotations"].get(f"{PREFIX}requested")
+        for name in ("server", "server-two")
+    }
+    assert texts == {"server": None, "server-two": '{"generation":1,"milli":1000}'}
+
+
+async def _write(credentials: Credentials) -> None:
+    """Write the request of one server, and fail to write another's, as the service does."""
+    async with Kube(credentials) as kube:
+        pods = Copy(kube, paths.pods(), usage.read_pod, lambda _before, _after: None)
+        made = ServerPods(kube, pods, lambda owner: [pod for pod in pods if pod.owner == owner])
+        following = asyncio.create_task(pods.reflector.run())
+        try:
+            async with asyncio.timeout(60):
+                await pods.reflector.synced.wait()
+            server = Server(Owner("User", "ann", NOTEBOOKS), "two")
+            pod = await made.read(server)
+            assert objects.name(pod) == "server-two"
+            change = PodChange(Requested(1, Wish(1000)), objects.resource_version(pod))
+            written = await made.write(server, change)
+            assert objects.newer(written, pod)
+            with pytest.raises(Refusal) as late:
+                await made.write(server, change)
+            assert late.value.status == 409
+            with pytest.raises(Forbidden, match="cannot patch resource"):
+                await made.read(Server(Owner("User", "bob", NOTEBOOKS), ""))
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
 
 def _of(world: World, name: str) -> dict[str, object]:

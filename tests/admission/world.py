@@ -39,7 +39,7 @@ VALUES: dict[str, Any] = {
         {"namespace": HUB, "serviceAccount": "second", "notebookNamespaces": [NOTEBOOKS], "name": SECOND},
     ],
     "policies": {"allowedHostPaths": ["/srv/data", "/srv/shared/*"]},
-    "hub": {"enabled": True},
+    "hub": {"enabled": True, "write": True, "name": NOTEBOOKS},
     "limits": {"askAtCreation": False},
 }
 
@@ -225,6 +225,9 @@ class World:
             "greedy": self.place(slot_pod("greedy", annotations=GRANTED, spec=greedy), ONE),
             "plain": self.place(plain_pod("plain"), ONE),
             "mine": self.place(slot_pod("mine", metadata={"annotations": {USERNAME: "ann"}}), ONE),
+            "theirs": self.place(
+                slot_pod("theirs", metadata={"annotations": {USERNAME: "ann", f"{PREFIX}hub": SECOND}}), ONE
+            ),
             "stranger": self.place(slot_pod("stranger", annotations=GRANTED), ONE, FOREIGN),
         }
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from jupyter_gpu.common import settings_file
 from jupyter_gpu_hub import settings as hub_settings
+from tests.cluster.testbed.commands import CommandFailed
 from tests.deploy import chart
 
 HUB: dict[str, Any] = {
@@ -52,3 +55,46 @@ def test_hub_s_service_has_no_rights_where_it_is_not_enabled() -> None:
     written = {resource for rule in role["rules"] for resource in rule["resources"] if "patch" in rule["verbs"]}
     assert written == {"gpulimits/status"}
     assert not {"create", "update", "delete"} & {verb for rule in role["rules"] for verb in rule["verbs"]}
+
+
+NAMED = {"name": "east", "namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["a", "b"]}
+UNNAMED = {"namespace": "jhub", "serviceAccount": "hub", "notebookNamespaces": ["jhub", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("hubs", "name", "namespaces"),
+    [
+        ([NAMED, UNNAMED], "east", ["a", "b"]),
+        ([NAMED, UNNAMED], "jhub", ["jhub"]),  # the namespace is the name of the hub there
+        ([NAMED, UNNAMED], "c", ["c"]),
+        ([{"namespace": "jupyter-gpu", "serviceAccount": "hub"}], "", ["jupyter-gpu"]),
+    ],
+)
+def test_service_writes_requests_where_its_hubs_pods_are(
+    hubs: list[dict[str, Any]], name: str, namespaces: list[str]
+) -> None:
+    """It may patch the status of pods in these namespaces, and update their requests, and nothing else of pods."""
+    objects = chart.render({"hubs": hubs, "hub": {**HUB, "write": True, "name": name}})
+    bindings = [item for item in objects if item["metadata"]["name"] == "jupyter-gpu-hub-requests"]
+    bound = [item["metadata"]["namespace"] for item in bindings if item["kind"] == "RoleBinding"]
+    assert bound == namespaces
+    role = chart.find(objects, "ClusterRole", "jupyter-gpu-hub-requests")
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
+        (["pods/status"], ["patch"]),
+        (["pods/requested"], ["update"]),
+    ]
+    file = json.loads(chart.find(objects, "ConfigMap", "jupyter-gpu-hub")["data"]["settings.json"])
+    assert settings_file.parse(file, hub_settings.HubServiceSettings).write
+    files = chart.hook_files({"hubs": hubs, "hub": {**HUB, "write": True, "name": name}})
+    wanted = json.dumps(f'variables.hub == "{name or "jupyter-gpu"}"')[1:-1]
+    assert wanted in "".join(files.values())
+
+
+def test_service_writes_no_requests_by_default() -> None:
+    """The switch is off, and one without the namespaces of the hub's pods is refused."""
+    objects = chart.render({"hubs": [NAMED], "hub": {**HUB, "name": "east"}})
+    assert not [item for item in objects if item["metadata"]["name"] == "jupyter-gpu-hub-requests"]
+    file = json.loads(chart.find(objects, "ConfigMap", "jupyter-gpu-hub")["data"]["settings.json"])
+    assert not settings_file.parse(file, hub_settings.HubServiceSettings).write
+    with pytest.raises(CommandFailed, match=r"hub\.write: true needs an entry in hubs"):
+        chart.render({"hubs": [NAMED], "hub": {**HUB, "write": True, "name": "west"}})

@@ -188,6 +188,27 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- if kindIs "bool" .Values.limits.askAtCreation | ternary .Values.limits.askAtCreation $default }}true{{ end -}}
 {{- end }}
 
+{{/* The name of the hub of the service of limits. */}}
+{{- define "jupyter-gpu.hubName" -}}
+{{- .Values.hub.name | default .Release.Namespace -}}
+{{- end }}
+
+{{/* The namespaces of the pods of that hub's users, as a list in JSON: those of the entry in `hubs` with its name, and of an entry
+without a name the one that is called like the hub, as the namespace is the hub's name there. */}}
+{{- define "jupyter-gpu.hubNamespaces" -}}
+{{- $name := include "jupyter-gpu.hubName" . -}}
+{{- $found := list -}}
+{{- range $hub := .Values.hubs -}}
+  {{- range $namespace := $hub.notebookNamespaces | default (list $hub.namespace) -}}
+    {{- if eq ($hub.name | default $namespace) $name }}{{ $found = append $found $namespace }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- if not $found -}}
+  {{- fail (printf "hub.write: true needs an entry in hubs with the namespaces of the pods of hub %q (hub.name)" $name) -}}
+{{- end -}}
+{{- $found | uniq | toJson -}}
+{{- end }}
+
 {{/* The node plugin's settings file. */}}
 {{- define "jupyter-gpu.nodeSettings" -}}
 {{- $settings := dict "slots" (int .Values.node.slots) "kubelet" .Values.node.kubeletDirectory "port" 8081 "metrics" .Values.metrics.enabled -}}
