@@ -17,7 +17,7 @@ def plane() -> Iterator[ControlPlane]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A hub with its service, and an API server of its own."""
     with worlds.running(tmp_path_factory.mktemp("hub")) as made:

@@ -30,8 +30,8 @@ ROUTE = "api/v1/server/pod"
 """Path below the service's address."""
 CONNECT = 5.0
 """Seconds for a connection."""
-FIRST_POD = 5.0
-"""Seconds at the start for which the service may not know the pod yet."""
+FIRST_TRIES = 5
+"""Attempts at the start, one a second, while the service does not know the pod yet."""
 
 
 def token_here() -> str:
@@ -112,15 +112,14 @@ class HubPod(OwnPod):
 
     async def fetch_first(self) -> Pod | None:
         """Return the pod; a service that has just started, or whose watch is behind, may not know it at once."""
-        clock = asyncio.get_running_loop().time
-        end = clock() + FIRST_POD
-        while True:
+        for _ in range(FIRST_TRIES):
             try:
-                return await super().fetch_first()
-            except _UnknownPod:
-                if clock() > end:
-                    raise
+                return await self.fetch()
+            except NotFound:
                 await asyncio.sleep(1)
+            except KubeError:
+                break
+        return await super().fetch_first()
 
     async def _read(self) -> Pod:
         return self._mine(await self._service.call("GET"))
@@ -140,7 +139,7 @@ class HubPod(OwnPod):
     def _hopeless(self, error: KubeError) -> BackendUnavailable | None:
         match error:
             case NotFound():
-                return _UnknownPod(
+                return BackendUnavailable(
                     f"{self.partner} does not know the pod of this server: {error.message} An administrator can "
                     "compare hub.name in the values of jupyter-gpu's chart with the name that the hub's pods have."
                 )
@@ -153,10 +152,6 @@ class HubPod(OwnPod):
             case Invalid():
                 return BackendUnavailable(f"{self.partner} can't be used: {error.message}")
         return None
-
-
-class _UnknownPod(BackendUnavailable):
-    """The service does not know the pod (yet)."""
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
