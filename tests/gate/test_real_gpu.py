@@ -107,18 +107,20 @@ except torch.cuda.OutOfMemoryError as error:
 HOG = """
 import sys, time
 import torch
-for _ in range(64):
-    torch.cuda._sleep(1_000_000)
-torch.cuda.synchronize()
+def run(seconds):
+    done, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(8):
+            torch.cuda._sleep(1_000_000)
+        torch.cuda.synchronize()
+        done += 8
+    return done
+
+run(0.1)
 print("ready", flush=True)
 sys.stdin.readline()
-done, end = 0, time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
-    for _ in range(8):
-        torch.cuda._sleep(1_000_000)
-    torch.cuda.synchronize()
-    done += 8
-print(done)
+run(float(sys.argv[1]))  # what both saved until then is spent
+print(run(float(sys.argv[2])))
 """
 NUMBA = """
 import numpy
@@ -257,7 +259,7 @@ def test_memory_has_a_limit(bench: Bench) -> None:
 def test_shares_are_kept(bench: Bench, server: Serving, gpu: str) -> None:
     """A share three times as large runs three times as many kernels, as counted by the programs themselves."""
     server.set({gpu: {"one": 750, "two": 250}})
-    running = [bench.start(torch(), HOG, share, "15") for share in ("one", "two")]
+    running = [bench.start(torch(), HOG, share, "8", "15") for share in ("one", "two")]
     assert [program.line() for program in running] == ["ready"] * 2
     for program in running:
         program.tell("go")
