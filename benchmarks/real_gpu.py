@@ -19,8 +19,10 @@ from .lib.figures import CannotRunError, Figure, percentile
 
 _COMMAND = "scripts/bench real_gpu"
 _PROGRAM = Path(__file__).with_name("programs") / "torch_program.py"
-_ROUNDS = 3
-_TRAIN, _LONG = 3, 15
+Words = Sequence[object]
+"""Arguments of a program."""
+_SETS, _ROUNDS = 3, 4
+_TRAIN, _LONG = 2, 15
 """Seconds of training in each round, and of programs that are on the GPU together."""
 _SPENT = 30
 """Seconds before that, in which shares spend what they saved before they began."""
@@ -43,7 +45,7 @@ def run() -> Sequence[Figure]:
         bench = _Bench(python, Path(folder))
         (cycles,) = bench.numbers("cycles", gated=False)
         beside = (figure for hogs in (1, 4) for figure in _beside(bench, hogs, cycles))
-        return [*_alone(bench), *_together(bench, cycles), *beside]
+        return [*_training(bench), *_together(bench, cycles), *beside]
 
 
 class _Bench:
@@ -61,61 +63,118 @@ class _Bench:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
         self.gpu = re.findall(r"UUID: (GPU-[0-9a-f-]+)", listed)[0]
 
-    def said(
-        self, shares: Mapping[str, int], commands: Mapping[str, Sequence[object]], *, gated: bool
-    ) -> dict[str, list[str]]:
-        """Return what each of the programs prints, by share; all begin to measure together."""
+    def start(self, stack: ExitStack, shares: Mapping[str, int], commands: Mapping[str, Words], *, gated: bool) -> _Run:
+        """Start programs, by share; they warm up. They end with ``stack``, as does the arbiter that they have."""
         from tests.shares.serve import Serving
 
         self.runs += 1
         folder = self.folder / str(self.runs)
         folder.mkdir()
-        with ExitStack() as stack:
+        if gated:
+            stack.enter_context(Serving(folder)).set({self.gpu: shares})
+        programs = {}
+        for name, words in commands.items():
+            env = {**os.environ, "CUDA_VISIBLE_DEVICES": self.gpu}
             if gated:
-                stack.enter_context(Serving(folder)).set({self.gpu: shares})
-            programs = {}
-            for name, words in commands.items():
-                env = {**os.environ, "CUDA_VISIBLE_DEVICES": self.gpu}
-                if gated:
-                    env |= {
-                        "LD_LIBRARY_PATH": search_path.joined(str(self.gate), os.environ.get("LD_LIBRARY_PATH")),
-                        "JUPYTER_GPU_GATE": str(folder / name / "shares"),
-                    }
-                command: list[str | Path] = [self.python, _PROGRAM, *map(str, words)]
-                program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-                stack.callback(program.wait)
-                stack.callback(program.kill)
-                programs[name] = program
-            for program in programs.values():
-                assert program.stdout
-                assert program.stdout.readline() == "ready\n"
-            for program in programs.values():
-                assert program.stdin
-                program.stdin.write("go\n")
-                program.stdin.flush()
-            return {name: program.communicate()[0].splitlines() for name, program in programs.items()}
+                env |= {
+                    "LD_LIBRARY_PATH": search_path.joined(str(self.gate), os.environ.get("LD_LIBRARY_PATH")),
+                    "JUPYTER_GPU_GATE": str(folder / name / "shares"),
+                }
+            command: list[str | Path] = [self.python, _PROGRAM, *map(str, words)]
+            program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(program.wait)
+            stack.callback(program.kill)
+            programs[name] = program
+        return _Run(programs)
+
+    def said(self, shares: Mapping[str, int], commands: Mapping[str, Words], *, gated: bool) -> dict[str, list[str]]:
+        """Return what each of the programs prints, by share; all begin to measure together."""
+        with ExitStack() as stack:
+            run = self.start(stack, shares, commands, gated=gated)
+            run.await_ready()
+            return run.said()
 
     def numbers(self, *words: object, gated: bool) -> list[float]:
         """Return the numbers that one program prints when it runs alone."""
-        said = self.said({"one": 500}, {"one": words}, gated=gated)["one"][-1]
-        return [float(word) for word in said.split()]
+        return _numbers(self.said({"one": 500}, {"one": words}, gated=gated)["one"][-1])
 
 
-def _alone(bench: _Bench) -> list[Figure]:
+class _Run:
+    """Programs that were started, by share."""
+
+    def __init__(self, programs: Mapping[str, subprocess.Popen[str]]) -> None:
+        self._programs = programs
+
+    def await_ready(self) -> None:
+        """Wait until all are warm."""
+        for program in self._programs.values():
+            assert program.stdout
+            assert program.stdout.readline() == "ready\n"
+
+    def said(self) -> dict[str, list[str]]:
+        """Let all begin; return what each of them prints until it ends."""
+        for name in self._programs:
+            self._go(name)
+        return {name: program.communicate()[0].splitlines() for name, program in self._programs.items()}
+
+    def round(self, name: str) -> list[float]:
+        """Let one of them measure once; return the numbers that it prints."""
+        self._go(name)
+        program = self._programs[name]
+        assert program.stdout
+        return _numbers(program.stdout.readline())
+
+    def _go(self, name: str) -> None:
+        program = self._programs[name]
+        assert program.stdin
+        program.stdin.write("go\n")
+        program.stdin.flush()
+
+
+def _numbers(line: str) -> list[float]:
+    return [float(word) for word in line.split()]
+
+
+def _training(bench: _Bench) -> list[Figure]:
+    """Train without the gate, alone in a share, and beside a program that is connected and does nothing."""
     figures = []
     for kind, width in _WIDTHS.items():
-        free, held = [], []
-        for _ in range(_ROUNDS):
-            free.append(bench.numbers("train", _TRAIN, width, gated=False))
-            held.append(bench.numbers("train", _TRAIN, width, gated=True))
-        loss = [100 * (one - other) / other for (one, _), (other, _) in zip(held, free, strict=True)]
+        with ExitStack() as stack:
+            free, alone, beside = _rounds(_trainers(bench, stack, width))
         for name, unit, at in (("a step of training", "µs", 0), ("a launch inside a lease", "ns", 1)):
-            with_it, without = ([numbers[at] for numbers in run] for run in (held, free))
+            with_it, without = ([numbers[at] for numbers in found] for found in (alone, free))
             figures.append(
                 Figure.of(f"A real GPU: {name}, {kind}, against no gate", unit, with_it, _COMMAND, baseline=without)
             )
-        figures.append(Figure.of(f"A real GPU: training's loss, {kind}", "%", loss, _COMMAND, goal=1))
+        for name, held in (("alone", alone), ("beside a connected program", beside)):
+            loss = [100 * (one[0] - other[0]) / other[0] for one, other in zip(held, free, strict=True)]
+            figures.append(Figure.of(f"A real GPU: training's loss {name}, {kind}", "%", loss, _COMMAND, goal=1))
     return figures
+
+
+def _trainers(bench: _Bench, stack: ExitStack, width: int) -> list[list[_Run]]:
+    """Return sets of three programs, which start together, as that takes longer than what they measure in turn.
+
+    Processes of the same program differ by some per cent for as long as they run, so there is more than one set.
+    """
+    train = ("train", _TRAIN, width, _ROUNDS)
+    return [
+        [
+            bench.start(stack, {"one": 500}, {"one": train}, gated=False),
+            bench.start(stack, {"one": 500}, {"one": train}, gated=True),
+            bench.start(stack, {"one": 500, "two": 500}, {"one": train, "two": ("idle",)}, gated=True),
+        ]
+        for _ in range(_SETS)
+    ]
+
+
+def _rounds(sets: Sequence[Sequence[_Run]]) -> list[list[list[float]]]:
+    """Return for each of the three kinds what its programs measure, one after another."""
+    for runs in sets:
+        for run in runs:
+            run.await_ready()
+    rounds = [[run.round("one") for run in runs] for _ in range(_ROUNDS) for runs in sets]
+    return [list(kind) for kind in zip(*rounds, strict=True)]
 
 
 def _together(bench: _Bench, cycles: float) -> list[Figure]:

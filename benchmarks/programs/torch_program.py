@@ -1,14 +1,15 @@
 """A program of PyTorch's, unmodified by us: training, kernels of a millisecond without end, or bursts of them.
 
-    python torch_program.py train SECONDS WIDTH
+    python torch_program.py train SECONDS WIDTH ROUNDS
     python torch_program.py cycles
     python torch_program.py hog SECONDS CYCLES WARM
     python torch_program.py notebook SECONDS CYCLES BURST EVERY
+    python torch_program.py idle
 
-Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train` the microseconds of a
-step and the nanoseconds of the shortest launch, `cycles` how many of the GPU's are a millisecond, `hog` how many
-kernels of CYCLES ended after WARM seconds, and `notebook` a line for each burst: microseconds until its first kernel
-ended, and its last. BURST is in kernels, EVERY in milliseconds.
+Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train`, once for each line of
+input, the microseconds of a step and the nanoseconds of a launch, `cycles` how many of the GPU's are a millisecond,
+`hog` how many kernels of CYCLES ended after WARM seconds, and `notebook` a line for each burst: microseconds until its
+first kernel ended, and its last. BURST is in kernels, EVERY in milliseconds. `idle` says nothing.
 """
 
 import sys
@@ -24,7 +25,13 @@ _DEPTH = 64
 def main() -> None:
     """Run one of the programs."""
     kind, *words = sys.argv[1:]
-    kinds: dict[str, Callable[..., None]] = {"train": train, "cycles": cycles, "hog": hog, "notebook": notebook}
+    kinds: dict[str, Callable[..., None]] = {
+        "train": train,
+        "cycles": cycles,
+        "hog": hog,
+        "notebook": notebook,
+        "idle": idle,
+    }
     kinds[kind](*map(float, words))
 
 
@@ -35,7 +42,7 @@ def ready() -> None:
     sys.stdin.readline()
 
 
-def train(seconds: float, width: float) -> None:
+def train(seconds: float, width: float, rounds: float) -> None:
     """Train: a small model has kernels of some microseconds, a wide one of some hundred."""
     wide = int(width)
     model = torch.nn.Sequential(
@@ -54,17 +61,19 @@ def train(seconds: float, width: float) -> None:
 
     steps(20)
     ready()
-    done, began = 0, time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        steps(20)
-        done += 20
-    print(passed * 1e6 / done, launch())
+    for _ in range(int(rounds)):
+        done, began = 0, time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            steps(20)
+            done += 20
+        print(passed * 1e6 / done, launch(), flush=True)
+        sys.stdin.readline()
 
 
 def launch() -> float:
     """Return the nanoseconds of launches of kernels that do nothing."""
     took = []
-    for _ in range(200):
+    for _ in range(50):
         began = time.perf_counter_ns()
         for _ in range(500):
             torch.cuda._sleep(0)
@@ -127,6 +136,12 @@ def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
         number += 1
         time.sleep(max(0.0, begin + every / 1000 * (0.9 + 0.2 * (number * 0.618 % 1)) - time.monotonic()))
         begin = time.monotonic()
+
+
+def idle() -> None:
+    """Have used the GPU, and do nothing more."""
+    torch.ones(8, device="cuda")
+    ready()
 
 
 main()
