@@ -121,8 +121,11 @@ class CudaGuard:
 
         return _dressed(guarded, function)
 
-    def notice(self, links: Iterable[str] | None = None) -> str:
-        """Return the notice for the user of this process, or ""; ``links``: files it has open (default: read)."""
+    def notice(self, links: Iterable[str] | None = None, mapped: Iterable[str] | None = None) -> str:
+        """Return the notice for the user of this process, or "".
+
+        ``links``, ``mapped``: the files that it has open, and the device files that it has mapped (default: read).
+        """
         hint = self._hint
         if hint is None or hint.simulated or not hint.gpus or not self._is_ours():
             return ""
@@ -133,7 +136,7 @@ class CudaGuard:
             hidden = [gpu for gpu in hint.gpus if gpu.uuid not in visible]
             return self._lost(hidden) if hidden else ""
         links = frozenset(open_files() if links is None else links)
-        if paths := cuda_nodes(links):
+        if paths := cuda_nodes(links, mapped_devices() if mapped is None else mapped):
             hidden = [gpu for gpu in hint.gpus if gpu.path not in paths]
             return self._lost(hidden) if hidden else ""
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
@@ -201,15 +204,23 @@ def open_files() -> list[str]:
     return found
 
 
-def cuda_nodes(links: Iterable[str]) -> frozenset[str]:
-    """List the device nodes that CUDA uses in a process with these open files; none if it has not started.
+def mapped_devices() -> list[str]:
+    """List the device files that this process has mapped."""
+    try:
+        with open("/proc/self/maps", errors="surrogateescape") as lines:  # noqa: PTH123 - kernels load no pathlib for us
+            return [line.split(None, 5)[5].rstrip("\n") for line in lines if " /dev/" in line]
+    except OSError:
+        return []
 
-    NVML opens GPUs as well, but not ``nvidia-uvm``.
+
+def cuda_nodes(links: Iterable[str], mapped: Iterable[str]) -> frozenset[str]:
+    """List the device nodes that CUDA uses in a process with these files open and mapped; none if it has not started.
+
+    NVML opens GPUs as well, and ``nvidia-uvm`` since driver 580, but maps none of them; CUDA maps them when it starts.
     """
-    names = frozenset(links)
-    if "/dev/nvidia-uvm" not in names:
+    if not any(_NODE.fullmatch(name) for name in mapped):
         return frozenset()
-    return frozenset(name for name in names if _NODE.fullmatch(name))
+    return frozenset(name for name in links if _NODE.fullmatch(name))
 
 
 def _no_gpu(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from jupyter_gpu.common.attached import AttachedWriter, Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
-from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, open_files
+from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, mapped_devices, open_files
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, View
 from tests.kernel.builders import gpu, view
 from tests.kernel.kernels import Failed, Kernel, StartKernel
@@ -219,7 +220,7 @@ def test_early_look_of_an_unguarded_library_is_reported(guard: CudaGuard, file: 
     assert guard.notice(links=[mark]) == ""
     guard.see(Hint.of(real(1000, version=2)))
     assert "A library of this kernel has looked for GPUs before there were any" in guard.notice(links=[mark])
-    assert guard.notice(links=[mark, "/dev/nvidia-uvm", "/dev/nvidia0"]) == ""
+    assert guard.notice(links=[mark, "/dev/nvidia0"], mapped=["/dev/nvidia0"]) == ""
     file(real(1000, version=3))
     assert guard.starts(look)() == 7
     assert guard.notice(links=[mark]) == ""
@@ -277,13 +278,22 @@ def test_older_view_is_ignored(guard: CudaGuard, env: dict[str, str]) -> None:
     assert env[VISIBLE] == uuids(0)
 
 
-def test_started_cuda_is_detected_by_open_files(guard: CudaGuard, file: AttachedWriter) -> None:
-    """This also detects libraries that we do not know; NVML alone is not CUDA."""
-    assert cuda_nodes(["/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null"]) == {"/dev/nvidia0"}
-    assert cuda_nodes(["/dev/nvidiactl", "/dev/nvidia0"]) == frozenset()
+def test_started_cuda_is_detected_by_mapped_devices(guard: CudaGuard, file: AttachedWriter) -> None:
+    """This also detects libraries that we do not know; NVML alone, which maps no GPU, is not CUDA."""
+    cuda = ["/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null"]
+    nvml = [*cuda, "/dev/nvidia-caps/nvidia-cap1"]
+    assert cuda_nodes(cuda, ["/dev/nvidiactl", "/dev/nvidia0"]) == {"/dev/nvidia0"}
+    assert cuda_nodes(nvml, ["/dev/nvidiactl"]) == frozenset()
     guard.see(Hint.of(real(2000, version=2)))
-    assert guard.notice(links=["/dev/nvidiactl", "/dev/nvidia0"]) == ""
-    assert "cannot use GPU 1" in guard.notice(links=["/dev/nvidia-uvm", "/dev/nvidia0"])
+    assert guard.notice(links=nvml, mapped=[]) == ""
+    assert "cannot use GPU 1" in guard.notice(links=cuda, mapped=["/dev/nvidia0"])
+
+
+def test_own_mapped_devices_are_found() -> None:
+    """The list has a device that this process maps, and no other file."""
+    with Path("/dev/zero").open("r+b") as zero, mmap.mmap(zero.fileno(), 4096, flags=mmap.MAP_PRIVATE):
+        assert mapped_devices().count("/dev/zero") == 1
+        assert all(name.startswith("/dev/") for name in mapped_devices())
 
 
 def test_own_open_files_are_found() -> None:
