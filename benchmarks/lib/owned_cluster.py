@@ -31,6 +31,7 @@ from jupyter_gpu_scheduler.rules.new_pods.review import review_in_steps
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.queue.repair import repair
+from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.settings import LineSettings, SchedulerSettings
@@ -144,6 +145,8 @@ class OwnedCluster:
             cache.reclaim(node)
             yield from self._apply(decide(cache.snapshot, node))
             cache.clear_changed(node)
+        for uid in cache.take_moved_ends():
+            yield from self._apply(moved_end(cache.snapshot, uid))
 
     def _apply(self, decisions: tuple[Decision, ...]) -> Iterator[_Write]:
         for decision in decisions:

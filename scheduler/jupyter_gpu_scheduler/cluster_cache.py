@@ -20,6 +20,7 @@ from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
+from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
 from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
@@ -86,6 +87,7 @@ class ClusterCache:
         self._offers: dict[str, OfferedNodes] = {}
         self._changed_nodes: dict[str, None] = {}
         self._changed_pods: dict[str, None] = {}
+        self._moved_ends: dict[str, None] = {}
 
     # --- from the watches ---------------------------------------------------------------------------------------------
 
@@ -191,6 +193,12 @@ class ClusterCache:
         self._changed_pods.clear()
         return found
 
+    def take_moved_ends(self) -> tuple[str, ...]:
+        """Return the pods of which nothing but the end of the slider changed since the last call."""
+        found = tuple(self._moved_ends)
+        self._moved_ends.clear()
+        return found
+
     def read(self, pod: Mapping[str, Any]) -> PodRecord:
         """Return a pod from another source than the watch, or the version known here if that is as new.
 
@@ -275,8 +283,12 @@ class ClusterCache:
 
     def assume(self, uid: str, allocated: Allocated, node: str = "") -> PendingWrite:
         """Begin a write about a known pod, in place of an earlier one; ``node``: where it binds the pod."""
+        pod, alone = self.snapshot.pod(uid), uid not in self._pending_writes
         pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
-        self._put_pod(uid)
+        if alone and pod and pod.node and moves_end(pod.allocated, allocated):
+            self.snapshot.show(pod.showing(pod.pod_limit, allocated))
+        else:
+            self._put_pod(uid)
         return pending_write
 
     def finish_write(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
@@ -285,10 +297,24 @@ class ClusterCache:
             del self._pending_writes[uid]
         if uid in self._pods:
             if found and found.state.uid == uid and self._is_newer(uid, found.resource_version):
-                self._take_pod(found)
+                if self._is_as_assumed(found):
+                    self._pods[uid] = found
+                else:
+                    self._take_pod(found)
             else:
                 self._put_pod(uid)
         self._on_change()
+
+    def _is_as_assumed(self, found: PodRecord) -> bool:
+        """Tell whether the snapshot has a pod as it was ``found`` now: nothing but our write changed it."""
+        before, assumed = self._pods[found.state.uid], self.snapshot.pod(found.state.uid)
+        return (
+            assumed is not None
+            and assumed.node == found.state.node
+            and assumed.allocated == found.state.allocated
+            and assumed.attached == found.state.attached
+            and found.is_decided(before)
+        )
 
     def bound(self, uid: str, pending_write: PendingWrite) -> None:
         """Note a done Binding: it counts as in flight until the watch shows the pod on its node, or gone."""
@@ -403,6 +429,10 @@ class ClusterCache:
     def _put_state(self, state: PodState) -> None:
         before = self.snapshot.pod(state.uid)
         if state == before:
+            return
+        if before and only_end_moved(before, state):
+            self.snapshot.show(state)
+            self._moved_ends[state.uid] = None
             return
         if before and before.standing and state.standing and self._waits_alone(before, state):
             self.snapshot.put_pod(state)

@@ -22,6 +22,7 @@ from jupyter_gpu_scheduler.rules.new_pods.review import review_in_steps
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, decide_in_steps, only_position
 from jupyter_gpu_scheduler.rules.queue.repair import repair
+from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
@@ -84,6 +85,7 @@ class Controller:
             self._cache.catch_up()
             self._cache.take_changed_pods()
             self._cache.take_changed_nodes()
+            self._cache.take_moved_ends()
         self._changed.set()
 
     @property
@@ -148,6 +150,9 @@ class Controller:
                 self._apply(await self._decide(node, yield_point), "", node)
             self._cache.clear_changed(node)  # the decisions just made are no reason to decide again
             self._waiting.wake_fitting(node)
+            await yield_point.yield_if_due()
+        for uid in self._cache.take_moved_ends():
+            self._apply(moved_end(self._snapshot, uid), "")
             await yield_point.yield_if_due()
         self._metrics.waiting.set(self._waiting.count)
         self._report_claimed_twice()

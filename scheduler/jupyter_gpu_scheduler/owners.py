@@ -106,6 +106,7 @@ class Owners:
         """Return the account of an owner as it is now."""
         found = self._record(owner)
         self._update(owner, found, self._snapshot.holds(owner))
+        found.meter = found.meter.counted(self._elapsed(), self._now(), self._zone)
         assert found.effective is not None
         assert found.in_force is not None
         return account_of(
@@ -212,7 +213,10 @@ class Owners:
             self._reclaimed[node] = found
         changed = (uid for uid in {**before, **found} if found.get(uid) != before.get(uid))
         pods = (self._snapshot.pod(uid) for uid in changed)
-        return tuple({pod.owner: None for pod in pods if pod})
+        owners = tuple({pod.owner: None for pod in pods if pod})
+        for owner in owners:
+            self._record(owner).settled = None
+        return owners
 
     def _limits_of(self, owner: Owner) -> OwnerLimits:
         return self._record(owner).limits
@@ -228,8 +232,8 @@ class Owners:
         if new is not None:
             new = self._capped(new, found)
             pods.insert(0, new)
-            if found.permits_all and settled == self._inventories:
-                known = changed_terms(self._snapshot, pods, found.limits, new, fair=self._fair)
+        if found.permits_all and settled == self._inventories:
+            known = changed_terms(self._snapshot, pods, found.limits, new, fair=self._fair)
         capped = pods
         if known is None:
             capped = [self._capped(pod, found) for pod in pods]
@@ -270,11 +274,14 @@ class Owners:
     def _update(self, owner: Owner, found: OwnerRecord, holds: int) -> None:
         """Bring the GPU time and the limits in force up to date."""
         now = self._now()
+        known = found.effective is not None and found.in_force is not None and (found.due is None or now < found.due)
+        if known and found.meter.milli == holds:
+            return
         found.meter = found.meter.counted(self._elapsed(), now, self._zone).holding(holds)
+        if known:
+            return
         if found.effective is None:
             found.effective = self._limits.effective(owner)
-        elif found.in_force is not None and (found.due is None or now < found.due):
-            return
         found.settled = None
         found.in_force = in_force(found.effective, now, self._zone, found.meter.used)
         after = owner_limits(found.effective, found.in_force)
@@ -287,7 +294,11 @@ class Owners:
     def _set_alarm(self, owner: Owner, found: OwnerRecord) -> None:
         assert found.effective is not None
         assert found.in_force is not None
-        spent = runs_out(found.effective, self._now(), self._zone, found.meter.used, found.meter.milli)
+        spent = None
+        if found.effective.budget.alternatives or found.effective.budget.cap:
+            now = self._now()
+            found.meter = found.meter.counted(self._elapsed(), now, self._zone)
+            spent = runs_out(found.effective, now, self._zone, found.meter.used, found.meter.milli)
         ends = found.grace.give_back_at if found.grace.tolerated else None
         times = (found.in_force.until, spent, ends, found.reclaims_at)
         due = min((when for when in times if when is not None), default=None)

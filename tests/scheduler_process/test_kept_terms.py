@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu.kube import ObjectChange
-from jupyter_gpu.model.annotations import REQUESTED
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Attached, encode
 from jupyter_gpu.model.limits.owner import HUB, USERNAME
-from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache, PendingWrite
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
+from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end
+from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.scheduler_process.test_cluster_cache import NODES, node, pod
 from tests.scheduler_process.test_owners import cache, put_limit
 
+Begun = tuple[str, PendingWrite]
+"""A pod, and the write about it that began."""
 USERS = ("ann", "bob")
 SOME = st.sampled_from(((), ("0",), ("1",), ("0", "1")))
 
@@ -41,6 +47,38 @@ class Objects:
         self.pods[uid]["metadata"]["resourceVersion"] = str(self.version)
         return ObjectChange("changed", self.pods[uid])
 
+    def decide(self, lived: ClusterCache, name: str, how: str = "answered") -> None:
+        """Decide a node as the controller does, and write that."""
+        begun = _begun(lived, decide(lived.snapshot, name))
+        lived.clear_changed(name)
+        self.write(lived, begun, how)
+
+    def write(self, lived: ClusterCache, begun: Iterable[Begun], how: str = "answered") -> None:
+        """Write decisions; the pod that is answered may have its GPUs already, or more wishes; or no answer comes."""
+        for uid, pending in begun:
+            made, words = pending.allocated, self.pods[uid]["metadata"]["annotations"]
+            words[ALLOCATED] = encode(made)
+            if how == "attached":
+                words[ATTACHED] = encode(Attached(made.observed_generation, made.shares, revision=made.revision))
+            if how == "wishes":
+                words[REQUESTED] = "2"
+            found = read_pod(self.seen(uid).object)
+            lived.finish_write(uid, pending, None if how == "lost" else found)
+            if how == "lost":
+                lived.pod_changed(self.seen(uid))
+
+    def move_ends(self, lived: ClusterCache, how: str = "answered") -> None:
+        """Write the ends of sliders that moved."""
+        for uid in lived.take_moved_ends():
+            self.write(lived, _begun(lived, moved_end(lived.snapshot, uid)), how)
+
+    def settle(self, lived: ClusterCache) -> None:
+        """Decide what is said to have changed, until nothing is."""
+        for _ in range(20):
+            for name in lived.take_changed_nodes():
+                self.decide(lived, name)
+            self.move_ends(lived)
+
     def known_at_once(self) -> ClusterSnapshot:
         """Return all as a process knows it that has just begun."""
         made = cache(complete=False)
@@ -52,6 +90,10 @@ class Objects:
             made.pod_changed(self.seen(uid))
         made.begin()
         return made.snapshot
+
+
+def _begun(lived: ClusterCache, decisions: Iterable[Decision]) -> list[Begun]:
+    return [(each.uid, lived.assume(each.uid, each.allocated)) for each in decisions]
 
 
 def _apply(lived: ClusterCache, objects: Objects, what: str, rest: tuple[Any, ...]) -> None:
@@ -67,6 +109,10 @@ def _apply(lived: ClusterCache, objects: Objects, what: str, rest: tuple[Any, ..
         put_limit(lived, user, subject={"kind": "User", "name": user}, **objects.limits[user])
     elif what == "no limit" and objects.limits.pop(rest[0], None):
         lived.limit_removed(rest[0])
+    elif what == "decide":
+        objects.decide(lived, *rest)
+    elif what == "ends":
+        objects.move_ends(lived, *rest)
     elif what == "node":
         objects.nodes[rest[0]] = node(*rest)
         lived.node_changed(ObjectChange("changed", objects.nodes[rest[0]]))
@@ -75,12 +121,15 @@ def _apply(lived: ClusterCache, objects: Objects, what: str, rest: tuple[Any, ..
 uids, users = st.sampled_from("abcd"), st.sampled_from(USERS)
 wishes = st.sampled_from((0, 0.5, 1, 2, 3))
 maxima = st.sampled_from((0, 1, 2, 3, 5, "unlimited"))
+ways = st.sampled_from(("answered", "attached", "wishes", "lost"))
 steps = st.one_of(
     st.tuples(st.just("pod"), uids, st.sampled_from(NODES), wishes, users, SOME, SOME),
     st.tuples(st.just("gone"), uids),
     st.tuples(st.just("limit"), users, maxima, st.sampled_from((1, 9))),
     st.tuples(st.just("no limit"), users),
     st.tuples(st.just("node"), st.sampled_from(NODES), st.integers(0, 4)),
+    st.tuples(st.just("decide"), st.sampled_from(NODES), ways),
+    st.tuples(st.just("ends"), ways),
 )
 
 
@@ -92,7 +141,7 @@ CLOSES = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(st.lists(steps, max_size=20))
 @example(GROWS)
 @example(CLOSES)
@@ -107,3 +156,26 @@ def test_terms_are_those_of_a_new_process(happens: list[tuple[Any, ...]]) -> Non
         lived.pod_changed(objects.seen(uid))
     made = objects.known_at_once()
     assert [lived.snapshot.pods(name) for name in NODES] == [made.pods(name) for name in NODES]
+
+
+TWO = [("limit", "ann", 2, 9), ("pod", "a", "n0", 1, "ann", (), ()), ("pod", "b", "n1", 1, "ann", (), ())]
+DECIDED = [*TWO, ("decide", "n0", "attached"), ("decide", "n1", "attached")]
+
+
+@settings(max_examples=200)
+@given(st.lists(steps, max_size=20))
+@example(TWO)
+@example([*DECIDED, ("gone", "a")])
+@example([*DECIDED, ("ends", "wishes")])
+def test_all_that_needs_a_decision_is_said_to_have_changed(happens: list[tuple[Any, ...]]) -> None:
+    """Once what changed is decided, and the ends of sliders that moved are written, no node needs a decision."""
+    lived, objects = cache(), Objects()
+    objects.limits["eve"] = {"max": 1}
+    put_limit(lived, "eve", subject={"kind": "User", "name": "eve"}, max=1)
+    for what, *rest in happens:
+        _apply(lived, objects, what, tuple(rest))
+    objects.settle(lived)
+    assert [decide(lived.snapshot, name) for name in NODES] == [(), ()]
+    for state in (state for name in NODES for state in lived.snapshot.pods(name)):
+        assert state.allocated
+        assert state.allocated.limit == state.pod_limit

@@ -240,3 +240,17 @@ def test_contested_gpu_is_found() -> None:
     snapshot = world(2, [pod("a", has={0: 500, 1: 500}), pod("b", has={0: 501, 1: 500})])
     assert snapshot.contested("node") == (uuid(0),)
     assert snapshot.contested("elsewhere") == ()
+
+
+def test_answers_about_gpus_outlive_changes_of_pods() -> None:
+    """What follows from a node's inventory alone is asked again once that is another, or unknown."""
+    snapshot = world(1)
+    snapshot.put_node("m", inventory(1))
+    snapshot.gpu_memo("question").update({"node": 1, "m": 1})
+    snapshot.put_pod(pod("a", wants=1, has=[0]))
+    snapshot.put_node("node", gpus_of(snapshot), facts(slots=3))
+    assert snapshot.gpu_memo("question") == {"node": 1, "m": 1}
+    snapshot.put_node("node", inventory(2), facts(slots=3))
+    assert snapshot.gpu_memo("question") == {"m": 1}
+    snapshot.remove_node("m")
+    assert snapshot.gpu_memo("question") == {}

@@ -19,7 +19,7 @@ def can_use_more(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     if pod.node and pod.lacks:
         gpus = tuple(gpu for gpu in snapshot.gpus(pod.node) or () if gpu.uuid not in pod.lacks)
         return refuse(wish, limit=None, gpus=gpus) is None
-    known = snapshot.memo(("feasible", wish))
+    known = snapshot.gpu_memo(("feasible", wish))
     if pod.node:
         return _known(snapshot, wish, pod.node, known)
     return any(_known(snapshot, wish, node, known) for node in snapshot.nodes())

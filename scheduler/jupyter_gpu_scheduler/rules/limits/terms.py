@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
@@ -17,6 +18,8 @@ from .division import Division, PodBound
 from .grace import Grace, grace
 from .owner_limits import OwnerLimits
 from .reclaim_notices import due, next_at, noticed
+
+_claimed, _holds = attrgetter("claimed"), attrgetter("holds")
 
 
 class PodTerms(NamedTuple):
@@ -35,8 +38,12 @@ class PodTerms(NamedTuple):
 
     def applied(self, pod: PodState) -> PodState:
         """Return the pod under these terms; the same object where it is under them already."""
-        if self == (pod.allowance, pod.model_allowances, pod.pod_limit, pod.standing):
-            return pod
+        if (self.allowance, self.model_allowances, self.standing) == (
+            pod.allowance,
+            pod.model_allowances,
+            pod.standing,
+        ):
+            return pod if self.pod_limit == pod.pod_limit else pod.showing(self.pod_limit, pod.allocated)
         return replace(
             pod,
             allowance=self.allowance,
@@ -74,7 +81,7 @@ def terms(
     asked for GPUs only. Call this again when a pod of the owner, a limit or a node's GPUs change, and when the grace
     ends.
     """
-    held = sum(pod.holds for pod in pods)
+    held = sum(map(_holds, pods))
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     if _permits_all(pods, limits):
         found = grace(stored, above=False, seconds=limits.grace, now=now)
@@ -83,12 +90,12 @@ def terms(
         )
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.is_above(), seconds=limits.grace, now=now)
-    notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods}
+    notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods if pod.uid in limits.reclaimed}
     bounds = division.bounds(
         tolerated=found.tolerated, due={uid: due(reclaims, now) for uid, reclaims in notices.items()}
     )
     made = {
-        pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices[pod.uid])
+        pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices.get(pod.uid, ()))
         for pod in pods
     }
     times = (next_at(reclaims, now) for reclaims in notices.values())
@@ -96,16 +103,22 @@ def terms(
 
 
 def changed_terms(
-    snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits, changed: PodState, *, fair: bool = False
+    snapshot: ClusterSnapshot,
+    pods: Collection[PodState],
+    limits: OwnerLimits,
+    changed: PodState | None,
+    *,
+    fair: bool = False,
 ) -> dict[str, PodTerms] | None:
     """Return the terms that are new since one pod changed, by uid, where the limits permit all; ``None``: they do not.
 
-    Before the change they must have permitted all, and the pods must be under the terms of then. The result is what
-    `terms` finds, without a look at pods that the change does not concern: those of most owners, most of the time.
+    ``changed``: the pod; ``None``: it left. Before the change they must have permitted all, and the pods must be under
+    the terms of then. The result is what `terms` finds, without a look at pods that the change does not concern: those
+    of most owners, most of the time.
     """
     if not _permits_all(pods, limits):
         return None
-    held = sum(pod.holds for pod in pods)
+    held = sum(map(_holds, pods))
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     concerned = (pod for pod in pods if pod is changed or _shows_others(snapshot, pod, limits, held))
     return {pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in concerned}
@@ -134,7 +147,7 @@ def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
     """Tell whether the limits permit all that the pods hold and wish: true of most owners, and quickly found."""
     if limits.models or limits.memory or limits.reclaimed:
         return False
-    return limits.gpus is None or sum(max(pod.holds, pod.wished) for pod in pods) <= limits.gpus.amount
+    return limits.gpus is None or sum(map(_claimed, pods)) <= limits.gpus.amount
 
 
 def _unlimited_terms(

@@ -13,8 +13,9 @@ Anything unreadable fails closed, and never takes anything from a pod:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects
@@ -73,6 +74,10 @@ class PodRecord:
         """Return the seconds that its programs have to end, if a controller of these ``kinds`` made it."""
         return self.termination if self.controller in kinds else None
 
+    def is_decided(self, before: PodRecord) -> bool:
+        """Tell whether this is a version of the pod in which nothing is new since ``before`` but what was decided."""
+        return bool(_rest(self) == _rest(before) and _rest_of_state(self.state) == _rest_of_state(before.state))
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
@@ -99,6 +104,10 @@ class NodeRecord:
             schedulable=self.schedulable,
             network=self.network,
         )
+
+
+_rest = attrgetter(*(each.name for each in fields(PodRecord) if each.name not in ("state", "resource_version")))
+_rest_of_state = attrgetter(*(each.name for each in fields(PodState) if each.compare and each.name != "allocated"))
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRecord:
