@@ -163,14 +163,18 @@ class Owners:
 
     def put_limit(self, limit: Limit) -> tuple[Owner, ...]:
         """Add or replace a limit; return the owners whose pods need new terms."""
-        return self._touched(self._limits.put(limit))
+        before = len(self._limits)
+        return self._touched(self._limits.put(limit), before)
 
     def remove_limit(self, name: str) -> tuple[Owner, ...]:
         """Forget a limit; return the owners whose pods need new terms."""
-        return self._touched(self._limits.remove(name))
+        before = len(self._limits)
+        return self._touched(self._limits.remove(name), before)
 
-    def _touched(self, keys: Collection[OwnerKey]) -> tuple[Owner, ...]:
-        found = tuple(owner for owner in self._owners if touches(keys, owner))
+    def _touched(self, keys: Collection[OwnerKey], before: int) -> tuple[Owner, ...]:
+        """Return the owners that a change concerns: all where limits come into use, or there are none any more."""
+        everyone = bool(before) != bool(len(self._limits))
+        found = tuple(owner for owner in self._owners if everyone or touches(keys, owner))
         for owner in found:
             self._owners[owner].effective = None
         return found

@@ -15,11 +15,13 @@ from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Allocated, encod
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.records import read_pod
+from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 from jupyter_gpu_scheduler.settings import LimitSettings, PrioritySettings, SchedulerSettings
 from tests.scheduler_process.test_cluster_cache import NODES, node, pod
 
@@ -109,6 +111,27 @@ def test_limit_that_comes_and_goes_changes_the_pods() -> None:
     assert state
     assert (state.allowance, state.pod_limit, state.cap) == (None, None, 9)
     assert made.take_changed_nodes() == ("n0",)
+
+
+def test_first_limit_and_the_last_concern_everyone() -> None:
+    """Once there is any limit, owners whom none names stand in the fair line at once; without limits, they do not."""
+    made = cache(limits=LimitSettings(queue="fair"))
+    put_pod(made, "b", 1, "n1", 2, user="bob")
+    made.take_changed_nodes()
+    put_limit(made, max=1)
+    state = made.snapshot.pod("b")
+    assert state
+    assert state.pod_limit == PodLimit(None, None)
+    assert state.standing == OwnerStanding()
+    assert made.take_changed_nodes() == ("n1",)
+    put_limit(made, "ann-2", max=2)
+    made.limit_removed("ann")
+    assert made.take_changed_nodes() == ()
+    made.limit_removed("ann-2")
+    state = made.snapshot.pod("b")
+    assert state
+    assert (state.pod_limit, state.standing) == (None, None)
+    assert made.take_changed_nodes() == ("n1",)
 
 
 def test_priority_is_capped_by_namespace_and_limit() -> None:
