@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import subprocess
@@ -16,11 +17,16 @@ from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from jupyter_gpu_hub.rules import accounts
 from jupyter_gpu_hub.rules.known import KnownLimit
+from jupyter_gpu_hub.rules.paging import PageQuery
+from jupyter_gpu_hub.settings import HubServiceSettings
 from jupyter_gpu_hub.state.copy import Copy
+from jupyter_gpu_hub.state.hub_api import HubAddress, HubApi
+from jupyter_gpu_hub.state.site import Site
 
 from .rules.builders import limit_object
 
 COUNT = 1000
+SETTINGS = HubServiceSettings()
 KILOBYTES = 1.5
 """Most that one limit, and one account, may take."""
 
@@ -69,6 +75,44 @@ def test_object_takes_little_memory(make: Any, read: Any) -> None:
         tracemalloc.stop()
     assert len(list(copy)) == COUNT
     assert size < KILOBYTES * 1024
+
+
+def site_of(count: int) -> Site:
+    """Return the service's knowledge of as many users, each with a limit and an account."""
+    site = Site(Kube(Credentials("http://nowhere")), HubApi(HubAddress("http://nowhere", "")), "jhub", SETTINGS)
+    for copy, make in ((site.limits, limit), (site.accounts, account)):
+        for number in range(count):
+            copy._take(ObjectChange("added", copy.reflector._trimmed(make(number))))
+    return site
+
+
+def test_table_and_preview_keep_next_to_nothing() -> None:
+    """Of thousands of rows only those of a page are made; a preview goes through the accounts one after another."""
+
+    async def work(site: Site) -> None:
+        site.refresh_users = nothing  # type: ignore[method-assign] # there is no hub
+        for sort in ("kind", "-used", "name"):
+            query = PageQuery(sort=sort.removeprefix("-"), descending=sort != "name")
+            found = await site.subjects(query)
+            assert (found.total, len(found.rows)) == (COUNT + 2, 50)
+            assert (await site.users(PageQuery(search="user-7"))).total == 111
+        assert (await site.preview(site.plain_limits()))["losers"] == []
+
+    async def nothing() -> None:
+        """Read no users."""
+
+    site = site_of(COUNT)
+    site.index, site.known, site.accounts_by_owner  # noqa: B018 - what is kept in any case
+    tracemalloc.start(1)
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        asyncio.run(work(site))
+        gc.collect()
+        now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (now - before) / COUNT < 250
+    assert (most - before) / COUNT < 1000
 
 
 def imported(code: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -63,12 +63,21 @@ def read_query(fields: Mapping[str, str], columns: Collection[str]) -> PageQuery
 
 def page(rows: Iterable[T], query: PageQuery, key: Callable[[T], Any], text: Callable[[T], str]) -> Page:
     """Return the wanted page. ``key`` orders, ``text`` is searched; rows of the same key are in order of their text."""
+    found = matching(rows, query, text)
+    return cut(found, [key(row) for row in found], query)
+
+
+def matching(rows: Iterable[T], query: PageQuery, text: Callable[[T], str]) -> list[T]:
+    """Return the rows that are searched for, in order of their text."""
     word = query.search.casefold()
-    found = [row for row in rows if word in text(row).casefold()] if word else list(rows)
-    found.sort(key=text)
-    found.sort(key=key, reverse=query.descending)
+    return sorted((row for row in rows if word in text(row).casefold()) if word else rows, key=text)
+
+
+def cut(found: Sequence[T], keys: Sequence[Any], query: PageQuery) -> Page:
+    """Return the wanted page of what `matching` found; ``keys`` order it."""
+    order = sorted(range(len(found)), key=keys.__getitem__, reverse=query.descending)
     start = (query.page - 1) * query.size
-    return Page(tuple(found[start : start + query.size]), len(found), query)
+    return Page(tuple(found[number] for number in order[start : start + query.size]), len(found), query)
 
 
 def _number(fields: Mapping[str, str], key: str, default: int, most: int) -> int:

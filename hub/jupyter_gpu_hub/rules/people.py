@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.amount import Amount, amount_key, format_amount
 from jupyter_gpu.model.limits.changes import LimitChange, format_time
-from jupyter_gpu.model.limits.effective import effective
 from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
@@ -74,11 +73,14 @@ SORTS: Mapping[str, Callable[[UserRow], Any]] = {
 """The columns of the table by which it can be sorted."""
 
 
-def limit_rows(hub: str, users: Iterable[str], index: LimitIndex) -> dict[str, UserRow]:
-    """Return rows without use, by name, of the users whom a hub knows, and of those who have a limit."""
-    known = frozenset(users)
-    names = sorted({*known, *limited_users(index, hub)})
-    return {name: row(Owner("User", name, hub), index, (), known=name in known, accounts={}) for name in names}
+BY_USE = ("used", "waiting", "idle")
+"""Columns that are 0 for a user without a pod, whatever the limit is."""
+
+
+def names(hub: str, users: Iterable[str], index: LimitIndex, owners: Iterable[Owner]) -> list[str]:
+    """Return the names of the table, in order: users whom the hub knows, those who have a limit, and owners of pods."""
+    served = (owner.name for owner in owners if owner.kind == "User" and owner.hub == hub)
+    return sorted({*users, *limited_users(index, hub), *served})
 
 
 def limited_users(index: LimitIndex, hub: str) -> set[str]:
@@ -87,39 +89,11 @@ def limited_users(index: LimitIndex, hub: str) -> set[str]:
     return {subject.name for subject in subjects if subject.kind is SubjectKind.USER and subject.hub in ("", hub)}
 
 
-def rows(
-    hub: str,
-    known: Mapping[str, UserRow],
-    index: LimitIndex,
-    pods: Iterable[PodUse],
-    accounts: Mapping[Owner, Account],
-) -> list[UserRow]:
-    """Return the rows of all users of a hub: those of `limit_rows`, and those who have a pod.
-
-    It costs what is in use: limits change rarely, pods all the time.
-    """
-    of_owner: dict[str, list[PodUse]] = {}
-    for pod in pods:
-        if pod.owner.kind == "User" and pod.owner.hub == hub:
-            of_owner.setdefault(pod.owner.name, []).append(pod)
-    kept = {owner.name for owner in accounts if owner.kind == "User" and owner.hub == hub}
-    found = dict(known)
-    for name in sorted({*of_owner, *(kept & known.keys())}):
-        owner, mine = Owner("User", name, hub), tuple(of_owner.get(name, ()))
-        if name in known:
-            found[name] = replace(known[name], pods=mine, account=accounts.get(owner))
-        else:
-            found[name] = row(owner, index, mine, known=False, accounts=accounts)
-    return list(found.values())
-
-
 def row(
     owner: Owner, index: LimitIndex, pods: Iterable[PodUse], *, known: bool, accounts: Mapping[Owner, Account]
 ) -> UserRow:
     """Return the row of one user."""
-    counting = index.of(owner)
-    shared = not any(item.subject and item.subject.kind is SubjectKind.USER for item in counting)
-    found = index.effective(owner) if shared else effective(owner, counting)  # the index keeps its results
+    counting, (found, _) = index.of(owner), index.once(owner)
     limit, guaranteed = found.max, found.guaranteed
     if guaranteed.source == limit.source:  # one object: there may be thousands
         guaranteed = Sourced(guaranteed.value, limit.source)

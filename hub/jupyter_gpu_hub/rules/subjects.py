@@ -15,13 +15,14 @@ from .groups import Group
 from .limit_rows import LimitRow
 from .people import UserRow, account_json, sourced_json
 
-_ORDER = {
+KINDS = {
     SubjectKind.DEFAULT: 0,
     SubjectKind.CAP: 1,
     SubjectKind.GROUP: 2,
     SubjectKind.NAMESPACE: 3,
     SubjectKind.USER: 4,
 }
+"""Order of the kinds in the table."""
 _EVERYONE = (Subject(SubjectKind.DEFAULT), Subject(SubjectKind.CAP))
 
 
@@ -87,7 +88,7 @@ def _amount(value: Sourced[Amount] | None) -> Any:
 
 
 SORTS: Mapping[str, Callable[[SubjectRow], Any]] = {
-    "kind": lambda row: _ORDER[row.subject.kind],
+    "kind": lambda row: KINDS[row.subject.kind],
     "name": lambda row: row.name,
     "limit": lambda row: _amount(row.limit),
     "guaranteed": lambda row: row.guaranteed.value if row.guaranteed else -1,
@@ -100,33 +101,41 @@ SORTS: Mapping[str, Callable[[SubjectRow], Any]] = {
 
 
 def rows(
-    users: Sequence[UserRow], limits: Iterable[LimitRow], groups: Mapping[str, Group], hub: str
+    limits: Iterable[LimitRow], groups: Mapping[str, Group], hub: str, active: Sequence[UserRow]
 ) -> list[SubjectRow]:
-    """Return a row for the default, the cap, each group and user of the hub, and others that have a limit."""
+    """Return a row for the default, the cap, each group of the hub, and others that have a limit, but users of the hub.
+
+    ``active``: the users who have GPUs or wait for some.
+    """
     of: dict[Subject, list[LimitRow]] = {}
     for item in limits:
-        if item.subject:
+        if item.subject and not is_user(item.subject, hub):
             of.setdefault(item.subject, []).append(item)
     for items in of.values():
         items.sort(key=_edited_first)
-    users_by_subject = {Subject(SubjectKind.USER, row.name, hub): row for row in users}
     named = dict.fromkeys([*_EVERYONE, *(Subject(SubjectKind.GROUP, name, hub) for name in sorted(groups))])
-    active = [row for row in users if row.used or row.waiting]
-    others = [subject for subject in sorted(of) if subject not in named and subject not in users_by_subject]
-    found = [_written(subject, of.get(subject, ()), groups, hub, active) for subject in (*named, *others)]
-    return found + [_user(subject, row, of.get(subject, ())) for subject, row in users_by_subject.items()]
+    others = [subject for subject in sorted(of) if subject not in named]
+    return [_written(subject, of.get(subject, ()), groups, hub, active) for subject in (*named, *others)]
+
+
+def is_user(subject: Subject, hub: str) -> bool:
+    """Tell whether a subject is a user of this hub."""
+    return subject.kind is SubjectKind.USER and subject.hub == hub
+
+
+def user_row(row: UserRow, hub: str, own: Iterable[LimitRow]) -> SubjectRow:
+    """Return the row of a user; ``own``: limits, of which those about the user count."""
+    subject = Subject(SubjectKind.USER, row.name, hub)
+    mine = sorted((item for item in own if item.subject == subject), key=_edited_first)
+    return SubjectRow(
+        subject, row.limit, row.guaranteed, tuple(mine), row.used, row.waiting, row.idle, known=row.known, user=row
+    )
 
 
 def _edited_first(item: LimitRow) -> tuple[bool, bool, bool, str]:
     """Order limits about one subject: first the one that an edit changes, as `known.find` does."""
     known = item.known
     return (False, known.mirrored, known.limit.locked, known.name) if known else (True, False, False, "")
-
-
-def _user(subject: Subject, row: UserRow, own: Sequence[LimitRow]) -> SubjectRow:
-    return SubjectRow(
-        subject, row.limit, row.guaranteed, tuple(own), row.used, row.waiting, row.idle, known=row.known, user=row
-    )
 
 
 def _written(

@@ -20,6 +20,7 @@ from jupyter_gpu.model.limits.preview import preview
 from jupyter_gpu_hub.rules import accounts, limit_rows, people, subjects, usage
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.limit_rows import LimitRow
+from jupyter_gpu_hub.rules.paging import Page, PageQuery
 from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.subjects import SubjectRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
@@ -28,6 +29,7 @@ from jupyter_gpu_hub.settings import HubServiceSettings
 from .copy import Copy
 from .feed import Feed
 from .hub_api import HubApi, HubUnavailable
+from .large_table import LargeTable
 from .mirror import Mirror
 from .server_pods import ServerPods
 from .writer import LimitWriter
@@ -73,8 +75,9 @@ class Site:
         self._reading: asyncio.Task[None] | None = None
         self._seen: list[Limit] = []
         self._index = LimitIndex()
-        self._known_rows: tuple[LimitIndex, frozenset[str], dict[str, UserRow]] = (self._index, frozenset(), {})
-        self._known_count = 0
+        self._table = LargeTable()
+        self._index_count = 0
+        self._users_count = 0
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     async def run(self) -> None:
@@ -120,6 +123,7 @@ class Site:
         now = self.plain_limits()
         if now != self._seen:
             self._seen, self._index = now, LimitIndex(now)
+            self._index_count += 1
 
     @property
     def accounts_by_owner(self) -> Mapping[Owner, Account]:
@@ -131,37 +135,76 @@ class Site:
         version = (self.nodes.version, self.pods.version)
         return self._once("cluster", version, lambda: usage.cluster(self.nodes, self.pods))
 
-    async def users(self) -> list[UserRow]:
-        """Return the rows of all users. New limits are applied beside the event loop: users may be thousands."""
+    async def users(self, query: PageQuery) -> Page:
+        """Return a page of the table of users. Rows of other pages are made only to be compared, and not kept."""
         await self.refresh_users()
-        index, users = self.index, self._users
-        if self._known_rows[:2] != (index, users):
-            rows = await asyncio.to_thread(people.limit_rows, self.hub, users, LimitIndex(index))
-            self._known_rows = index, users, rows
-            self._known_count += 1
-        known, pods = self._known_rows[2], self.pods
-        return self._once(
-            "users",
-            self._users_version,
-            lambda: people.rows(self.hub, known, self.index, pods, self.accounts_by_owner),
-        )
+        key = self._user_key(query.sort, people.SORTS[query.sort], "users")
+        return await self._table.page(self._user_names(), query, str, key, self.user)
 
-    @property
-    def _users_version(self) -> tuple[int, int, int]:
-        return self._known_count, self.pods.version, self.accounts.version
+    def _user_names(self) -> list[str]:
+        index = self.index
+        version = (self._index_count, self._users_count, self.pods.version)
+        return self._once("names", version, lambda: people.names(self.hub, self._users, index, self._by_owner))
+
+    def _user_key(self, sort: str, key: Callable[[UserRow], Any], table: str) -> Callable[[str], Any]:
+        """Return the function by which users are sorted, which looks at no limit where none is needed."""
+        if sort == "name":
+            return str
+        if sort in people.BY_USE:
+            return lambda name: key(self.user(name)) if Owner("User", name, self.hub) in self._by_owner else 0
+        return self._table.kept((table, sort), self.index, lambda name: key(self.user(name)))
 
     def limit_rows(self) -> list[LimitRow]:
         """Return the rows of all limits."""
         limits, groups = self.known.values(), self.mirror.groups.values()
-        version = (self.limits.version, self.mirror.version)
-        return self._once("limits", version, lambda: limit_rows.rows(limits, groups, self.hub))
+        return self._once("limits", self._limit_rows_version, lambda: limit_rows.rows(limits, groups, self.hub))
 
-    async def subjects(self) -> list[SubjectRow]:
-        """Return the rows of all subjects: users, groups, the default and the cap."""
-        users = await self.users()
-        limits, groups = self.limit_rows(), self.mirror.groups
-        version = (*self._users_version, self.limits.version, self.mirror.version)
-        return self._once("subjects", version, lambda: subjects.rows(users, limits, groups, self.hub))
+    @property
+    def _limit_rows_version(self) -> tuple[int, int]:
+        return self.limits.version, self.mirror.version
+
+    async def subjects(self, query: PageQuery, only: SubjectKind | None = None) -> Page:
+        """Return a page of the table of all subjects: the default, the cap, groups, users; ``only``: of that kind."""
+        await self.refresh_users()
+        version = (self.limits.version, self.mirror.version, self.pods.version)
+        others = self._once("others", version, self._other_subjects)
+        names = self._user_names() if only in (None, SubjectKind.USER) else []
+        key = subjects.SORTS[query.sort]
+
+        def of_row(row: UserRow) -> Any:
+            return key(subjects.user_row(row, self.hub, ()))
+
+        of_user = self._kind_of_user if query.sort == "kind" else self._user_key(query.sort, of_row, "subjects")
+
+        def make(item: SubjectRow | str) -> SubjectRow:
+            return self._subject(item) if isinstance(item, str) else item
+
+        items: list[SubjectRow | str] = [*(row for row in others if only in (None, row.subject.kind)), *names]
+        return await self._table.page(
+            items,
+            query,
+            lambda item: item if isinstance(item, str) else item.name,
+            lambda item: of_user(item) if isinstance(item, str) else key(item),
+            make,
+        )
+
+    @staticmethod
+    def _kind_of_user(_: str) -> int:
+        return subjects.KINDS[SubjectKind.USER]
+
+    def _other_subjects(self) -> list[SubjectRow]:
+        owners = (owner for owner in self._by_owner if owner.kind == "User" and owner.hub == self.hub)
+        active = [self.user(owner.name) for owner in owners]
+        return subjects.rows(self.limit_rows(), self.mirror.groups, self.hub, active)
+
+    def _subject(self, name: str) -> SubjectRow:
+        """Return the row of a user in the table of subjects."""
+        rows = self._once("rows by name", self._limit_rows_version, self._limit_rows_by_name)
+        own = [rows[limit.object_name] for limit in self.index.of(Owner("User", name, self.hub))]
+        return subjects.user_row(self.user(name), self.hub, own)
+
+    def _limit_rows_by_name(self) -> Mapping[str, LimitRow]:
+        return {row.known.name: row for row in self.limit_rows() if row.known}
 
     def user(self, name: str) -> UserRow:
         """Return the row of one user, who need not be known."""
@@ -172,8 +215,11 @@ class Site:
 
     def pods_of(self, owner: Owner) -> list[PodUse]:
         """Return the pods of an owner, by namespace and name."""
-        by_owner = self._once("pods", self.pods.version, self._pods_by_owner)
-        return sorted(by_owner.get(owner, ()), key=lambda pod: (pod.namespace, pod.name))
+        return sorted(self._by_owner.get(owner, ()), key=lambda pod: (pod.namespace, pod.name))
+
+    @property
+    def _by_owner(self) -> Mapping[Owner, list[PodUse]]:
+        return self._once("pods", self.pods.version, self._pods_by_owner)
 
     def _pods_by_owner(self) -> Mapping[Owner, list[PodUse]]:
         found: dict[Owner, list[PodUse]] = {}
@@ -185,7 +231,7 @@ class Site:
         """Return the effects of a change of limits, beside the event loop: it takes a while for thousands of users."""
         known = list(self.accounts)
         models = usage.models_held(self.nodes, self.pods)
-        before, zone = self.plain_limits(), self._settings.zone
+        before, zone = self.index, self._settings.zone
         found = await asyncio.to_thread(preview, before, after, known, time.time(), zone, models=models)
         return found.to_json(self.cluster().total)
 
@@ -204,6 +250,7 @@ class Site:
             self._users_read = asyncio.get_running_loop().time()
             if found != self._users:
                 self._users = found
+                self._users_count += 1
                 self.feed.changed("users")
 
     # --- changes ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from jupyter_gpu_hub.login import HubOAuthCallbackHandler, Login
 from jupyter_gpu_hub.rules import page, people
 from jupyter_gpu_hub.rules.page import Frame
-from jupyter_gpu_hub.rules.paging import page as page_of
 from jupyter_gpu_hub.rules.paging import read_query
 from jupyter_gpu_hub.rules.refusals import Refusal
 
@@ -25,7 +24,7 @@ class PageHandler(Handler):
         query = read_query(self.query(), people.SORTS)
         table = None
         if self.visitor.may_read:
-            table = page_of(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+            table = await self.site.users(query)
         row = self.site.user(self.visitor.name) if self.visitor.is_user else None
         token = text_of(self.xsrf_token)  # sets the cookie with which it is compared
         self.set_header("Content-Type", "text/html; charset=utf-8")

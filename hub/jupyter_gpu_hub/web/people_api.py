@@ -25,7 +25,7 @@ class UsersHandler(ApiHandler):
         """Answer with one page of the table."""
         self.need_reader()
         query = read_query(self.query(), people.SORTS)
-        found = page(await self.site.users(), query, people.SORTS[query.sort], lambda row: row.name)
+        found = await self.site.users(query)
         problem = self.site.problem()
         self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
 
@@ -40,8 +40,7 @@ class SubjectsHandler(ApiHandler):
         kind = fields.pop("kind", None)
         only = None if kind is None else SubjectKind(strict.one_of(*SubjectKind)(kind, "kind"))
         query = read_query({"sort": "kind", **fields}, subjects.SORTS)
-        rows = [row for row in await self.site.subjects() if only in (None, row.subject.kind)]
-        found = page(rows, query, subjects.SORTS[query.sort], lambda row: row.name)
+        found = await self.site.subjects(query, only)
         problem = self.site.problem()
         self.answer({**found.to_json([row.to_json() for row in found.rows]), "problem": problem or None})
 

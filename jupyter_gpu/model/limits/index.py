@@ -12,6 +12,7 @@ from .owner import Owner
 OwnerKey: TypeAlias = tuple[str, str]
 """Kind of owner and name: the same for the users of one name in all hubs."""
 EVERYONE: OwnerKey = ("", "")
+_OWN = (SubjectKind.USER, SubjectKind.NAMESPACE)
 
 
 class LimitIndex:
@@ -19,7 +20,7 @@ class LimitIndex:
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
         self._limits: dict[str, Limit] = {}
-        self._by_key: dict[OwnerKey, dict[str, Limit]] = {}
+        self._by_key: dict[OwnerKey, tuple[Limit, ...]] = {}  # most have one
         self._effective: dict[tuple[str, ...], EffectiveLimits] = {}
         self.version = 0
         """Number that is another one after each change."""
@@ -35,7 +36,7 @@ class LimitIndex:
         self._effective.clear()
         self.version += 1
         for key in keys:
-            self._by_key.setdefault(key, {})[limit.object_name] = limit
+            self._by_key[key] = (*self._by_key.get(key, ()), limit)
         return before | keys
 
     def remove(self, object_name: str) -> frozenset[OwnerKey]:
@@ -46,15 +47,17 @@ class LimitIndex:
         self.version += 1
         keys = _keys(before)
         for key in keys:
-            del self._by_key[key][object_name]
-            if not self._by_key[key]:
+            left = tuple(limit for limit in self._by_key[key] if limit is not before)
+            if left:
+                self._by_key[key] = left
+            else:
                 del self._by_key[key]
         self._effective.clear()
         return keys
 
     def of(self, owner: Owner) -> list[Limit]:
         """Return the limits that count for ``owner``."""
-        found = [limit for key in (key_of(owner), EVERYONE) for limit in self._by_key.get(key, {}).values()]
+        found = [limit for key in (key_of(owner), EVERYONE) for limit in self._by_key.get(key, ())]
         return [limit for limit in found if applies(limit, owner)]
 
     def effective(self, owner: Owner) -> EffectiveLimits:
@@ -64,6 +67,16 @@ class LimitIndex:
         if key not in self._effective:
             self._effective[key] = effective(owner, mine)
         return self._effective[key]
+
+    def once(self, owner: Owner) -> tuple[EffectiveLimits, bool]:
+        """Return the effective limits of ``owner``, and whether they are kept, as other owners share them.
+
+        For those who go through all owners: thousands may have a limit of their own.
+        """
+        mine = self.of(owner)
+        if any(limit.subject and limit.subject.kind in _OWN for limit in mine):
+            return effective(owner, mine), False
+        return self.effective(owner), True
 
     def __iter__(self) -> Iterator[Limit]:
         """Yield all limits, by name of their object."""

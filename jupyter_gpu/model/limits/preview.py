@@ -115,8 +115,9 @@ def preview(
 ) -> Preview:
     """Return what would follow at ``now``, in seconds since 1970, if the limits ``before`` became those ``after``.
 
-    ``accounts``: the owners, with what they hold, wait for and have used. ``models``: the milli that each holds of
-    each model of GPU, by its full name; without it, limits of models are not foreseen. Limits of memory are not.
+    Limits that are indexed already are not indexed again. ``accounts``: the owners, with what they hold, wait for and
+    have used. ``models``: the milli that each holds of each model of GPU, by its full name; without it, limits of
+    models are not foreseen. Limits of memory are not.
     """
     old, new = _Maxima(before, now, zone), _Maxima(after, now, zone)
     losers, winners, guaranteed = [], [], 0
@@ -138,14 +139,17 @@ class _Maxima:
     """The maxima at one moment; owners for whom the same limits count share one result, if it has no budget."""
 
     def __init__(self, limits: Iterable[Limit], now: float, zone: tzinfo) -> None:
-        self._index, self._now, self._zone = LimitIndex(limits), now, zone
+        self._index = limits if isinstance(limits, LimitIndex) else LimitIndex(limits)
+        self._now, self._zone = now, zone
         self._known: dict[int, LimitsInForce] = {}
 
     def of(self, account: Account) -> tuple[EffectiveLimits, LimitsInForce]:
         """Return the limits of an owner, and what is in force of them."""
-        effective = self._index.effective(account.owner)
+        effective, shared = self._index.once(account.owner)
         if effective.budget != TimeLimits():
             return effective, in_force(effective, self._now, self._zone, account.hours)
+        if not shared:
+            return effective, in_force(effective, self._now, self._zone, {})
         if id(effective) not in self._known:  # the index keeps it as long as this
             self._known[id(effective)] = in_force(effective, self._now, self._zone, {})
         return effective, self._known[id(effective)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.source import Sourced
 from jupyter_gpu_hub.rules import people, words
-from jupyter_gpu_hub.rules.people import UserRow, limit_rows, rows
+from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.usage import PodUse
 
 from .builders import ANN, HUB, ML, limit
@@ -37,8 +39,18 @@ def table(*users: str, pods: list[PodUse] | None = None) -> dict[str, UserRow]:
     """Return the table by name."""
     ann = Owner("User", "ann", HUB)
     accounts = {ann: Account(ann, Sourced(1000), over_since=1777802400)}
-    index = LimitIndex(LIMITS)
-    return {row.name: row for row in rows(HUB, limit_rows(HUB, users, index), index, pods or [], accounts)}
+    index, owned = LimitIndex(LIMITS), pods or []
+    found = people.names(HUB, users, index, [pod.owner for pod in owned])
+    return {name: of(name, users, index, owned, accounts) for name in found}
+
+
+def of(
+    name: str, users: Collection[str], index: LimitIndex, pods: list[PodUse], accounts: Mapping[Owner, Account]
+) -> UserRow:
+    """Return the row of one user."""
+    owner = Owner("User", name, HUB)
+    mine = [pod for pod in pods if pod.owner == owner]
+    return people.row(owner, index, mine, known=name in users, accounts=accounts)
 
 
 def test_users_are_those_known_limited_or_served() -> None:

@@ -27,7 +27,9 @@ def table(*limits: KnownLimit, groups: dict[str, Group] = GROUPS, shares: int = 
         people.row(Owner("User", name, HUB), index, pods, known=True, accounts={})
         for name, pods in (("ann", [use]), ("bob", []))
     ]
-    return subjects.rows(users, limit_rows.rows(limits, groups.values(), HUB), groups, HUB)
+    written = limit_rows.rows(limits, groups.values(), HUB)
+    others = subjects.rows(written, groups, HUB, [row for row in users if row.pods])
+    return [*others, *(subjects.user_row(row, HUB, written) for row in users)]
 
 
 def of(rows: list[SubjectRow], kind: str, name: str = "", hub: str = "") -> SubjectRow:
