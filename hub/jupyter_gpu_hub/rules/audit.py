@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,5 +44,7 @@ SORTS: Mapping[str, Callable[[AuditRow], Any]] = {
 def rows(limits: Iterable[KnownLimit]) -> list[AuditRow]:
     """Return all recorded changes. Those of a limit that was removed are in the log only."""
     return [
-        AuditRow(item, number, change.by, change.at) for item in limits for number, change in enumerate(item.changes)
+        AuditRow(item, number, sys.intern(change.by), change.at)
+        for item in limits
+        for number, change in enumerate(item.changes)
     ]

@@ -6,16 +6,22 @@ import struct
 from collections.abc import ItemsView, Iterator, Mapping
 from datetime import date
 
+from .packed import pack, unpack
+
 _DAY = struct.Struct("<iq")
 
 
 class DayHours(Mapping[date, int]):
-    """Milli-GPU-seconds by day, in 12 bytes for each."""
+    """Milli-GPU-seconds by day, in 12 bytes for each or fewer."""
 
     __slots__ = ("_packed",)
 
     def __init__(self, hours: Mapping[date, int]) -> None:
-        self._packed = b"".join(_DAY.pack(day.toordinal(), hours[day]) for day in sorted(hours))
+        self._packed = pack(b"".join(_DAY.pack(day.toordinal(), hours[day]) for day in sorted(hours)))
+
+    @property
+    def _days(self) -> bytes:
+        return unpack(self._packed)
 
     def __getitem__(self, day: date) -> int:
         """Return the use of a day."""
@@ -34,7 +40,7 @@ class DayHours(Mapping[date, int]):
 
     def __len__(self) -> int:
         """Return the number of days."""
-        return len(self._packed) // _DAY.size
+        return len(self._days) // _DAY.size
 
     def __eq__(self, other: object) -> bool:
         """Tell whether the days and their use are the same."""
@@ -49,5 +55,5 @@ class _Items(ItemsView[date, int]):
     _mapping: DayHours
 
     def __iter__(self) -> Iterator[tuple[date, int]]:
-        for ordinal, amount in _DAY.iter_unpack(self._mapping._packed):  # noqa: SLF001 - of the same module
+        for ordinal, amount in _DAY.iter_unpack(self._mapping._days):  # noqa: SLF001 - of the same module
             yield date.fromordinal(ordinal), amount

@@ -14,6 +14,8 @@ from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, decode_change
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject
 from jupyter_gpu.model.limits.read_limit import read_limit
 
+from .packed import pack, unpack
+
 _NO_NAMES: frozenset[str] = frozenset()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -30,20 +32,20 @@ class KnownLimit:
     """Version of the whole object, which a write must name."""
     generation: int
     limit: Limit
-    recorded: str = ""
-    """The annotation with the changes, as it is."""
+    recorded: bytes = b""
+    """The annotation with the changes, packed; empty: there is none."""
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> KnownLimit:
         """Read an object."""
-        limit = read_limit(item)
+        limit, recorded = read_limit(item), objects.annotation(item, CHANGES)
         return cls(
             name=sys.intern(objects.name(item)),
             uid=objects.uid(item),
             resource_version=objects.resource_version(item),
             generation=objects.generation(item),
             limit=_small(limit),
-            recorded=objects.annotation(item, CHANGES) or "",
+            recorded=pack(recorded.encode()) if recorded else b"",
         )
 
     @property
@@ -55,7 +57,7 @@ class KnownLimit:
     def changes(self) -> tuple[LimitChange, ...]:
         """Recorded changes, oldest first; none where they cannot be read."""
         try:
-            return decode_changes(self.recorded) if self.recorded else ()
+            return decode_changes(unpack(self.recorded).decode()) if self.recorded else ()
         except strict.FieldError:
             return ()
 
