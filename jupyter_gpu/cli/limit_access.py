@@ -28,6 +28,7 @@ from jupyter_gpu.model.limits.transfer.usage import Month, UsageRow, usage
 from jupyter_gpu_hub.rules import documents, limit_rows, people, words
 from jupyter_gpu_hub.rules.edits import Edit
 from jupyter_gpu_hub.rules.known import KnownLimit
+from jupyter_gpu_hub.rules.removed import is_record
 from jupyter_gpu_hub.state.results import REFUSED, done, refused
 from jupyter_gpu_hub.state.writer import LimitWriter
 
@@ -202,7 +203,7 @@ class OverKubernetes:
 
 
 async def _listed(kube: Kube) -> list[KnownLimit]:
-    return [KnownLimit.of(item) for item in (await kube.list(paths.limits())).items]
+    return [KnownLimit.of(item) for item in (await kube.list(paths.limits())).items if not is_record(item)]
 
 
 async def _writer(kube: Kube) -> LimitWriter:

@@ -42,7 +42,7 @@ SORTS: Mapping[str, Callable[[AuditRow], Any]] = {
 
 
 def rows(limits: Iterable[KnownLimit]) -> list[AuditRow]:
-    """Return all recorded changes. Those of a limit that was removed are in the log only."""
+    """Return all recorded changes."""
     return [
         AuditRow(item, number, sys.intern(change.by), change.at)
         for item in limits

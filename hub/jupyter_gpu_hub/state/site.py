@@ -17,11 +17,13 @@ from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
-from jupyter_gpu_hub.rules import accounts, limit_rows, people, subjects, usage
+from jupyter_gpu_hub.rules import accounts, audit, limit_rows, people, subjects, usage
+from jupyter_gpu_hub.rules.audit import AuditRow
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.limit_rows import LimitRow
 from jupyter_gpu_hub.rules.paging import Page, PageQuery
 from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.removed import is_record
 from jupyter_gpu_hub.rules.subjects import SubjectRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
 from jupyter_gpu_hub.settings import HubServiceSettings
@@ -31,6 +33,7 @@ from .feed import Feed
 from .hub_api import HubApi, HubUnavailable
 from .large_table import LargeTable
 from .mirror import Mirror
+from .removals import Removals
 from .server_pods import ServerPods
 from .writer import LimitWriter
 
@@ -53,7 +56,7 @@ class Site:
         self.feed = Feed(most=settings.pages, most_of_one=PAGES_OF_ONE)
         self._api = hub
         self._settings = settings
-        self.limits = Copy(kube, paths.limits(), KnownLimit.of, self._limits_changed, optional=True)
+        self.limits = Copy(kube, paths.limits(), _read_limit, self._limits_changed, optional=True)
         self.accounts = Copy(kube, paths.accounts(), accounts.read, self._use_changed, optional=True)
         self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed)
         self.nodes: Copy[tuple[Gpu, ...]] = Copy(kube, paths.nodes(), usage.read_node, self._use_changed)
@@ -69,6 +72,7 @@ class Site:
             changed=lambda: self.feed.changed("limits"),
         )
         self.writer = LimitWriter(kube, lambda: self.known)
+        self.removals = Removals(kube)
         self.server_pods = ServerPods(kube, self.pods, self.pods_of)
         self._users: frozenset[str] = frozenset()
         self._users_read: float | None = None  # by the clock of the event loop
@@ -265,6 +269,12 @@ class Site:
         self.feed.changed("users")
         self.feed.changed("cluster")
 
+    async def audit(self) -> list[AuditRow]:
+        """Return all recorded changes, with those of limits that were removed. Raises `KubeError`."""
+        removed = await self.removals.read()
+        there = {item.uid for item in self.limits}
+        return audit.rows([*self.limits, *(item.known() for item in removed if item.uid not in there)])
+
     def plain_limits(self) -> list[Limit]:
         """Return what all limits say."""
         return [item.limit for item in self.limits]
@@ -278,6 +288,10 @@ class Site:
             self._kept[name] = version, make()
         found: T = self._kept[name][1]
         return found
+
+
+def _read_limit(item: Mapping[str, Any]) -> KnownLimit | None:
+    return None if is_record(item) else KnownLimit.of(item)
 
 
 def _of_group(item: KnownLimit | None) -> bool:

@@ -6,15 +6,20 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Kube, NotFound
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import Subject
 from jupyter_gpu_hub.rules import edits
 from jupyter_gpu_hub.rules.edits import Create, Delete, Edit, Patch, Prepared
 from jupyter_gpu_hub.rules.known import KnownLimit, find
+from jupyter_gpu_hub.rules.refusals import Refusal
+from jupyter_gpu_hub.rules.removed import RemovedLimit
+
+from .removals import Removals
 
 Print = Callable[[str], None]
 
@@ -40,6 +45,7 @@ class LimitWriter:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._kube = kube
+        self._removals = Removals(kube)
         self._known = known
         self._output = output
         self._now = now
@@ -54,19 +60,34 @@ class LimitWriter:
         The copy may lag behind a write of a moment ago, and the scheduler writes the status of limits: so a conflict is
         looked at again, in the API server, and only a change of what the limit says ends the edit.
         """
+        current = self._current(edit.subject)
         prepared = self.prepare(edit, by)
-        for attempt in range(TRIES):
-            try:
-                now = await self._send(prepared)
-                break
-            except (Conflict, NotFound):
-                found = await self._read(prepared.object_name)
-                if attempt == TRIES - 1 or (found and found.limit.subject != edit.subject):
-                    raise edits.conflict(edit, found) from None
-                prepared = edits.prepare(edit, found, by, int(self._now()))
+        if isinstance(prepared.write, Delete) and current:
+            await self._removals.add(RemovedLimit.of(current, edit.subject, prepared.change))
+        try:
+            prepared, now = await self._write(prepared, edit, by)
+        except Refusal:
+            if isinstance(prepared.write, Delete):
+                with suppress(KubeError):
+                    await self._removals.forget(prepared.write.uid)
+            raise
         if prepared.write is not None:
             self._output(audit_line(prepared.subject, prepared.object_name, prepared.change))
         return prepared, now
+
+    async def _write(self, prepared: Prepared, edit: Edit, by: str) -> tuple[Prepared, KnownLimit | None]:
+        for _ in range(TRIES - 1):
+            try:
+                return prepared, await self._send(prepared)
+            except (Conflict, NotFound):
+                found = await self._read(prepared.object_name)
+                if found and found.limit.subject != edit.subject:
+                    raise edits.conflict(edit, found) from None
+                prepared = edits.prepare(edit, found, by, int(self._now()))
+        try:
+            return prepared, await self._send(prepared)
+        except (Conflict, NotFound):
+            raise edits.conflict(edit, await self._read(prepared.object_name)) from None
 
     def _current(self, subject: Subject) -> KnownLimit | None:
         return find(subject, self._known().values())

@@ -104,8 +104,7 @@ class AuditHandler(ApiHandler):
         """Answer with one page of the list, newest first unless another order is asked for."""
         self.need_reader()
         query = read_query({"sort": "-at", **self.query()}, audit.SORTS)
-        rows = audit.rows(self.site.known.values())
-        found = page(rows, query, audit.SORTS[query.sort], lambda row: row.text)
+        found = page(await self.site.audit(), query, audit.SORTS[query.sort], lambda row: row.text)
         self.answer(found.to_json([row.to_json() for row in found.rows]))
 
 

@@ -23,7 +23,7 @@ export function Audit(): React.JSX.Element {
       {error && <Problem error={error} trans={trans} />}
       <p>
         {trans.__(
-          'The last 20 changes of each limit. Changes of limits that were removed are in the log of the service.'
+          'The last 20 changes of each limit, and the last five of limits that were removed here.'
         )}
       </p>
       <Listing
