@@ -48,7 +48,7 @@ class Answers:
         if known is None or known.asked <= answer.asked:
             self._answers[key] = answer
             self._answers.move_to_end(key)
-        while self._answers:
+        while len(self._answers) > 1:
             oldest = next(iter(self._answers.values()))
             if len(self._answers) <= self._most and answer.asked - oldest.asked < self._usable:
                 break

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.changes import LimitChange
@@ -32,6 +33,9 @@ from .builders import ANN, known, limit_object
 AT = 1777802400
 SUBJECT = Subject(SubjectKind.USER, "ann", "jhub")
 REMOVAL = LimitChange("root", AT, {"max": "2"}, None)
+
+
+LONG = (LimitChange("ü" * 250, AT, {"max": "2"}, {"max": "3"}),) * CHANGES_OF_ONE
 
 
 def removed(number: int, name: str = "ann", by: str = "root") -> RemovedLimit:
@@ -96,11 +100,13 @@ def test_limit_that_is_there_after_all_is_forgotten() -> None:
 
 
 @given(st.lists(st.integers(1, 250), min_size=1, max_size=3))
+@example([250])
 def test_record_is_bounded(sizes: list[int]) -> None:
     """In number and in length; the newest stay."""
     record: tuple[RemovedLimit, ...] = ()
     for turn, size in enumerate(sizes):
-        record = updated(record, [removed(1000 * turn + i, "ü" * 255) for i in range(size)])
-        assert record[-1] == removed(1000 * turn + size - 1, "ü" * 255)
+        added = [replace(removed(1000 * turn + i, "ü" * 255), changes=LONG) for i in range(size)]
+        record = updated(record, added)
+        assert record[-1] == added[-1]
         assert len(record) <= MOST
         assert len(record_object(record, "x")["metadata"]["annotations"][REMOVED].encode()) <= MAX_BYTES
