@@ -95,8 +95,9 @@ def updated(
     without = {*forgotten, *(limit.uid for limit in added)}
     kept = [limit for limit in record if limit.uid not in without] + list(added)
     kept = kept[-MOST:]
-    while len(strict.dumps([limit.to_json() for limit in kept]).encode()) > MAX_BYTES:
-        del kept[0]
+    sizes = [len(strict.dumps(limit.to_json()).encode()) + 2 for limit in kept]
+    while sum(sizes) > MAX_BYTES:
+        del kept[0], sizes[0]
     return tuple(kept)
 
 

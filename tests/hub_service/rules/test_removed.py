@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.limits.changes import LimitChange
@@ -99,6 +99,7 @@ def test_limit_that_is_there_after_all_is_forgotten() -> None:
     assert updated(record, [removed(1, by="ann")]) == (removed(2), removed(1, by="ann"))
 
 
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 250), min_size=1, max_size=3))
 @example([250])
 def test_record_is_bounded(sizes: list[int]) -> None:
