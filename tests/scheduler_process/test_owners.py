@@ -97,6 +97,7 @@ def test_pods_without_limits_have_no_terms() -> None:
 def test_limit_that_comes_and_goes_changes_the_pods() -> None:
     """The pods of the owner are decided again, those of others are not."""
     made = cache()
+    put_limit(made, "eve", subject={"kind": "User", "name": "eve"}, max=1)
     put_pod(made, "a", 1, "n0", 2)
     put_pod(made, "b", 2, "n1", 2, user="bob")
     made.take_changed_nodes()
@@ -109,7 +110,7 @@ def test_limit_that_comes_and_goes_changes_the_pods() -> None:
     made.limit_removed("ann")
     state = made.snapshot.pod("a")
     assert state
-    assert (state.allowance, state.pod_limit, state.cap) == (None, None, 9)
+    assert (state.allowance, state.pod_limit, state.cap) == (None, PodLimit(None, None), 9)
     assert made.take_changed_nodes() == ("n0",)
 
 
