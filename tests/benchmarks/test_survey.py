@@ -1,4 +1,4 @@
-"""The survey of a real driver, on the stand-in, which supports no parking: its programs run and their answers are kept."""
+"""The survey of a real driver, on the stand-in, which supports no parking: its programs run, and answers are kept."""
 
 import json
 import os
