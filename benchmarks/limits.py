@@ -3,10 +3,12 @@
 Both clusters get the same changes in turn, in one process, and its CPU time is what counts: from a change that a watch
 brings to the last decision that follows, with the JSON that is read. One user in four may have less than ten pods
 wish on average. Beside that, how long a changed limit takes to the pod's node, on a real API server.
+`python -m benchmarks.limits --nodes 500 --users 100` measures the decisions of a smaller cluster.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from jupyter_gpu.model.annotations import Wish
 
 from .lib import limit_chain
-from .lib.figures import Figure
+from .lib.figures import Figure, table
 from .lib.owned_cluster import OwnedCluster, in_turn
 
 COMMAND = "scripts/bench limits"
 LIMIT_SECONDS = 1200.0
 NODES, USERS, PODS = 5_000, 1_000, 10_000
-TURNS = 300
+TURNS = 200
 CHANGES = 50
 """Changes of a limit in an API server."""
 MOST = 1.2
@@ -28,7 +30,6 @@ MOST = 1.2
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)  # as in `decide`
 _LIMITS = (12, 24, 32, 48)
 """GPUs; ten pods of one user wish 15 on average."""
-_WAITING = 1_000
 
 _Change = Callable[[OwnedCluster, random.Random], object]
 
@@ -40,7 +41,7 @@ def run() -> Sequence[Figure]:
 
 
 def _decisions(nodes: int, users: int, pods: int, turns: int) -> Iterator[Figure]:
-    free, limited = clusters = _clusters(nodes, users, pods)
+    free, limited = clusters = _clusters(nodes, users, pods, turns)
     gc.collect()
     gc.freeze()  # collections while it is measured cost each cluster what it makes itself
 
@@ -63,12 +64,12 @@ def _decisions(nodes: int, users: int, pods: int, turns: int) -> Iterator[Figure
     )
     yield Figure.of("limits: a limit changes", "ms", changes[0], COMMAND)
     for cluster in clusters:
-        _fill(cluster, nodes, users)
+        _fill(cluster, nodes, users, pods // 10)
     waiting = f"{free.waiting():,} wait without limits, {limited.waiting():,} with"
     yield from figures(f"a wish changes while {waiting}", ask)
 
 
-def _clusters(nodes: int, users: int, pods: int) -> tuple[OwnedCluster, OwnedCluster]:
+def _clusters(nodes: int, users: int, pods: int, turns: int) -> tuple[OwnedCluster, OwnedCluster]:
     """Return the same cluster twice: without limits, and with one for each user."""
     found = OwnedCluster(nodes), OwnedCluster(nodes)
     chance = random.Random(1)
@@ -76,15 +77,15 @@ def _clusters(nodes: int, users: int, pods: int) -> tuple[OwnedCluster, OwnedClu
         found[1].put_limit(user, chance.choice(_LIMITS), guaranteed=2, weight=chance.choice((1, 1, 2)))
     for cluster in found:
         chance = random.Random(2)
-        for number in range(pods + TURNS):  # the last of them are those that leave
+        for number in range(pods + turns):  # the last of them are those that leave
             cluster.put_pod(_uid(number), chance.randrange(users), _wish(chance), number % nodes)
         cluster.begin()
     return found
 
 
-def _fill(cluster: OwnedCluster, nodes: int, users: int) -> None:
-    """Have a thousand pods more wait, each on a node of its own."""
-    for number in range(_WAITING):
+def _fill(cluster: OwnedCluster, nodes: int, users: int, count: int) -> None:
+    """Have so many pods more wait, each on a node of its own."""
+    for number in range(count):
         cluster.put_pod(f"waiting-{number:05}", number % users, Wish(8000), number % nodes)
     cluster.settle()
 
@@ -97,3 +98,17 @@ def _wish(chance: random.Random) -> Wish:
 
 def _uid(number: int) -> str:
     return f"pod-{number:05}"
+
+
+def main() -> None:
+    """Measure the decisions of a cluster of another size, with ten pods for each user."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--users", type=int, default=USERS)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    arguments = parser.parse_args()
+    print(table(tuple(_decisions(arguments.nodes, arguments.users, 10 * arguments.users, arguments.turns))))
+
+
+if __name__ == "__main__":
+    main()
