@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 import jupyter_gpu
 from jupyter_gpu.cli import codes as exits
@@ -206,3 +207,9 @@ def test_changelog_has_the_version() -> None:
     version = json.loads((ROOT / "labextension" / "package.json").read_text(encoding="utf-8"))["version"]
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0].split()[-1] == version
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/*.yaml")), ids=lambda path: path.name)
+def test_description_of_an_api_can_be_read(path: Path) -> None:
+    """Each is YAML with routes: a colon in a sentence makes it none, which only tests with a server would show."""
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["paths"]
