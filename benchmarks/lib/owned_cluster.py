@@ -143,16 +143,16 @@ class OwnedCluster:
             yield from self._apply((found,) if found else ())
         for node in dict.fromkeys((*nodes, *cache.take_changed_nodes())):
             cache.reclaim(node)
-            yield from self._apply(decide(cache.snapshot, node))
-            cache.clear_changed(node)
+            cache.begin_deciding(node)
+            yield from self._apply(decide(cache.snapshot, node), node)
         for uid in cache.take_moved_ends():
             yield from self._apply(moved_end(cache.snapshot, uid))
 
-    def _apply(self, decisions: tuple[Decision, ...]) -> Iterator[_Write]:
+    def _apply(self, decisions: tuple[Decision, ...], node: str = "") -> Iterator[_Write]:
         for decision in decisions:
             if not self._cache.in_flight(decision.uid):
                 allocated = stamped(decision.allocated, time.time())
-                yield decision.uid, allocated, self._cache.assume(decision.uid, allocated)
+                yield decision.uid, allocated, self._cache.assume(decision.uid, allocated, decided=node)
 
     def _written(self, uid: str, **annotations: str) -> dict[str, Any]:
         """Return the pod with these annotations, in its next version."""

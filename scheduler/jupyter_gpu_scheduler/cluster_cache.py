@@ -225,8 +225,8 @@ class ClusterCache:
         self._changed_nodes[node] = None
         self._on_change()
 
-    def clear_changed(self, node: str) -> None:
-        """Note that a node was just decided."""
+    def begin_deciding(self, node: str) -> None:
+        """Note that a node is decided now, with all that changed so far."""
         self._changed_nodes.pop(node, None)
 
     def mark_all_changed(self) -> None:
@@ -281,14 +281,18 @@ class ClusterCache:
         """The number of writes in flight."""
         return len(self._pending_writes)
 
-    def assume(self, uid: str, allocated: Allocated, node: str = "") -> PendingWrite:
-        """Begin a write about a known pod, in place of an earlier one; ``node``: where it binds the pod."""
+    def assume(self, uid: str, allocated: Allocated, node: str = "", *, decided: str = "") -> PendingWrite:
+        """Begin a write about a known pod, in place of an earlier one; ``node``: where it binds the pod.
+
+        ``decided``: the node whose decision this is. That alone is no reason to decide for it again, but terms are that
+        follow from it, of this pod or of others of its owner.
+        """
         pod, alone = self.snapshot.pod(uid), uid not in self._pending_writes
         pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
         if alone and pod and pod.node and moves_end(pod.allocated, allocated):
             self.snapshot.show(pod.showing(pod.pod_limit, allocated))
         else:
-            self._put_pod(uid)
+            self._put_pod(uid, decided)
         return pending_write
 
     def finish_write(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
@@ -410,8 +414,8 @@ class ClusterCache:
         if state:
             self._update_terms((state.owner,))
 
-    def _put_pod(self, uid: str) -> None:
-        """Put a pod's record, with its write in flight, into the snapshot."""
+    def _put_pod(self, uid: str, decided: str = "") -> None:
+        """Put a pod's record, with its write in flight, into the snapshot. ``decided``: see `assume`."""
         state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._paced[uid].asked
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
@@ -422,11 +426,12 @@ class ClusterCache:
             state = replace(state, blocked=blocked, offered=self._offers.get(uid), overdue=overdue)
         before = self.snapshot.pod(uid)
         for updated in self.owners.update_terms(state.owner, state) if self._complete else (state,):
-            self._put_state(updated)
+            own = updated.uid == uid and before is not None and _same_allowance(before, updated)
+            self._put_state(updated, decided if own else "")
         if before and before.owner != state.owner:
             self._update_terms((before.owner,))
 
-    def _put_state(self, state: PodState) -> None:
+    def _put_state(self, state: PodState, decided: str = "") -> None:
         before = self.snapshot.pod(state.uid)
         if state == before:
             return
@@ -437,10 +442,12 @@ class ClusterCache:
         if before and before.standing and state.standing and self._waits_alone(before, state):
             self.snapshot.put_pod(state)
             return
-        self._mark_nodes_of(state.uid)
+        nodes = self.nodes_of(state.uid)
         self.snapshot.put_pod(state)
         self.counters.pod_changed(state.uid)
-        self._mark_nodes_of(state.uid)
+        for node in (*nodes, *self.nodes_of(state.uid)):
+            if node != decided:
+                self._changed_nodes[node] = None
 
     def _waits_alone(self, before: PodState, after: PodState) -> bool:
         """Tell whether only the standing changed of a pod that waits alone on its node: it stands behind no other."""
@@ -495,6 +502,15 @@ class ClusterCache:
         if self.snapshot.gpu_kinds(name) != kinds:
             self.counters.node_changed(name)
             self._update_terms(self.owners.limited_by_kind())
+
+
+def _same_allowance(one: PodState, other: PodState) -> bool:
+    """Tell whether a pod may have the same in two states; its standing is left out, as a decision foresees that."""
+    return (one.allowance, one.model_allowances, one.pod_limit) == (
+        other.allowance,
+        other.model_allowances,
+        other.pod_limit,
+    )
 
 
 def _withheld(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

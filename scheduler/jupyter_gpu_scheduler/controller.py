@@ -146,9 +146,9 @@ class Controller:
             await yield_point.yield_if_due()
         for node in dict.fromkeys((*nodes, *self._cache.take_changed_nodes())):
             self._cache.reclaim(node)
+            self._cache.begin_deciding(node)
             with self._metrics.decide_seconds.time():
-                self._apply(await self._decide(node, yield_point), "", node)
-            self._cache.clear_changed(node)  # the decisions just made are no reason to decide again
+                self._apply(await self._decide(node, yield_point), "", node, decided=node)
             self._waiting.wake_fitting(node)
             await yield_point.yield_if_due()
         for uid in self._cache.take_moved_ends():
@@ -170,8 +170,8 @@ class Controller:
                 return decisions
         return decide(self._snapshot, node)
 
-    def _apply(self, decisions: Iterable[Decision], kind: str, node: str = "") -> None:
-        """Start to write the decisions that can be written now; postpone the others."""
+    def _apply(self, decisions: Iterable[Decision], kind: str, node: str = "", *, decided: str = "") -> None:
+        """Start to write the decisions that can be written now; postpone the others. ``decided``: see `assume`."""
         for decision in decisions:
             uid = decision.uid
             record = self._cache.record(uid)
@@ -189,7 +189,7 @@ class Controller:
             if self._delayed_position(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            pending_write = self._cache.assume(uid, allocated)
+            pending_write = self._cache.assume(uid, allocated, decided=decided)
             self._last_write[uid] = time.monotonic()
             self._writes.create_task(self._carry_out(record, pending_write))
         self._metrics.in_flight.set(self._cache.writes_in_flight)
