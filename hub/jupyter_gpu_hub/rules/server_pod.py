@@ -36,7 +36,7 @@ _read_version = strict.text(MAX_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class HubServer:
     """One server of a hub's user, as its token names it."""
 
     owner: Owner
@@ -70,7 +70,7 @@ class PodChange:
         return {"metadata": {**identity, "annotations": {REQUESTED: encode(self.requested)}}}
 
 
-def is_pod_of(pod: Pod, server: Server) -> bool:
+def is_pod_of(pod: Pod, server: HubServer) -> bool:
     """Tell whether ``pod`` is that server, has a slot, and goes on."""
     if objects.deleting(pod) or objects.finished(pod):
         return False
@@ -78,7 +78,7 @@ def is_pod_of(pod: Pod, server: Server) -> bool:
     return use is not None and use.owner == server.owner and use.server == server.name
 
 
-def the_one(pods: Iterable[Pod], server: Server) -> Pod:
+def the_one(pods: Iterable[Pod], server: HubServer) -> Pod:
     """Return the pod that is the server; raises `Refusal` if there is none, or more than one."""
     found = [pod for pod in pods if is_pod_of(pod, server)]
     if len(found) > 1:
@@ -92,7 +92,7 @@ def the_one(pods: Iterable[Pod], server: Server) -> Pod:
     return found[0]
 
 
-def several(names: Iterable[str], server: Server) -> Refusal:
+def several(names: Iterable[str], server: HubServer) -> Refusal:
     """Return the refusal for more than one pod; ``details.pods`` has the names of the first ones."""
     pods = sorted(names)
     shown = pods[:MAX_PODS]

@@ -10,7 +10,7 @@ from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.refusals import Refusal
-from jupyter_gpu_hub.rules.server_pod import PodChange, Server
+from jupyter_gpu_hub.rules.server_pod import HubServer, PodChange
 from jupyter_gpu_hub.rules.usage import PodUse
 
 from .copy import Copy
@@ -33,7 +33,7 @@ class ServerPods:
         self._pods = pods
         self._owned = owned
 
-    async def read(self, server: Server) -> Pod:
+    async def read(self, server: HubServer) -> Pod:
         """Return the pod of a server as it is now."""
         if not self._pods.ready:
             raise Refusal(503, "The cluster is not known yet; that takes a moment after the start.", retry_after=RETRY)
@@ -49,7 +49,7 @@ class ServerPods:
                 raise Refusal(503, f"The cluster can't be followed now: {trouble}", retry_after=RETRY) from None
             raise
 
-    async def write(self, server: Server, change: PodChange) -> Pod:
+    async def write(self, server: HubServer, change: PodChange) -> Pod:
         """Write a request into the pod of a server; return the pod after that.
 
         A refusal with ``details.unknown`` came too late to tell whether it was written.

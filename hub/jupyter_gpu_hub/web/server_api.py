@@ -7,7 +7,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.refusals import Refusal
-from jupyter_gpu_hub.rules.server_pod import PodChange, Server
+from jupyter_gpu_hub.rules.server_pod import HubServer, PodChange
 
 from .api import ApiHandler
 from .base import verbs
@@ -53,7 +53,7 @@ class ServerPodHandler(ApiHandler):
         change = PodChange.from_json(self.body())
         self.answer(server_pod.to_json(await self.site.server_pods.write(server, change)))
 
-    def _server(self, visitor: Visitor) -> Server:
+    def _server(self, visitor: Visitor) -> HubServer:
         """Return the only server that the visitor's token may access."""
         if visitor.sole_server is None:
             raise Refusal(
@@ -61,4 +61,4 @@ class ServerPodHandler(ApiHandler):
                 "This token names no server: it needs the scope access:servers!server=… of one server of its user, and "
                 "no wider one.",
             )
-        return Server(Owner("User", visitor.name, self.site.hub), visitor.sole_server)
+        return HubServer(Owner("User", visitor.name, self.site.hub), visitor.sole_server)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # loaded with the first request for it, not when a server sta
     from jupyter_gpu.model.machine import Machine, Shown
 
     from .job_result import JobResult
-    from .limits.watch import LimitWatch
+    from .limits.watch import LimitsFileWatch
     from .pod import Pod
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class LocalBackend:
         self._watch = PodEnds(self._wake)
         self._timer: asyncio.TimerHandle | None = None
         self._notified: socket.socket | None = None
-        self._limit_watch: LimitWatch | None = None
+        self._limit_watch: LimitsFileWatch | None = None
         self._waking = False
         self._guarded = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +96,7 @@ class LocalBackend:
             self._loop.add_reader(descriptor, self._folder_changed, watch)
         self._loop.call_later(FIRST_RECONCILE, self._wake)
 
-    def _folder_changed(self, watch: LimitWatch) -> None:
+    def _folder_changed(self, watch: LimitsFileWatch) -> None:
         watch.drain()
         if self._pod and self._pod.limits_changed:  # mostly another file beside it
             self._wake()

@@ -17,7 +17,7 @@ from jupyter_gpu.model.view import GpuLoad
 
 from .job_result import JobResult
 from .limits.machine_limits import MachineLimits
-from .limits.watch import LimitWatch
+from .limits.watch import LimitsFileWatch
 from .pod_start import PodStart
 from .processes.pod_processes import take_back
 from .records.other_pods import read_others
@@ -114,9 +114,9 @@ class Pod:
         """Whether the limits of the machine's users are to be read again. Any thread may ask."""
         return self._limits.is_changed()
 
-    def watch_limits(self) -> LimitWatch:
+    def watch_limits(self) -> LimitsFileWatch:
         """Return a watch on the limits of the machine's users."""
-        return LimitWatch(self._limits.paths)
+        return LimitsFileWatch(self._limits.paths)
 
     def reconcile(self) -> None:
         """Reconcile everything; failures are shown in the view and tried again."""

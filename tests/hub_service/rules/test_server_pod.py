@@ -17,12 +17,12 @@ from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.refusals import Refusal
-from jupyter_gpu_hub.rules.server_pod import PodChange, Server
+from jupyter_gpu_hub.rules.server_pod import HubServer, PodChange
 from tests.builders import allocated
 
 HUB = "hub-one"
-MAIN = Server(Owner("User", "ann", HUB), "")
-TWO = Server(Owner("User", "ann", HUB), "two")
+MAIN = HubServer(Owner("User", "ann", HUB), "")
+TWO = HubServer(Owner("User", "ann", HUB), "two")
 NAME = "hub.jupyter.org/servername"
 LIMITED = PodLimit(2000, 2000, Source(SourceKind.GROUP, "ml", "root", 1777800000))
 
@@ -75,7 +75,7 @@ def test_pod_of_a_server_has_its_exact_names(found: dict[str, Any], of_main: boo
 
 def test_hub_without_an_annotation_is_the_namespace() -> None:
     """A pod that names no hub is found for the hub of its namespace, as its limits are."""
-    assert server_pod.is_pod_of(pod(hub=None), Server(Owner("User", "ann", "jhub"), ""))
+    assert server_pod.is_pod_of(pod(hub=None), HubServer(Owner("User", "ann", "jhub"), ""))
 
 
 def test_only_one_pod_counts() -> None:

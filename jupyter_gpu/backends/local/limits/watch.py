@@ -15,7 +15,7 @@ _FILES = inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOV
 _EVENTS = _FILES | inotify.DELETE_SELF | inotify.MOVE_SELF
 
 
-class LimitWatch:
+class LimitsFileWatch:
     """A watch on the folders of the file, or on the nearest ones above that exist."""
 
     def __init__(self, paths: Iterable[Path]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu.backends.local.limits import machine_limits
 from jupyter_gpu.backends.local.limits.machine_limits import MachineLimits
-from jupyter_gpu.backends.local.limits.watch import LimitWatch
+from jupyter_gpu.backends.local.limits.watch import LimitsFileWatch
 from jupyter_gpu.backends.local.processes.identity import boot, identify, since_boot
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.common import limits_file
@@ -137,7 +137,7 @@ def test_limits_of_groups_follow_the_machine(known: MachineLimits) -> None:
 def test_watch_hears_of_a_file_in_a_folder_that_was_made_later(known: MachineLimits) -> None:
     """And of its change and removal."""
     machine, _ = known.paths
-    watch = LimitWatch(known.paths)
+    watch = LimitsFileWatch(known.paths)
     queue = watch.fileno()
     assert queue is not None
     try:
@@ -154,7 +154,7 @@ def test_watch_hears_of_a_file_in_a_folder_that_was_made_later(known: MachineLim
     watch.drain()
 
 
-def _hear(watch: LimitWatch, queue: int) -> None:
+def _hear(watch: LimitsFileWatch, queue: int) -> None:
     def heard() -> bool:
         try:
             return bool(os.read(queue, 65536))
@@ -168,7 +168,7 @@ def _hear(watch: LimitWatch, queue: int) -> None:
 def test_without_inotify_there_is_no_watch(known: MachineLimits, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user may have too many queues: changes are noticed with the next decision then."""
     monkeypatch.setattr(inotify, "open_queue", lambda: None)
-    watch = LimitWatch(known.paths)
+    watch = LimitsFileWatch(known.paths)
     assert watch.fileno() is None
     watch.drain()
     watch.close()
