@@ -110,7 +110,6 @@ def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
         assert part(one, pod, gpu) == pytest.approx(milli / 1000, abs=0.015)
 
 
-@pytest.mark.uncounted
 def test_program_that_asks_for_one_gpu_first_takes_no_other() -> None:
     """One thread that waits for its first GPU has not asked for the second one yet."""
     one = machine({"0": {"a": 250}, "3": {"a": 250, "x": 250}}, {"a": Kind((30_000,)), "x": Kind((500,))})
@@ -130,7 +129,6 @@ def test_gpu_that_a_gang_does_not_use_is_used() -> None:
     assert part(one, "a", "0") == pytest.approx(0.3, abs=0.015)
 
 
-@pytest.mark.uncounted
 def test_one_that_had_to_wait_is_not_paid_back_for_ever() -> None:
     """``a`` gets little of GPU 0 as it gets little of GPU 1: when that ends, ``x`` has its own from then on."""
     shares = {"0": {"a": 200, "x": 800}, "1": {"a": 20, "y": 980}}
@@ -165,7 +163,7 @@ EXAMPLES = settings(max_examples=6, derandomize=True)
 """Each takes seconds, so these are few, and the same ones each time: for more, raise that and leave out the latter."""
 
 
-@pytest.mark.uncounted
+@pytest.mark.uncounted(after=25)
 @EXAMPLES
 @given(st.sampled_from([MEETS, FREE, TRAINS]), st.integers(0, 3_000), st.sampled_from("ab"), st.booleans())
 def test_killed_program_stops_no_other(kind: Kind, when: int, pod: str, three: bool) -> None:

@@ -378,3 +378,19 @@ def test_damaged_record_is_of_no_user() -> None:
     made = machine.decide("a1", unreadable=True).allocated
     assert made
     assert (made.shares, made.reason) == ((), Reason.DEFERRED)
+
+
+def test_nothing_is_reclaimed_from_a_damaged_record() -> None:
+    """Its pod counts as holding all that is left, but has no owner who could be told, and may hold nothing at all."""
+    machine = reclaiming(limit("User", "bob", guaranteed=1), count=1)
+    machine.wants("a1", 1)
+    machine.settle()
+    machine.wants("b1", 1)
+    machine.settle()
+    waiting = machine.records["b1"].allocated
+    del machine.records["a1"], machine.users["a1"]
+    found = machine.decide("b1", unreadable=True)
+    assert waiting
+    assert found.allocated
+    assert (found.allocated.shares, found.allocated.ticket) == ((), waiting.ticket)
+    assert found.due is None
