@@ -13,7 +13,7 @@ from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_hub.rules import usage
 from jupyter_gpu_hub.rules.refusals import Refusal
-from jupyter_gpu_hub.rules.server_pod import PodChange, Server
+from jupyter_gpu_hub.rules.server_pod import HubServer, PodChange
 from jupyter_gpu_hub.rules.usage import SERVER
 from jupyter_gpu_hub.state.copy import Copy
 from jupyter_gpu_hub.state.server_pods import ServerPods
@@ -119,7 +119,7 @@ async def _write(credentials: Credentials) -> None:
         try:
             async with asyncio.timeout(60):
                 await pods.reflector.synced.wait()
-            server = Server(Owner("User", "ann", NOTEBOOKS), "two")
+            server = HubServer(Owner("User", "ann", NOTEBOOKS), "two")
             pod = await made.read(server)
             assert objects.name(pod) == "server-two"
             change = PodChange(Requested(1, Wish(1000)), objects.resource_version(pod))
@@ -129,7 +129,7 @@ async def _write(credentials: Credentials) -> None:
                 await made.write(server, change)
             assert late.value.status == 409
             with pytest.raises(Forbidden, match="cannot patch resource"):
-                await made.read(Server(Owner("User", "bob", NOTEBOOKS), ""))
+                await made.read(HubServer(Owner("User", "bob", NOTEBOOKS), ""))
         finally:
             following.cancel()
             await asyncio.wait([following])
