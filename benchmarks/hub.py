@@ -18,7 +18,7 @@ COMMAND = "scripts/bench hub"
 LIMIT_SECONDS = 900.0
 STATIC = Path(__file__).parent.parent / "hub" / "jupyter_gpu_hub" / "web" / "static"
 SECONDS = float(os.environ.get("JUPYTER_GPU_BENCH_HUB_SECONDS", "60"))
-"""Of the load."""
+"""Length of the load."""
 COUNT = int(os.environ.get("JUPYTER_GPU_BENCH_HUB_USERS", "10000"))
 """Users, limits and accounts of the largest table."""
 

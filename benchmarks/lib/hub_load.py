@@ -28,7 +28,7 @@ USERS, PER_SECOND = 1000, 200
 ADMINS = 0.05
 """Part of the requests that are an administrator's, for a page of the table."""
 CONNECTIONS = 6
-"""Of each round that measures how many requests are answered one after another."""
+"""Connections in each round that measures how many requests are answered one after another."""
 ROUND = 3.0
 """Seconds of one."""
 ME, TABLE, BARE = "/services/gpu/api/v1/me", "/services/gpu/api/v1/subjects?size=50", "/hub/api/user"

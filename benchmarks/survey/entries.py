@@ -1,4 +1,4 @@
-"""What the gate's entries cost on a real driver, and what it counts beside what NVML reports."""
+"""The cost of the gate's entries on a real driver, and the memory that it counts beside what NVML reports."""
 
 from __future__ import annotations
 

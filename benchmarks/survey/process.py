@@ -1,4 +1,4 @@
-"""What a process holds, as the kernel reports it: the GPU's device files, memory, threads."""
+"""The holdings of a process, as the kernel reports them: the GPU's device files, memory, threads."""
 
 from __future__ import annotations
 

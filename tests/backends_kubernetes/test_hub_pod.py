@@ -71,7 +71,7 @@ def test_requests_above_the_rate_wait_in_the_server(hub: World, stage: Stage) ->
 
 
 def test_away_service_changes_nothing_and_is_told(hub: World, stage: Stage) -> None:
-    """What the pod has stays; the view says what is wrong, and when the service is back, requests go on."""
+    """The pod keeps its GPUs; the view says what is wrong, and when the service is back, requests go on."""
 
     async def whole() -> None:
         async with running(await asyncio.to_thread(stage.make, "p", patience=1.5)) as backend:
@@ -203,7 +203,7 @@ def test_server_without_a_token_of_the_hub_says_so(monkeypatch: pytest.MonkeyPat
 
 
 def test_closed_client_sends_nothing() -> None:
-    """What comes after the end fails at once, and says that nothing was sent."""
+    """A call after the end fails at once, and says that nothing was sent."""
 
     async def whole() -> None:
         service = HubService("http://127.0.0.1:1/", "secret", deadline=5)

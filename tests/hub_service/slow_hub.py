@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class SlowHub(ThreadingHTTPServer):
-    """What comes to it goes on to the hub. Questions about tokens wait, each for ``seconds``, one after another."""
+    """Passes requests on to the hub. Questions about tokens wait, each for ``seconds``, one after another."""
 
     daemon_threads = True
     request_queue_size = 200

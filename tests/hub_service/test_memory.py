@@ -87,7 +87,7 @@ def site_of(count: int) -> Site:
 
 
 def test_table_and_preview_keep_next_to_nothing() -> None:
-    """Of thousands of rows only those of a page are made; a preview goes through the accounts one after another."""
+    """Only the rows of a page are made of thousands; a preview goes through the accounts one after another."""
 
     async def work(site: Site) -> None:
         site.refresh_users = nothing  # type: ignore[method-assign] # there is no hub

@@ -75,7 +75,7 @@ def pods(world: World) -> Iterator[World]:
 
 
 def test_server_reads_and_writes_its_own_pod(pods: World) -> None:
-    """What it gets is its pod; what it sends is in the annotation, for the version that it read and for no other."""
+    """The server gets its pod; its request is in the annotation, for the version that it read and for no other."""
     uid, ann = pod(pods, "lab"), pods.server_token("ann")
     found = read(ann)
     assert (found["namespace"], found["name"], found["uid"], found["annotations"]) == ("default", "lab", uid, {})

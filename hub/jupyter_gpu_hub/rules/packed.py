@@ -8,7 +8,7 @@ _WORDS = (
     b'"memory":"idleTimeout":"weight":"priority":"budget":{"gpuHours":"window":"Month"}"hours":"grace":"models":[{"model":'
     b'"guaranteed":"unlimited","from":{"max":"to":{"max":"2"}},{"by":"root","at":"2026-01-01T00:00:00Z",'
 )
-"""What the packed texts may have, the most frequent last."""
+"""Words that packed texts often have, the most frequent last."""
 
 
 def pack(content: bytes) -> bytes:

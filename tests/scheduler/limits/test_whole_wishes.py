@@ -64,7 +64,7 @@ def left(users: Sequence[User], found: Sequence[bool], gpus: int) -> int:
 
 @given(users, GPUS)
 def test_pareto(users: list[User], gpus: int) -> None:
-    """What is left over is too small for each wish that waits."""
+    """The rest is too small for each wish that waits."""
     found = started(users, gpus)
     rest = left(users, found, gpus)
     assert rest >= 0

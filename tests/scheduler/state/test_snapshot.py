@@ -243,7 +243,7 @@ def test_contested_gpu_is_found() -> None:
 
 
 def test_answers_about_gpus_outlive_changes_of_pods() -> None:
-    """What follows from a node's inventory alone is asked again once that is another, or unknown."""
+    """Answers that follow from a node's inventory alone are asked for again once that is another, or unknown."""
     snapshot = world(1)
     snapshot.put_node("m", inventory(1))
     snapshot.gpu_memo("question").update({"node": 1, "m": 1})

@@ -37,7 +37,7 @@ def read(status: int, text: bytes, retry_after: str) -> Mapping[str, Any]:
         reason = strict.required(body, "reason", _read_name)
         details = strict.required(body, "details", strict.an_object)
     except strict.FieldError as error:
-        # Of a proxy, say: that the pod is not there, for example, only the service itself can know.
+        # A proxy may have answered: only the service itself can know that the pod is not there, for example.
         raise Unavailable(
             status,
             "NotTheService",

@@ -1,4 +1,4 @@
-"""What the process of root tells servers (`accounting`): the GPU-hours of users, and the users of a hub.
+"""The accounts that the process of root publishes for servers (`accounting`): GPU-hours of users, and users of a hub.
 
 It is in ``<state>/accounts.json``, a file of root, or of the owner of the state directory. Where nothing counts
 GPU-hours, every budget counts as used up. A pod that has not proven to be of a user of a hub is of the machine's user.

@@ -107,7 +107,7 @@ def test_gpu_time_is_counted_from_the_grant_to_the_end(stage: Stage, counting: C
 
 @pytest.mark.parametrize("point", faults.ACCOUNT_POINTS)
 def test_killed_anywhere_it_goes_on_from_what_it_wrote(stage: Stage, counting: Counting, point: str) -> None:
-    """What is held meanwhile counts, and the copy for servers follows the file that lasts."""
+    """Time in which a pod holds GPUs meanwhile counts, and the copy for servers follows the file that lasts."""
     counting.start()
     counting.counts()
     ann = take(stage, ANN, 1000)

@@ -34,7 +34,7 @@ def used(meters: Meters, owner: Owner = ANN) -> int:
 
 @given(st.lists(st.tuples(st.integers(1, 100_000), st.integers(0, 4), st.booleans()), max_size=20))
 def test_restart_at_any_moment_loses_nothing(steps: list[tuple[int, int, bool]]) -> None:
-    """What was held when the last process wrote was held until the next one began."""
+    """GPUs that were held when the last process wrote were held until the next one began."""
     at, gpus, meters, expected = 0, 0, counted({}, {}, moment(0)), 0
     before = moment(0)
     for seconds, more, restart in steps:
