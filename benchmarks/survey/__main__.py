@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("speed", "blocking", "frameworks", "failures", "opening", "entries")
+MODULES = ("speed", "blocking", "frameworks", "failures", "opening", "entries", "interrupted", "host")
 SECONDS = 60.0
 """For which a case may say nothing."""
 
