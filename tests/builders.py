@@ -115,6 +115,7 @@ def pod(
     draining: Shares = (),
     ticket: int | None = None,
     busy: Iterable[int] = (),
+    resting: Iterable[int] = (),
     limit: object | None = None,
     gone: bool = False,
     node: str = NODE,
@@ -123,6 +124,7 @@ def pod(
     """Return a pod that ``wants`` GPUs and ``has`` some: allocated, and attached unless ``attaches`` says otherwise.
 
     ``wants=None``: nothing was ever asked for; ``has=None``: nothing was decided yet. ``limit`` is in GPUs.
+    ``busy`` are open; those of them that are in ``resting`` do nothing.
     ``fields`` are those of the wish: ``pod("a", wants=1, each=500, priority=3)``.
     """
     has_now = None if has is None else shares(has)
@@ -136,6 +138,7 @@ def pod(
         attached=None if nothing else replace(attached(draining=draining), shares=actual),
         limit=None if limit is None else parse_milli(limit),
         busy=frozenset(uuid(index) for index in busy),
+        resting=frozenset(uuid(index) for index in resting),
         gone=gone,
     )
 

@@ -268,11 +268,13 @@ class Attached:
     """Revision of the ``allocated`` that the rules in force follow: what it had revoked is closed, or listed here."""
     open: tuple[str, ...] = ()
     """Uuids of those in ``shares`` that some process of the pod has open; some seconds late."""
+    rests: tuple[str, ...] = ()
+    """Uuids of those in ``open`` that have done nothing for a minute; some seconds late (`use_class`)."""
     lacks: tuple[str, ...] = ()
     """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "lacks")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks")
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
@@ -283,6 +285,7 @@ class Attached:
             **({"reason": self.reason.value} if self.reason else {}),
             **({"revision": self.revision} if self.revision else {}),
             **({"open": list(self.open)} if self.open else {}),
+            **({"rests": list(self.rests)} if self.rests else {}),
             **({"lacks": list(self.lacks)} if self.lacks else {}),
             **self.extra,
         }
@@ -296,7 +299,7 @@ class Attached:
         draining = strict.optional(body, "draining", read_draining) or ()
         _distinct("shares", [share.uuid for share in shares])
         _distinct("draining", [share.uuid for share in draining])
-        uuids = {key: strict.optional(body, key, _read_uuids) or () for key in ("open", "lacks")}
+        uuids = {key: strict.optional(body, key, _read_uuids) or () for key in ("open", "rests", "lacks")}
         for key, found in uuids.items():
             _distinct(key, found)
         return cls(
@@ -306,6 +309,7 @@ class Attached:
             reason=_reason(body),
             revision=strict.optional(body, "revision", _read_generation) or 0,
             open=uuids["open"],
+            rests=uuids["rests"],
             lacks=uuids["lacks"],
             extra=strict.unknown(body, cls._KNOWN),
         )

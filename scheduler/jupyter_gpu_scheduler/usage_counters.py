@@ -18,7 +18,7 @@ _METRICS: Final[dict[Counted, tuple[str, str]]] = {
     "waiting": ("jupyter_gpu_user_waiting_seconds", "Time that pods of a user stood in line for GPUs."),
     "idle": (
         "jupyter_gpu_user_idle_gpu_seconds",
-        "GPU time of a user's GPUs that no process had open.",
+        "GPU time of a user's GPUs that did nothing: no process had them open, or they rested.",
     ),
 }
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

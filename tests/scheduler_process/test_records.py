@@ -43,7 +43,7 @@ def test_pod_is_read_whole() -> None:
     words = {
         REQUESTED: "2",
         ALLOCATED: encode(Allocated(1, (GpuShare("g", 1000),))),
-        ATTACHED: encode(Attached(1, (GpuShare("g", 1000),), open=("g",), lacks=("h",))),
+        ATTACHED: encode(Attached(1, (GpuShare("g", 1000),), open=("g",), rests=("g",), lacks=("h",))),
     }
     record = read_pod(a_pod(words))
     state = record.state
@@ -51,7 +51,7 @@ def test_pod_is_read_whole() -> None:
     assert state.requested
     assert state.requested.milli == 2000
     assert state.held == {"g": 1000}
-    assert (set(state.busy), set(state.lacks)) == ({"g"}, {"h"})
+    assert (set(state.busy), set(state.resting), set(state.lacks)) == ({"g"}, {"g"}, {"h"})
     assert state.created == 1767323045
     assert state.asks == {"cpu": 500}
     assert state.selector == {"zone": "a"}

@@ -13,16 +13,16 @@ from jupyter_gpu.model.annotations import (
     INVENTORY,
     REQUESTED,
     Allocated,
-    Attached,
     decode_allocated,
     decode_attached,
     decode_inventory,
     decode_requested,
     held,
 )
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import Gpu, total
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner, owner_of
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.use_class import idle_shares
 
 SERVER = "hub.jupyter.org/servername"
 """Annotation of KubeSpawner with the name of a server, and label with a short form of it, empty for the unnamed one."""
@@ -42,7 +42,7 @@ class PodUse:
     closing: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Milli by uuid of those that were taken back and may still be open."""
     idle: int = 0
-    """Milli that the pod has and no process of it has open."""
+    """Milli that the pod has and that do nothing: no process has them open, or they rest."""
     waiting: int = 0
     """Milli that it wants and has not."""
     position: int | None = None
@@ -103,7 +103,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodUse | None:
         server=_server(pod),
         held=holds,
         closing=holds if ends else _closing(holds, allocated),
-        idle=0 if ends else _idle(allocated, attached),
+        idle=0 if ends else total(idle_shares(allocated, attached)),
         waiting=max(0, wanted - has),
         position=allocated.position if allocated and not ends else None,
     )
@@ -164,11 +164,3 @@ def _server(pod: Mapping[str, Any]) -> str | None:
 def _closing(holds: Mapping[str, int], allocated: Allocated | None) -> dict[str, int]:
     now = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     return {uuid: milli - now.get(uuid, 0) for uuid, milli in holds.items() if milli > now.get(uuid, 0)}
-
-
-def _idle(allocated: Allocated | None, attached: Attached | None) -> int:
-    """Return the milli that are attached and that no process has open."""
-    if allocated is None or attached is None:
-        return 0
-    mine = {share.uuid for share in allocated.shares}
-    return sum(share.milli for share in attached.shares if share.uuid in mine and share.uuid not in attached.open)

@@ -68,6 +68,7 @@ def pod(
     attached: Mapping[str, int] | None = None,
     draining: Mapping[str, int] | None = None,
     opened: tuple[str, ...] = (),
+    rests: tuple[str, ...] = (),
     position: int | None = None,
     phase: str = "Running",
     deleting: bool = False,
@@ -83,7 +84,7 @@ def pod(
         notes[ALLOCATED] = json.dumps({"observedGeneration": 1, "shares": _shares(shares), **place})
     if attached is not None:
         body = {"observedGeneration": 1, "shares": _shares(attached), "draining": _shares(draining or {})}
-        notes[ATTACHED] = json.dumps({**body, "open": list(opened)})
+        notes[ATTACHED] = json.dumps({**body, "open": list(opened), "rests": list(rests)})
     metadata = {"name": name, "namespace": HUB, "uid": f"uid-{name}", "resourceVersion": "1", "labels": {"a": "b"}}
     return {
         "metadata": {

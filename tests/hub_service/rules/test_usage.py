@@ -46,6 +46,15 @@ def test_use_is_what_is_held_and_wanted() -> None:
     assert (found.milli, found.draining, found.idle, found.waiting, found.position) == (1750, 250, 500, 1000, 3)
 
 
+def test_gpu_that_is_open_and_rests_is_idle() -> None:
+    """One that works is not; a record that says nothing about rest counts each open GPU as working."""
+    both = {"a": 1000, "b": 500}
+    for rests, idle in (((), 0), (("b",), 500), (("a", "b"), 1500)):
+        found = read(shares=both, attached=both, opened=("a", "b"), rests=rests)
+        assert found is not None
+        assert found.idle == idle
+
+
 def test_owner_is_the_annotations_user_or_the_namespace() -> None:
     """With the hub that the pod names."""
     other = read(annotations={OF_HUB: "two"})

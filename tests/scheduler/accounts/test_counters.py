@@ -40,8 +40,9 @@ def shares(**milli: int) -> tuple[GpuShare, ...]:
 
 def pod(has: tuple[GpuShare, ...] = (), **fields: Any) -> PodState:
     """Return a pod of ann with these shares, attached, each of them open."""
-    state = PodState("p", "n0", namespace="ns", owner=ANN, allocated=Allocated(1, has), attached=Attached(1, has))
-    return replace(replace(state, busy=frozenset(share.uuid for share in has)), **fields)
+    attached = Attached(1, has, open=tuple(share.uuid for share in has))
+    state = PodState("p", "n0", namespace="ns", owner=ANN, allocated=Allocated(1, has), attached=attached)
+    return replace(state, **fields)
 
 
 def rates_of(state: PodState) -> dict[Series, int]:
@@ -62,12 +63,14 @@ def test_held_by_model_and_kind() -> None:
     assert rates_of(pod(attached=drains)) == {series("held"): 1000}
 
 
-def test_gpu_that_no_process_has_open_is_idle() -> None:
-    """GPUs that are not attached yet, or whose pod ends, are not idle."""
+def test_gpu_that_does_nothing_is_idle() -> None:
+    """One that no process has open, or that rests; not one that is not attached yet, or whose pod ends."""
     has = shares(g0=1000, g2=1000)
-    assert rates_of(pod(has, busy=frozenset({"g2"})))[series("idle")] == 1000
-    assert series("idle", "H100") not in rates_of(pod(has, busy=frozenset({"g2"})))
-    for other in (pod(has, attached=None), pod(has, busy=frozenset(), gone=True), pod(has, allocated=None)):
+    one, rests = Attached(1, has, open=("g2",)), Attached(1, has, open=("g0", "g2"), rests=("g0",))
+    for attached in (one, rests):
+        assert rates_of(pod(has, attached=attached))[series("idle")] == 1000
+        assert series("idle", "H100") not in rates_of(pod(has, attached=attached))
+    for other in (pod(has), pod(has, attached=None), pod(has, attached=one, gone=True), pod(has, allocated=None)):
         assert not any(found.counted == "idle" for found in rates_of(other))
     assert series("idle") not in rates_of(pod(shares(g2=1000), attached=Attached(1, shares(g0=1000))))
 

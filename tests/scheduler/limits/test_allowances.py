@@ -71,6 +71,11 @@ DIVIDED: dict[str, tuple[list[PodState], int, dict[str, int]]] = {
         1000,
         {"a": 0, "b": 1000},
     ),
+    "then those that are open and rest": (
+        [pod("a", wants=1, has=[0], busy=[0], resting=[0]), _old(pod("b", wants=1, has=[1], busy=[1]), 9)],
+        1000,
+        {"a": 0, "b": 1000},
+    ),
     "then the newest": (
         [pod("a", wants=2, has=[0, 1], busy=[0, 1]), _old(pod("b", wants=2, has=[2, 3], busy=[2, 3]), 9)],
         1500,
@@ -123,12 +128,14 @@ def test_end_of_the_slider() -> None:
 
 
 def test_losses_take_the_newest_share_of_a_pod() -> None:
-    """One pod's idle shares go first, then the newest; a share may be given back in part."""
+    """One pod's closed shares go first, then resting ones, then the newest; a share may be given back in part."""
     found = claims([pod("a", wants=3, has={0: 1000, 1: 500, 2: 1000}, busy=[0, 2])])
     assert excess(found, 1000) == 1500
     assert [losses(found, amount) for amount in (300, 700)] == [{"a": 300}, {"a": 700}]
     two = claims([pod("a", wants=1, has=[0], busy=[0]), pod("b", wants=2, has=[1, 2], busy=[1])])
     assert losses(two, 1500) == {"b": 1000, "a": 500}
+    rests = claims([pod("a", wants=1, has=[0], busy=[0], resting=[0]), pod("b", wants=2, has=[1, 2], busy=[1, 2])])
+    assert losses(rests, 1500) == {"a": 1000, "b": 500}
 
 
 @st.composite
@@ -139,7 +146,7 @@ def pods_of_one_owner(draw: st.DrawFn) -> list[PodState]:
         gpus = st.lists(st.integers(number * 4, number * 4 + 3), unique=True, max_size=3)
         has = {index: draw(st.sampled_from([300, 500, 1000])) for index in draw(gpus)}
         fields: dict[str, Any] = {"wants": draw(st.none() | st.sampled_from([0, 0.5, 1, 1.5, 2, 3]))}
-        fields |= {"draining": draw(gpus), "busy": draw(gpus), "gone": draw(st.booleans())}
+        fields |= {"draining": draw(gpus), "busy": draw(gpus), "resting": draw(gpus), "gone": draw(st.booleans())}
         state = pod(uid, has=has, ticket=draw(st.none() | st.integers(1, 3)), **fields)
         pending = draw(st.booleans()) and not fields["gone"]
         found.append(replace(state, node="", attached=None, allocated=allocated(ticket=1)) if pending else state)

@@ -108,6 +108,16 @@ CASES: dict[str, tuple[int, list[PodState], dict[str, OwnerLimits], dict[str, in
         {"bob": ONE},
         {"x": 1000},
     ),
+    "then those that are open and rest": (
+        2,
+        [
+            _of("ann", pod("a", wants=1, has=[0], busy=[0])),
+            _of("ann", pod("x", wants=1, has=[1], busy=[1], resting=[1])),
+            BOB,
+        ],
+        {"bob": ONE},
+        {"x": 1000},
+    ),
     "a GPU of the wished kind": (
         2,
         [

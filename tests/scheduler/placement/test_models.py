@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Reason, Wish
+from jupyter_gpu.model.use_class import UseClass
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange
@@ -55,7 +56,7 @@ def test_own_gpus_are_seen_first() -> None:
         Spot(gpus[0], 1000),
         Spot(gpus[1], 1000, held=1000),
         Spot(gpus[2], 1000, held=1000, share=1000),
-        Spot(gpus[3], 1000, held=1000, share=1000, busy=True),
+        Spot(gpus[3], 1000, held=1000, share=1000, use=UseClass.WORKING),
     ]
     seen = [
         [spot.gpu.index for spot in within_models(wish(4), has, (("a100", count * 1000),))[1]] for count in (1, 2, 3)

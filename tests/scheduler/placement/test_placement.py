@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.use_class import UseClass
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose
 from tests.builders import GIB, inventory, uuid, wish
 
@@ -75,14 +78,37 @@ def test_arrange_returns_the_gpus_it_waits_for() -> None:
     assert arrange(wish(0), spots(five, {})).shares == ()
 
 
-@pytest.mark.parametrize(("busy", "expected"), [(False, {0: 1000, 2: 500}), (True, {0: 500, 1: 500})])
-def test_arrange_gives_an_idle_share_back_that_is_in_the_way(busy: bool, expected: dict[int, int]) -> None:
-    """It is too small in memory as a half, and has no room to be the whole; one in use waits where it is."""
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (UseClass.CLOSED, {0: 1000, 2: 500}),
+        (UseClass.RESTING, {0: 500, 1: 500}),
+        (UseClass.WORKING, {0: 500, 1: 500}),
+    ],
+)
+def test_arrange_gives_a_closed_share_back_that_is_in_the_way(use: UseClass, expected: dict[int, int]) -> None:
+    """It is too small in memory as a half, and has no room to be the whole; an open one waits where it is."""
     large, small, other = inventory(3, memory=(80, 40, 80))
     has = [
         Spot(large, 1000, held=1000, share=1000, age=0),
-        Spot(small, 500, held=500, share=500, age=1, busy=busy),
+        Spot(small, 500, held=500, share=500, age=1, use=use),
         Spot(other, 500),
     ]
     found = arrange(wish(1.5, memory=30 * GIB), has)
     assert {share.uuid: share.milli for share in found.shares} == {uuid(n): milli for n, milli in expected.items()}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_arrange_gives_a_resting_share_back_before_one_that_works(place: int) -> None:
+    """A closed one goes before it, wherever they are; of two that rest the newest goes."""
+    gpus = inventory(3)
+    uses = [UseClass.WORKING, UseClass.WORKING, UseClass.WORKING]
+    uses[place] = UseClass.RESTING
+    has = [Spot(gpu, 1000, 1000, 1000, age, use) for age, (gpu, use) in enumerate(zip(gpus, uses, strict=True))]
+    kept = {share.uuid for share in arrange(wish(2), has).shares}
+    assert kept == {uuid(index) for index in range(3)} - {uuid(place)}
+    other = (place + 1) % 3
+    closed = [replace(spot, use=UseClass.CLOSED) if index == other else spot for index, spot in enumerate(has)]
+    assert uuid(other) not in {share.uuid for share in arrange(wish(2), closed).shares}
+    resting = [replace(spot, use=UseClass.RESTING) for spot in has]
+    assert {share.uuid for share in arrange(wish(2), resting).shares} == {uuid(0), uuid(1)}

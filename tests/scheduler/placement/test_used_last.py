@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import fits, islands
 from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.use_class import UseClass
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts
@@ -103,7 +104,7 @@ def test_used_gpu_is_kept_and_given_back_first() -> None:
     has = [Spot(two[0], 1000, 1000, 1000, 0, used=True), Spot(two[1], 1000, 1000, 1000, 1), Spot(two[2], 1000)]
     assert {share.uuid for share in arrange(wish(2), has).shares} == {uuid(0), uuid(1)}
     assert [share.uuid for share in arrange(wish(1), has).shares] == [uuid(1)]
-    working = [Spot(two[0], 1000, 1000, 1000, 0, busy=True, used=True), *has[1:]]
+    working = [Spot(two[0], 1000, 1000, 1000, 0, use=UseClass.WORKING, used=True), *has[1:]]
     assert [share.uuid for share in arrange(wish(1), working).shares] == [uuid(0)]
 
 

@@ -34,6 +34,14 @@ SERVED = {
         _limited(pod("a", wants=3, has=[0, 1, 2], busy=[0, 2]), 2000),
         {0: 1000, 2: 1000},
     ),
+    "one that rests goes before one that works": (
+        _limited(pod("a", wants=3, has=[0, 1, 2], busy=[0, 1, 2], resting=[1]), 2000),
+        {0: 1000, 2: 1000},
+    ),
+    "without a wish that can be read, too": (
+        replace(_limited(pod("a", has=[0, 1, 2], busy=[0, 1, 2], resting=[0]), 2000), fault="It can't be read."),
+        {1: 1000, 2: 1000},
+    ),
     "a share shrinks": (_limited(pod("a", wants=1, has=[0], busy=[0]), 500), {0: 500}),
     "a wish that can't be read keeps what it has": (
         replace(_limited(pod("a", has=[0, 1]), 2000), fault="It can't be read."),

@@ -16,6 +16,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.feasible import named
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.use_class import idle_shares
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
 Counted = Literal["held", "waiting", "idle"]
@@ -64,8 +65,8 @@ def rates(pod: PodState, models: Mapping[str, str], known: Collection[str], name
 
     for uuid, milli in pod.held.items():
         add("held", models.get(uuid, ""), milli, milli)
-    for uuid, milli in _idle(pod):
-        add("idle", models.get(uuid, ""), milli, milli)
+    for share in () if pod.gone else idle_shares(pod.allocated, pod.attached):
+        add("idle", models.get(share.uuid, ""), share.milli, share.milli)
     if pod.requested and pod.ticket is not None and pod.waits:
         wish = pod.requested.wish
         able = [model for model in known if any(named(model, word) for word in wish.model)]
@@ -80,16 +81,6 @@ def username(owner: Owner, names: Names) -> str:
     if names == "hashed":
         return hashlib.sha256(json.dumps([owner.hub, owner.name]).encode()).hexdigest()[:16]
     return owner.name
-
-
-def _idle(pod: PodState) -> Iterator[tuple[str, int]]:
-    """Yield the attached shares of a pod that no process has open, as its node tells it."""
-    if pod.attached is None or pod.allocated is None or pod.gone:
-        return
-    mine = {share.uuid for share in pod.allocated.shares}
-    for share in pod.attached.shares:
-        if share.uuid in mine and share.uuid not in pod.busy:
-            yield share.uuid, share.milli
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ class Claim:
     line, which follows from the answer: then two pods could give way to each other for ever."""
     created: float = 0.0
     busy: frozenset[str] = frozenset()
+    resting: frozenset[str] = frozenset()
     leaving: bool = False
     """Whether the pod is being deleted: it gets nothing more, and its end frees what it has."""
 
@@ -64,13 +65,14 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
         order=(last, pod.ranked(None, 0) if pod.standing else pod.rank),
         created=pod.created,
         busy=pod.busy,
+        resting=pod.resting,
         leaving=pod.gone,
     )
 
 
 _READ = attrgetter(
     *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created"),
-    *("busy", "lacks", "held"),
+    *("busy", "resting", "lacks", "held"),
 )
 
 

@@ -1,5 +1,6 @@
 """The order in which an owner's pods give back what is above the owner's maximum: idle shares first, then the newest.
 
+Of idle shares, those that no process has open come before those that are open and rest.
 A share that shrinks is a share that is given back and taken smaller, so it is chosen in the same order. What drains
 counts as given back already, and so does all that a pod has which is being deleted.
 """
@@ -7,6 +8,8 @@ counts as given back already, and so does all that a pod has which is being dele
 from __future__ import annotations
 
 from collections.abc import Collection
+
+from jupyter_gpu.model.use_class import use_class
 
 from .claims import Claim
 
@@ -19,7 +22,7 @@ def excess(claims: Collection[Claim], maximum: int) -> int:
 def losses(claims: Collection[Claim], amount: int) -> dict[str, int]:
     """Return how much each pod gives back, by uid, so that it is ``amount`` in all; the others are left out."""
     granted = [
-        (uuid in claim.busy, -claim.created, -age, claim.uid, part)
+        (use_class(uuid, claim.busy, claim.resting), -claim.created, -age, claim.uid, part)
         for claim in claims
         if not claim.leaving
         for age, (uuid, part) in enumerate(claim.shares)

@@ -2,7 +2,8 @@
 
 A preemptible pod runs on what others do not use, so it gives back what another owner's pod waits for. A pod whose owner
 is below the guaranteed amount takes from pods of owners above theirs, each time from the owner with the most for the
-weight. No owner is brought below the guaranteed amount. Within an owner, idle shares go first, then the newest.
+weight. No owner is brought below the guaranteed amount. Within an owner, closed shares go first, then those that are
+open and rest, then the newest.
 
 What is free or drains already is counted first. What drains stays reclaimed until it is closed, else its pod would take
 it back. Only a share that makes room for a whole step of the wish is reclaimed: half of a GPU helps no wish for one.
@@ -18,6 +19,7 @@ from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.feasible import fits, groups
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.use_class import use_class
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import share
 
@@ -170,8 +172,8 @@ class _NodeReclaim:
         if pod is None or room.closing:
             return (int(room.closing), room.milli)
         most = share(self._owner_has(pod.owner), self._limits(pod.owner).weight)
-        busy = room.gpu.uuid in pod.busy
-        return (2, not pod.preemptible, -most, pod.owner, busy, -pod.created, -room.age, pod.uid)
+        use = use_class(room.gpu.uuid, pod.busy, pod.resting)
+        return (2, not pod.preemptible, -most, pod.owner, use, -pod.created, -room.age, pod.uid)
 
 
 def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:

@@ -5,8 +5,8 @@ topology is no demand, several GPUs are taken from one island, then from one swi
 
 What a pod has changes only where the wish says so:
 
-* A share that does not fit any more, or is one too many, is given back: unhealthy ones first, then idle ones,
-  then the newest.
+* A share that does not fit any more, or is one too many, is given back: unhealthy ones first, then closed ones, then
+  open ones that rest, then the newest.
 * A share that is too large shrinks in place. One that is too small grows in place where there is room. Without
   room it moves to another GPU, if no process has it open; else it waits where it is.
 * A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
@@ -26,6 +26,7 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import fits, groups, islands, topology_group
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.use_class import UseClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,15 @@ class Spot:
     """Milli that is allocated to the pod here."""
     age: int = 0
     """Age rank among its shares: 0 is the oldest."""
-    busy: bool = False
-    """Whether some process has it open."""
+    use: UseClass = UseClass.CLOSED
+    """What the pod does with it."""
     used: bool = False
     """Whether an outside process uses it, one that was not granted the GPU: such a GPU is taken last."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether some process has it open."""
+        return self.use is not UseClass.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,8 @@ class _Cost(NamedTuple):
     """Shares kept on GPUs that do not work."""
     busy: int
     """Shares given back that some process has open."""
+    working: int
+    """Those of them that do not rest."""
     used: int
     """Shares on GPUs that an outside process uses."""
     resized: int
@@ -177,10 +185,10 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
         yield {**targets, holder.gpu.uuid: rest} if holder else targets
 
 
-def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, bool, int]:
+def _worth(spot: Spot, target: int) -> tuple[bool, bool, int, bool, bool, int]:
     """Return the key that sorts shares by which one to keep as ``target``, best first."""
-    idle, resized = not spot.busy, spot.share != target
-    return (not spot.gpu.healthy, not _in_place(spot, target), idle, spot.used, resized, spot.age)
+    resized = spot.share != target
+    return (not spot.gpu.healthy, not _in_place(spot, target), -spot.use, spot.used, resized, spot.age)
 
 
 def _in_place(spot: Spot, target: int) -> bool:
@@ -229,6 +237,7 @@ def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, int]
         taken=len(shares) - len(kept),
         unhealthy=sum(not spot.gpu.healthy for spot in kept),
         busy=sum(spot.busy for spot in gone),
+        working=sum(spot.use is UseClass.WORKING for spot in gone),
         used=sum(spot.used for spot in group if spot.gpu.uuid in shares),
         resized=len(resized),
         resized_busy=sum(spot.busy for spot in resized),

@@ -24,6 +24,7 @@ from jupyter_gpu.model.feasible import named, refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.use_class import use_class
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
@@ -106,9 +107,9 @@ class QueuePass:
         shares = self.shares[pod.uid]
         for words, allowance in pod.model_allowances:
             such = tuple(share for share in shares if named(self.gpus[share.uuid].model, words))
-            lost = set(such) - set(_within(allowance, such, pod.busy))
+            lost = set(such) - set(_within(allowance, such, pod))
             shares = tuple(share for share in shares if share not in lost)
-        self._give(pod, _within(pod.allowance, shares, pod.busy))
+        self._give(pod, _within(pod.allowance, shares, pod))
 
     def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
         """Return why this can never be had here; computed once for all pods with the same wish, limit and devices."""
@@ -249,7 +250,8 @@ class QueuePass:
                 room = min(room, share if pod.standing else held)
             if pod.pending:
                 room = max(0, min(room, self._free[uuid]))
-            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy, uuid in self._outside))
+            use = use_class(uuid, pod.busy, pod.resting)
+            spots.append(Spot(gpu, room, held, share, age, use, uuid in self._outside))
         return spots
 
     def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:
@@ -280,10 +282,10 @@ def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
     return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
 
 
-def _within(allowance: int | None, shares: Sequence[GpuShare], busy: frozenset[str]) -> tuple[GpuShare, ...]:
-    """Return as many of ``shares`` as the allowance permits: idle ones go first, then the newest."""
+def _within(allowance: int | None, shares: Sequence[GpuShare], pod: PodState) -> tuple[GpuShare, ...]:
+    """Return as many of the pod's ``shares`` as the allowance permits: closed ones go first, then resting ones."""
     kept, newest_first = list(shares), tuple(reversed(shares))
-    for share in sorted(newest_first, key=lambda share: share.uuid in busy):
+    for share in sorted(newest_first, key=lambda share: use_class(share.uuid, pod.busy, pod.resting)):
         if allowance is None or total(kept) <= allowance:
             break
         kept.remove(share)

@@ -128,6 +128,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         allocated=allocated,
         attached=attached,
         busy=frozenset(attached.open if attached else ()),
+        resting=frozenset(attached.rests if attached else ()),
         lacks=frozenset(attached.lacks if attached else ()),
         gone=objects.deleting(pod) or finished,
         finished=finished,

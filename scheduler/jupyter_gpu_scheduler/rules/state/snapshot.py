@@ -89,6 +89,8 @@ class PodState:
     """Milli that its user may have; ``None``: no limit."""
     busy: frozenset[str] = frozenset()
     """UUIDs of GPUs that some process has open now: such shares are given back last, and do not move."""
+    resting: frozenset[str] = frozenset()
+    """UUIDs of those in ``busy`` that do nothing: such shares are given back before those that work."""
     lacks: frozenset[str] = frozenset()
     """UUIDs of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
