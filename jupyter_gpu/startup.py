@@ -6,8 +6,10 @@ were not installed.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpu import magic
@@ -24,7 +26,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def install(shell: Any = None) -> None:
-    """Set up the guard in this process, once; ``shell``: IPython's, which prints notices before a cell."""
+    """Set up the guard in this process, once; ``shell``: IPython's, which prints notices before and after a cell."""
     global _installed  # noqa: PLW0603 - so is CUDA's own state
     if _installed:
         return
@@ -38,15 +40,18 @@ def install(shell: Any = None) -> None:
         log.warning("The CUDA guard of jupyter-gpu could not be set up.", exc_info=True)
         return
 
-    def before_cell(*_: object) -> None:
+    def say(find: Callable[[], str]) -> None:
         try:
-            notice = guard.new_notice()
+            notice = find()
         except Exception:  # an error here would be shown at every cell
             log.debug("Looking for changes of the attached GPUs failed.", exc_info=True)
             return
         if notice:
             print(notice, file=sys.stderr)
 
-    if shell is not None:
-        shell.events.register("pre_run_cell", before_cell)
+    if shell is None:
+        atexit.register(say, lambda: guard.end_of_cell(program=True))
+    else:
+        shell.events.register("pre_run_cell", lambda *_: say(guard.new_notice))
+        shell.events.register("post_run_cell", lambda *_: say(guard.end_of_cell))
         magic.register(shell)

@@ -119,34 +119,6 @@ def test_environment_of_another_machine_gates_nothing(place: Place) -> None:
         program.kill()
 
 
-PREMATURE = """
-import ctypes, os
-driver = ctypes.CDLL("libcuda.so.1")
-def marks():
-    links = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:
-            pass
-    return sum(link.startswith("/memfd:jupyter-gpu-looked") for link in links)
-print(marks(), driver.cuInit(0), driver.cuInit(0), marks())
-os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-print(driver.cuInit(0), marks(), flush=True)
-os.execv("/bin/sh", ["sh", "-c", "ls -l /proc/self/fd | grep -c looked"])
-"""
-
-
-def test_process_that_finds_no_gpu_gets_a_mark(either: Place) -> None:
-    """It has one mark, whichever library looked, and none after exec. A GPU that comes is found as usual."""
-    with Program(["python3", "-c", PREMATURE], either.env() | {"CUDA_VISIBLE_DEVICES": ""}) as running:
-        out, _ = running.process.communicate(timeout=60)
-    assert out.split("\n")[:3] == ["0 100 100 1", "0 1", "0"]
-    with Program(["python3", "-c", PREMATURE], either.env() | {"CUDA_VISIBLE_DEVICES": "0"}) as running:
-        out, _ = running.process.communicate(timeout=60)
-    assert out.split("\n")[0] == "0 0 0 0"
-
-
 def test_no_variable_disables_the_shim(built: Built, short: Path) -> None:
     """Its directory is built in, and it stands at the driver's path."""
     place = Place(built, short, "shim")

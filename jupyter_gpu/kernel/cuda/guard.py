@@ -2,7 +2,8 @@
 
 CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
 attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
-`frameworks`); and a kernel that looked too early to see a new GPU gets a notice.
+`frameworks`); a cell in which another library looked says so at its end (see `looks`); and a kernel that looked too
+early to see a new GPU gets a notice.
 
 None of this happens on simulated GPUs, or if the user has set ``CUDA_VISIBLE_DEVICES``.
 """
@@ -18,18 +19,17 @@ from typing import ParamSpec, TypeVar
 from jupyter_gpu.common import attached
 from jupyter_gpu.common.attached import Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE, WANTED, named, narrowed
+from jupyter_gpu.kernel.rules.looks import looked, looked_too_early
+
+from .looks import LookReader, keeps_answer
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
     from jupyter_gpu.model.view import View
 
-_LOOKED = "/memfd:jupyter-gpu-looked"
-"""File that the gate opens when the driver has found no GPU: libraries without a guard keep that answer."""
+TELL_LOOKS = "JUPYTER_GPU_TELL_LOOKS"
+"""Variable: with the value ``0``, nothing is said of libraries that looked for GPUs while there were none."""
 _NODE = re.compile(r"/dev/nvidia\d+")
-_LOOKED_TOO_EARLY = (
-    "A library of this kernel has looked for GPUs before there were any, and most keep that answer. If it finds none "
-    "now, restart this kernel."
-)
 _WAYS_OUT = "There are two ways out: restart this kernel; or use {it} from worker processes or another notebook."
 
 P = ParamSpec("P")
@@ -39,8 +39,9 @@ R = TypeVar("R")
 class CudaGuard:
     """The CUDA guard of one process. `environ` is its environment, `path` the file of `attached`."""
 
-    def __init__(self, environ: MutableMapping[str, str], path: str | None) -> None:
+    def __init__(self, environ: MutableMapping[str, str], path: str | None, looks: LookReader | None = None) -> None:
         self._environ = environ
+        self._looks = looks or LookReader()
         self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
         """Environment with which the process was started."""
@@ -129,17 +130,31 @@ class CudaGuard:
         hint = self._hint
         if hint is None or hint.simulated or not hint.gpus or not self._is_ours():
             return ""
+        if hidden := self._hidden(hint.gpus, links, mapped):
+            return self._lost(hidden)
+        kept = self._looks.kept()
+        return looked_too_early(kept) if self._tells_looks() else ""
+
+    def _hidden(
+        self, gpus: Iterable[attached.AttachedGpu], links: Iterable[str] | None, mapped: Iterable[str] | None
+    ) -> list[attached.AttachedGpu]:
+        """List the GPUs that CUDA cannot use in this process, as it looked before they were there."""
         if self._too_early:
-            return self._lost(hint.gpus)
-        visible = self._started_with
-        if visible is not None:
-            hidden = [gpu for gpu in hint.gpus if gpu.uuid not in visible]
-            return self._lost(hidden) if hidden else ""
-        links = frozenset(open_files() if links is None else links)
-        if paths := cuda_nodes(links, mapped_devices() if mapped is None else mapped):
-            hidden = [gpu for gpu in hint.gpus if gpu.path not in paths]
-            return self._lost(hidden) if hidden else ""
-        return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
+            return list(gpus)
+        if self._started_with is not None:
+            return [gpu for gpu in gpus if gpu.uuid not in self._started_with]
+        nodes = cuda_nodes(open_files() if links is None else links, mapped_devices() if mapped is None else mapped)
+        return [gpu for gpu in gpus if nodes and gpu.path not in nodes]
+
+    def end_of_cell(self, *, program: bool = False) -> str:
+        """Return what to say at the end of a cell or ``program`` in which libraries without a hook looked for a GPU."""
+        if not self.blocked:
+            return ""
+        paths = self._looks.new()
+        return looked(paths, filter(keeps_answer, paths), program=program) if self._tells_looks() else ""
+
+    def _tells_looks(self) -> bool:
+        return self._environ.get(TELL_LOOKS) != "0"
 
     def new_notice(self) -> str:
         """Return the notices of this process and of the server that are new; "" if none is."""

@@ -1,34 +1,31 @@
 /* cuInit and cuGetProcAddress, by which programs find GPUs and the driver's functions. */
 #define _GNU_SOURCE
 #include "connection/share.h"
+#include "driver/looks.h"
 #include "driver/visible.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { CLOSE_ON_EXEC = 1 }; /* MFD_CLOEXEC, which older headers lack */
+#include <stdlib.h>
 
 /* --- initialization ----------------------------------------------------------------------------------------------- */
 
-/* Initialize the driver, and mark the process if there is no GPU. The driver searches again at each call, but most libraries
- * above it keep the first answer, so the process will not use GPUs that are attached later. The mark is an open file, by whose
- * name the guard in a notebook's kernel (jupyter_gpu/kernel/cuda/guard.py) can explain why a GPU is unused. */
+/* Initialize the driver, and record a search that finds no GPU, for the guard in a notebook's kernel
+ * (jupyter_gpu/kernel/cuda/looks.py). An empty list of visible GPUs is answered here as the driver would answer it: the driver is
+ * not entered, so it reads the variables when there is a GPU, and the same call succeeds then. */
 CUresult GATE(cuInit)(unsigned flags) {
-    static _Atomic int marker = -1; /* of this process and its forks; closed by exec */
-    static _Atomic bool known;      /* the driver has read the variables and will not read them again */
-#ifndef GATE_DIRECTORY /* in a pod the device rules apply to all GPUs, and CUDA sees those that it can open */
-    if (!atomic_load(&known) && !gate_environment_is_foreign()) {
+    static _Atomic bool known; /* the driver has read the variables and will not read them again */
+    bool none = false;
+    if (!atomic_load(&known)) {
         gate_lock_first(); /* one thread changes the variables; the others wait for it */
-        visible_follow();
+#ifndef GATE_DIRECTORY         /* in a pod the device rules apply to all GPUs, and CUDA sees those that it can open */
+        if (!gate_environment_is_foreign()) visible_follow();
+#endif
+        const char *visible = getenv(VISIBLE);
+        none = !flags && visible && !*visible;
         gate_unlock(); /* before the driver, which may load libraries that call the gate */
     }
-#endif
-    CUresult result = REAL(cuInit)(flags);
-    if (result == CUDA_SUCCESS) atomic_store(&known, true);
-    if (result == CUDA_ERROR_NO_DEVICE && atomic_load(&marker) < 0) {
-        int none = -1, made = (int)syscall(SYS_memfd_create, "jupyter-gpu-looked", CLOSE_ON_EXEC);
-        if (made >= 0 && !atomic_compare_exchange_strong(&marker, &none, made)) close(made);
-    }
+    CUresult result = none ? CUDA_ERROR_NO_DEVICE : REAL(cuInit)(flags);
+    if (result == CUDA_SUCCESS) atomic_store(&known, true), looks_found();
+    if (result == CUDA_ERROR_NO_DEVICE) looks_record(__builtin_return_address(0));
     return result;
 }
 

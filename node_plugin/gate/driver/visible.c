@@ -151,11 +151,23 @@ static void put(const char *name, const char *value) {
     if (!same(getenv(name), value)) setenv(name, value, 1);
 }
 
+static bool read_attached(char text[VISIBLE_FILE]) {
+    const char *path = getenv(VISIBLE_ATTACHED);
+    return path && *path && read_file(path, text);
+}
+
+bool visible_nothing(void) {
+    char text[VISIBLE_FILE];
+    struct hint hint;
+    const char *given = getenv(VISIBLE), *own = same(given, getenv(VISIBLE_OURS)) ? getenv(VISIBLE_WANTED) : given;
+    return !own && read_attached(text) && read_hint(&hint, text) && !hint.simulated && !hint.count;
+}
+
 void visible_follow(void) {
     char text[VISIBLE_FILE], value[VISIBLE_ROOM];
-    const char *path = getenv(VISIBLE_ATTACHED), *own;
+    const char *own;
     struct visible now = {getenv(VISIBLE), getenv(VISIBLE_OURS), getenv(VISIBLE_WANTED), getenv(VISIBLE_ORDER), getenv(VISIBLE_BY)};
-    if (!path || !*path || !read_file(path, text) || !visible_value(text, &now, value, &own)) return;
+    if (!read_attached(text) || !visible_value(text, &now, value, &own)) return;
     if (own && same(now.given, value)) return; /* everything that the user chose is attached */
     if (own) put(VISIBLE_WANTED, own);
     else if (now.wanted) unsetenv(VISIBLE_WANTED);

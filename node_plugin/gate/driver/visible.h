@@ -24,5 +24,7 @@ struct visible { /* values of these variables; NULL: not set */
 bool visible_value(const char *text, const struct visible *now, char to[VISIBLE_ROOM], const char **own);
 /* Update the variables of this process from the server's file. */
 void visible_follow(void);
+/* Return whether the server's file reports real GPUs, none of them attached, and the user has chosen no list of their own. */
+bool visible_nothing(void);
 
 #endif

@@ -214,18 +214,6 @@ def test_order_of_devices_is_kept(guard: CudaGuard, env: dict[str, str]) -> None
     assert env[VISIBLE] == f"{second.uuid},{first.uuid}"
 
 
-def test_early_look_of_an_unguarded_library_is_reported(guard: CudaGuard, file: AttachedWriter) -> None:
-    """The gate leaves a mark: the user gets a message as soon as there is a GPU, and none once CUDA has started."""
-    mark = "/memfd:jupyter-gpu-looked (deleted)"
-    assert guard.notice(links=[mark]) == ""
-    guard.see(Hint.of(real(1000, version=2)))
-    assert "A library of this kernel has looked for GPUs before there were any" in guard.notice(links=[mark])
-    assert guard.notice(links=[mark, "/dev/nvidia0"], mapped=["/dev/nvidia0"]) == ""
-    file(real(1000, version=3))
-    assert guard.starts(look)() == 7
-    assert guard.notice(links=[mark]) == ""
-
-
 @pytest.mark.parametrize(("enforced", "both", "second"), [(False, "0,1", "1"), (True, "0,1", "0")])
 def test_indices_are_used_if_configured(
     env: dict[str, str], tmp_path: Path, enforced: bool, both: str, second: str
