@@ -19,7 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PARTS = (
     "driver/entries.S", "driver/entries.c", "driver/driver.c", "driver/gated.c", "launches/launches.c",
-    "driver/lookup.c", "driver/visible.c", "driver/looks.c", "launches/lease.c", "launches/window.c", "launches/queues.c",
+    "driver/lookup.c", "driver/visible.c", "driver/looks.c", "launches/lease.c", "launches/window.c",
+    "launches/queues.c",
     "launches/threads.c", "launches/events.c", "launches/pacing.c", "connection/connection.c", "memory/memory.c",
     "memory/table.c", "memory/allocate.c", "memory/pools.c", "memory/reserves.c", "memory/graphs.c",
     "memory/physical.c", "memory/external.c", "memory/contexts.c", "memory/modules.c", "memory/image.c",
