@@ -16,6 +16,8 @@ from typing import Any
 
 from tornado.web import HTTPError
 
+from jupyter_gpu.model.message import gettext
+
 from .login_stand_ins import import_login
 from .rules.answers import Answer, Answers, small
 from .rules.refusals import Refusal
@@ -27,7 +29,7 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuth
 
 __all__ = ["HubOAuthCallbackHandler", "HubOAuthenticated", "Login"]
 
-BUSY = (
+BUSY = gettext(
     "The hub has more to do than it can, so nobody can be identified now, and nothing was changed. Limits that are set "
     "hold. Try again in a few seconds."
 )

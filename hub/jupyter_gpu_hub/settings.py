@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import SettingsError, bounded
+from jupyter_gpu.model.message import is_language
 
 URL = "JUPYTERHUB_SERVICE_URL"
 """Variable with the address to listen on; the hub sets it for a service that it starts."""
@@ -76,6 +77,10 @@ class HubServiceSettings:
     """Pages that may follow changes at the same time. Default 500, and 20 for each person."""
     time_zone: str = "UTC"
     """Time zone of hours and budgets, the scheduler's, such as ``Europe/Berlin``: for previews. Default UTC."""
+    language: str = ""
+    """Language of all answers, such as ``de`` or ``pt_BR``, if a pack has it; empty: the one that each browser likes
+    best. Default empty.
+    """
     rate: RateSettings = RateSettings()
     write: bool = False
     """Whether servers may have the requests of their own pods written here. Default false."""
@@ -83,6 +88,8 @@ class HubServiceSettings:
     """The rate of such requests, reads included, for each server. Default: 1 a second, 5 at once."""
 
     def __post_init__(self) -> None:
+        if self.language and not is_language(self.language):
+            raise ValueError(f"'language' is no language: {self.language!r}; write it as de, de-DE or pt_BR.")
         try:
             ZoneInfo(self.time_zone)
         except (OSError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError

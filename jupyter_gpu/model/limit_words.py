@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from . import strict
 from .errors import LimitExceeded
 from .limits.pod_limit import PodLimit
-from .limits.source import MONTHS
+from .limits.source import date
 from .quantity import count_gpus, format_gpus
 from .view import LIMIT_LOWERED, Condition, View
 
@@ -104,7 +104,7 @@ def remark(view: View) -> str:
 def moment(at: float) -> str:
     """Return a time as ``12:10 UTC on 4 May``; ``at`` is in seconds since 1970."""
     when = datetime.fromtimestamp(at, UTC)
-    return f"{when:%H:%M} UTC on {when.day} {MONTHS[when.month - 1]}"
+    return f"{when:%H:%M} UTC on {date(when)}"
 
 
 def _error(text: str, limit: PodLimit, milli: int) -> LimitExceeded:

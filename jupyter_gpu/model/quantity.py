@@ -13,6 +13,8 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+from .message import Message, gettext
+
 MILLI_PER_GPU = 1000
 EXACT_POSITIONS = 10
 """Positions in line up to this one are exact, later ones approximate."""
@@ -25,7 +27,6 @@ _QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASC
 _BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
 _DIGITS = 12
 """Most digits of a number before the point: more are too large for anything."""
-_NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
@@ -51,11 +52,12 @@ def parse_milli(value: object) -> int:
     else:
         milli = _milli_of_integer(value)
     if milli < 0:
-        raise ValueError(f"{_shown(value)} is negative; ask for 0 GPUs or more.")
+        raise ValueError(gettext("%1 is negative; ask for 0 GPUs or more.", _shown(value)))
     if milli > MAX_MILLI:
-        raise ValueError(f"{_shown(value)} is more than {MAX_MILLI // MILLI_PER_GPU} GPUs, the most one can ask for.")
+        most = MAX_MILLI // MILLI_PER_GPU
+        raise ValueError(gettext("%1 is more than %2 GPUs, the most one can ask for.", _shown(value), most))
     if milli != int(milli):
-        raise ValueError(f"{_shown(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
+        raise ValueError(gettext("%1 is finer than a thousandth of a GPU; use steps of 0.001.", _shown(value)))
     return int(milli)
 
 
@@ -65,21 +67,21 @@ def _milli_of_text(text: str) -> Decimal:
         # A minus sign has its own message: it is the most likely mistake after a typing error.
         if _QUANTITY.fullmatch(text.strip().removeprefix("-")):
             return Decimal(-1)
-        raise ValueError(f"{_shown(text)} {_NO_AMOUNT}")
+        raise ValueError(_no_amount(_shown(text)))
     number = Decimal(match["number"])
     return number if match["milli"] else number * MILLI_PER_GPU
 
 
 def _milli_of_float(number: float) -> Decimal:
     if not math.isfinite(number):
-        raise ValueError(f"{float(number)} {_NO_AMOUNT}")
+        raise ValueError(_no_amount(float(number)))
     # repr gives the shortest text that means this float, so 0.1 is a tenth and not 0.1000000000000000055.
     return Decimal(float.__repr__(number)) * MILLI_PER_GPU
 
 
 def _milli_of_decimal(number: Decimal) -> Decimal | int:
     if not number.is_finite():
-        raise ValueError(f"{number} {_NO_AMOUNT}")
+        raise ValueError(_no_amount(number))
     if number and not -_DIGITS < number.adjusted() < _DIGITS:  # its ratio could have a million digits
         return number
     return _milli_of_ratio(number, *number.as_integer_ratio())
@@ -88,8 +90,12 @@ def _milli_of_decimal(number: Decimal) -> Decimal | int:
 def _milli_of_ratio(value: object, numerator: int, denominator: int) -> int:
     milli, rest = divmod(numerator * MILLI_PER_GPU, denominator)
     if rest and milli >= 0:
-        raise ValueError(f"{_fraction(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
+        raise ValueError(gettext("%1 is finer than a thousandth of a GPU; use steps of 0.001.", _fraction(value)))
     return milli
+
+
+def _no_amount(shown: object) -> Message:
+    return gettext("%1 is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.", shown)
 
 
 def _fraction(value: object) -> str:
@@ -126,7 +132,7 @@ def _milli_of_integer(number: Any) -> int:
             return operator.index(number) * MILLI_PER_GPU
     except TypeError:
         pass
-    raise ValueError(f"{_shown(number)} {_NO_AMOUNT}")
+    raise ValueError(_no_amount(_shown(number)))
 
 
 def format_milli(milli: int) -> str:
@@ -142,7 +148,16 @@ def format_gpus(milli: int) -> str:
 
 def count_gpus(milli: int) -> str:
     """Write an amount with its noun for people: ``"1 GPU"``, ``"0.25 GPU"``, ``"2 GPUs"``, ``"0 GPUs"``."""
-    return f"{format_gpus(milli)} GPU" + ("" if 0 < milli <= MILLI_PER_GPU else "s")
+    return f"{format_gpus(milli)} GPU" + ("" if _is_one(milli) else "s")
+
+
+def gpus(milli: int) -> Message:
+    """Write the same, to be translated where it is shown."""
+    return gettext("%1 GPU", format_gpus(milli)) if _is_one(milli) else gettext("%1 GPUs", format_gpus(milli))
+
+
+def _is_one(milli: int) -> bool:
+    return 0 < milli <= MILLI_PER_GPU
 
 
 def parse_bytes(value: object) -> int:
@@ -150,7 +165,7 @@ def parse_bytes(value: object) -> int:
 
     K/M/G/T/P are decimal, Ki… binary. Raises ``ValueError`` with a sentence.
     """
-    wrong = f"{_shown(value)} is not an amount of memory; use bytes or text such as '20GiB'."
+    wrong = gettext("%1 is not an amount of memory; use bytes or text such as '20GiB'.", _shown(value))
     value = plain(value)
     if isinstance(value, str):
         match = _BYTES.fullmatch(value.strip())
@@ -162,7 +177,9 @@ def parse_bytes(value: object) -> int:
     else:
         amount = _whole(value, wrong)
     if not 0 < amount <= MAX_BYTES:
-        raise ValueError(f"{_shown(value)} of memory is not possible; ask for at least one byte, below 8 PiB.")
+        raise ValueError(
+            gettext("%1 of memory is not possible; ask for at least one byte, below 8 PiB.", _shown(value))
+        )
     return amount
 
 

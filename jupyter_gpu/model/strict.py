@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .message import gettext
+
 T = TypeVar("T")
 
 MAX_GENERATION = 2**53 - 1
@@ -46,13 +48,15 @@ def loads(text: str | bytes, max_bytes: int) -> Any:
     try:
         data = text.encode() if isinstance(text, str) else text
         if len(data) > max_bytes:
-            raise OversizeError(f"The text has {len(data):,} bytes; at most {max_bytes:,} are accepted.")
+            raise OversizeError(
+                gettext("The text has %1 bytes; at most %2 are accepted.", f"{len(data):,}", f"{max_bytes:,}")
+            )
         value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique)
         _check(value, MAX_DEPTH)
     except FieldError:
         raise
     except (ValueError, RecursionError) as error:  # UnicodeError and JSONDecodeError are ValueErrors
-        raise FieldError(f"The text is not valid JSON: {printable(str(error), 200)}.") from None
+        raise FieldError(gettext("The text is not valid JSON: %1.", printable(str(error), 200))) from None
     return value
 
 
@@ -74,7 +78,7 @@ def printable(text: str, most: int) -> str:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise FieldError(f"{number[:20]} is not a finite number.")
+        raise FieldError(gettext("%1 is not a finite number.", number[:20]))
     return value
 
 
@@ -82,7 +86,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise FieldError(f"The field {printable(key, 60)!r} is there twice.", printable(key, 60))
+            raise FieldError(gettext("The field %1 is there twice.", repr(printable(key, 60))), printable(key, 60))
         found[key] = value
     return found
 
@@ -92,7 +96,7 @@ def _check(value: Any, levels: int) -> None:
         value.encode()  # raises UnicodeEncodeError for half of a surrogate pair
     elif isinstance(value, (dict, list)):
         if not levels:
-            raise FieldError(f"The text is nested more than {MAX_DEPTH} levels deep.")
+            raise FieldError(gettext("The text is nested more than %1 levels deep.", MAX_DEPTH))
         for item in value:
             _check(item, levels - 1)
         if isinstance(value, dict):
@@ -103,7 +107,7 @@ def _check(value: Any, levels: int) -> None:
 def an_object(value: Any, what: str) -> Mapping[str, Any]:
     """Return ``value``, checked to be a JSON object."""
     if not isinstance(value, Mapping):
-        raise FieldError(f"{what} must be a JSON object, such as {{…}}.", what)
+        raise FieldError(gettext("%1 must be a JSON object, such as {…}.", what), what)
     return value
 
 
@@ -118,7 +122,7 @@ def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
     for key in fields:
         if key not in allowed:
             shown = printable(key, 60)
-            raise FieldError(f"The field {shown!r} is unknown; known are {', '.join(allowed)}.", shown)
+            raise FieldError(gettext("The field %1 is unknown; known are %2.", repr(shown), ", ".join(allowed)), shown)
 
 
 def unknown(fields: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def unknown(fields: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
 def required(fields: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> T:
     """Read ``fields[key]`` by ``read``; an error if it is missing."""
     if key not in fields:
-        raise FieldError(f"The field {key!r} is missing.", key)
+        raise FieldError(gettext("The field %1 is missing.", repr(key)), key)
     return read(fields[key], key)
 
 
@@ -145,7 +149,7 @@ def integer(least: int, most: int) -> Callable[[Any, str], int]:
 
     def read(value: Any, key: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise FieldError(f"{key!r} must be a whole number from {least} to {most}.", key)
+            raise FieldError(gettext("%1 must be a whole number from %2 to %3.", repr(key), least, most), key)
         return value
 
     return read
@@ -156,7 +160,9 @@ def text(most: int) -> Callable[[Any, str], str]:
 
     def read(value: Any, key: str) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= most or re.search(_UNSHOWN, value):
-            raise FieldError(f"{key!r} must be text of 1 to {most} characters, without control characters.", key)
+            raise FieldError(
+                gettext("%1 must be text of 1 to %2 characters, without control characters.", repr(key), most), key
+            )
         return value
 
     return read
@@ -170,7 +176,7 @@ def label(most: int) -> Callable[[Any, str], str]:
 
     def read(value: Any, key: str) -> str:
         if not isinstance(value, str):
-            raise FieldError(f"{key!r} must be text.", key)
+            raise FieldError(gettext("%1 must be text.", repr(key)), key)
         return printable(value, most)
 
     return read
@@ -181,7 +187,7 @@ def one_of(*choices: str) -> Callable[[Any, str], str]:
 
     def read(value: Any, key: str) -> str:
         if not isinstance(value, str) or value not in choices:
-            raise FieldError(f"{key!r} must be one of {', '.join(choices)}.", key)
+            raise FieldError(gettext("%1 must be one of %2.", repr(key), ", ".join(choices)), key)
         return value
 
     return read
@@ -190,7 +196,7 @@ def one_of(*choices: str) -> Callable[[Any, str], str]:
 def boolean(value: Any, key: str) -> bool:
     """Read ``true`` or ``false``."""
     if not isinstance(value, bool):
-        raise FieldError(f"{key!r} must be true or false.", key)
+        raise FieldError(gettext("%1 must be true or false.", repr(key)), key)
     return value
 
 
@@ -199,7 +205,7 @@ def list_of(read: Callable[[Any, str], T], most: int) -> Callable[[Any, str], tu
 
     def read_all(value: Any, key: str) -> tuple[T, ...]:
         if not isinstance(value, list) or len(value) > most:
-            raise FieldError(f"{key!r} must be a list of at most {most} items.", key)
+            raise FieldError(gettext("%1 must be a list of at most %2 items.", repr(key), most), key)
         return tuple(read(item, f"{key}[{i}]") for i, item in enumerate(value))
 
     return read_all

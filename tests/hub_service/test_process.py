@@ -79,6 +79,13 @@ def test_hub_has_a_name() -> None:
         hub_name(HubServiceSettings(), {}, "")
 
 
+def test_language_is_checked() -> None:
+    """By its form; a language without a pack is English."""
+    with pytest.raises(SettingsError, match="language"):
+        parse({"language": "../de"}, HubServiceSettings)
+    assert parse({"language": "pt_BR"}, HubServiceSettings).language == "pt_BR"
+
+
 @pytest.mark.parametrize("zone", ["Nowhere/Town", "../../etc/passwd", "\0"])
 def test_time_zone_is_checked(zone: str) -> None:
     """The settings are refused at the start, not at the first preview."""

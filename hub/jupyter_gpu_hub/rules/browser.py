@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from jupyter_gpu.model.message import gettext
+
 from .refusals import Refusal, of_status
 
 READS = ("GET", "HEAD", "OPTIONS")
@@ -24,10 +26,10 @@ def check(method: str, headers: Mapping[str, str], host: str) -> None:
         return
     site = headers.get("Sec-Fetch-Site", "")
     if site and site not in _SAME:
-        raise Refusal(403, "A page of another site sent this request. Nothing was changed.")
+        raise Refusal(403, gettext("A page of another site sent this request. Nothing was changed."))
     origin = headers.get("Origin", "")
     if origin and not same_origin(origin, host):
-        raise Refusal(403, f"The page {origin[:100]!r} is not one of this service. Nothing was changed.")
+        raise Refusal(403, gettext("The page %1 is not one of this service. Nothing was changed.", repr(origin[:100])))
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (method != "DELETE" or kind):
         raise of_status(415)

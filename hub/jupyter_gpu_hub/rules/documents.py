@@ -13,6 +13,7 @@ from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceL
 from jupyter_gpu.model.limits.transfer.document import read_document
 from jupyter_gpu.model.limits.transfer.row import MAX_ROWS
 from jupyter_gpu.model.limits.transfer.table import read_table
+from jupyter_gpu.model.message import gettext
 
 from .edits import CAP, Edit, Prepared
 
@@ -59,7 +60,7 @@ def read_edits(value: Any, key: str = "edits") -> list[Edit]:
     seen: set[Subject] = set()
     for edit in edits:
         if edit.subject in seen:
-            raise strict.FieldError(f"There are two edits of {subject_name(edit.subject)}.", "subject")
+            raise strict.FieldError(gettext("There are two edits of %1.", subject_name(edit.subject)), "subject")
         seen.add(edit.subject)
     return list(edits)
 
@@ -89,5 +90,5 @@ def _edit(line: DifferenceLine, subject: Subject) -> Edit:
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise strict.FieldError(f"{key!r} must be text.", key)
+        raise strict.FieldError(gettext("%1 must be text.", repr(key)), key)
     return value

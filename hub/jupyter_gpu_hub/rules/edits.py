@@ -11,6 +11,7 @@ from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, encode_change
 from jupyter_gpu.model.limits.limit import GROUP, MANAGED_BY, VERSION, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import object_name
 from jupyter_gpu.model.limits.read_limit import read_limit
+from jupyter_gpu.model.message import gettext, sentences
 
 from .known import KnownLimit
 from .refusals import Refusal
@@ -18,7 +19,7 @@ from .refusals import Refusal
 WRITER = "jupyter-gpu-hub"
 """Value of the label by which our objects are known; it leaves them to people."""
 KIND = "GpuLimit"
-CAP = "The cap is for cluster administrators: it is changed with kubectl, or in the chart."
+CAP = gettext("The cap is for cluster administrators: it is changed with kubectl, or in the chart.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Edit:
         strict.no_unknown(body, ("subject", "set", "version"))
         subject = strict.required(body, "subject", Subject.from_json)
         if "set" not in body:
-            raise strict.FieldError("The field 'set' is missing; null removes the limit.", "set")
+            raise strict.FieldError(gettext("The field 'set' is missing; null removes the limit."), "set")
         return cls(subject, strict.optional(body, "set", read_fields), strict.optional(body, "version", _version))
 
 
@@ -97,7 +98,9 @@ def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int) -> Prepare
     if current and current.limit.locked:
         raise Refusal(
             403,
-            f"{current.limit.managed_by} keeps this limit, and would undo a change made here. Change it there.",
+            gettext(
+                "%1 keeps this limit, and would undo a change made here. Change it there.", current.limit.managed_by
+            ),
             locked=True,
         )
     before = current.fields if current else None
@@ -113,11 +116,15 @@ def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int) -> Prepare
 def conflict(edit: Edit, current: KnownLimit | None) -> Refusal:
     """Return the refusal that shows both values, of a change that came too late."""
     changed = current.limit.changed if current else None
-    by = f" {changed.by} changed it last." if changed else ""
-    what = "changed" if current else "removed"
+    what = (
+        gettext("This limit was changed since you looked.")
+        if current
+        else gettext("This limit was removed since you looked.")
+    )
+    by = gettext("%1 changed it last.", changed.by) if changed else ""
     return Refusal(
         409,
-        f"This limit was {what} since you looked.{by} Nothing was written: compare both values and decide.",
+        sentences(what, by, gettext("Nothing was written: compare both values and decide.")),
         yours=dict(edit.fields) if edit.fields is not None else None,
         theirs=current.fields if current else None,
         version=current.version if current else "",

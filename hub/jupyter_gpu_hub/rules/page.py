@@ -6,24 +6,26 @@ the same and more in its place. Names come from outside: all text is escaped her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from urllib.parse import urlencode
 
-from jupyter_gpu.model.quantity import count_gpus
+from jupyter_gpu.model.message import Message, gettext, sentences
+from jupyter_gpu.model.quantity import gpus
 
 from . import words
 from .paging import Page, PageQuery
 from .people import UserRow
+from .translation import EN, Language
 
+TITLE = gettext("GPU limits")
 _COLUMNS = (
-    ("name", "User"),
-    ("limit", "Limit"),
-    ("used", "In use"),
-    ("waiting", "Waiting"),
-    ("guaranteed", "Guaranteed"),
-    ("idle", "Idle"),
+    ("name", gettext("User")),
+    ("limit", gettext("Limit")),
+    ("used", gettext("In use")),
+    ("waiting", gettext("Waiting")),
+    ("guaranteed", gettext("Guaranteed")),
+    ("idle", gettext("Idle")),
 )
 
 
@@ -39,14 +41,19 @@ class Frame:
     """Name of the visitor; empty: not known."""
     xsrf: str = ""
     """Value of the header that the page's code sends."""
+    language: Language = EN
+
+    def say(self, text: object) -> str:
+        """Return a text in the visitor's language, as HTML."""
+        return escape(self.language.say(text))
 
 
 def render(frame: Frame, row: UserRow | None, table: Page | None, problem: str) -> str:
     """Return the page. ``row``: the visitor, ``None`` for a service; ``table``: for those who may see it."""
     plain = [
-        f'<p role="status" class="alert alert-warning">{escape(problem)}</p>\n' if problem else "",
-        _own(row) if row else "",
-        _table(table) if table else "",
+        f'<p role="status" class="alert alert-warning">{frame.say(problem)}</p>\n' if problem else "",
+        _own(frame, row) if row else "",
+        _table(frame, table) if table else "",
     ]
     return _framed(
         frame,
@@ -58,16 +65,18 @@ def render(frame: Frame, row: UserRow | None, table: Page | None, problem: str) 
 
 def render_error(frame: Frame, message: str) -> str:
     """Return the page that says what went wrong."""
-    return _framed(frame, f'<p role="alert" class="alert alert-danger">{escape(message)}</p>\n')
+    return _framed(frame, f'<p role="alert" class="alert alert-danger">{frame.say(message)}</p>\n')
 
 
 def _framed(frame: Frame, content: str, scripts: str = "") -> str:
     """Return a page that looks like the hub's own: its style sheet, navigation and theme."""
     hub, base, name = escape(frame.hub), escape(frame.base), escape(frame.visitor)
-    who = f'<span class="me-2">{name}</span><a class="btn btn-sm btn-secondary" href="{hub}logout">Logout</a>'
+    title, home, token = (frame.say(text) for text in (TITLE, gettext("Home"), gettext("Token")))
+    logout, toggle = frame.say(gettext("Logout")), frame.say(gettext("Toggle dark mode"))
+    who = f'<span class="me-2">{name}</span><a class="btn btn-sm btn-secondary" href="{hub}logout">{logout}</a>'
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>GPU limits</title>\n'
+        f'<!doctype html>\n<html lang="{escape(frame.language.tag)}">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
         f'<link rel="stylesheet" href="{hub}static/css/style.min.css">\n'
         '<link rel="stylesheet" href="static/style.css">\n'
         f'<link rel="icon" href="{hub}static/favicon.ico">\n'
@@ -76,34 +85,34 @@ def _framed(frame: Frame, content: str, scripts: str = "") -> str:
         '<div class="container-fluid">\n'
         f'<span id="jupyterhub-logo" class="navbar-brand"><a href="{hub}home">'
         f'<img class="jpy-logo" src="{hub}logo" alt="JupyterHub"></a></span>\n'
-        f'<ul class="navbar-nav me-auto"><li class="nav-item"><a class="nav-link" href="{hub}home">Home</a></li>\n'
-        f'<li class="nav-item"><a class="nav-link" href="{hub}token">Token</a></li>\n'
-        f'<li class="nav-item"><a class="nav-link active" href="{base}" aria-current="page">GPU limits</a></li></ul>\n'
-        '<button type="button" class="btn btn-sm me-2" id="dark-theme-toggle" aria-label="Toggle dark mode" '
-        f'title="Toggle dark mode" hidden>\u25d0</button>\n{who if name else ""}\n</div>\n</nav>\n'
-        f'<main class="container-fluid">\n<h1>GPU limits</h1>\n{content}</main>\n</body>\n</html>\n'
+        f'<ul class="navbar-nav me-auto"><li class="nav-item"><a class="nav-link" href="{hub}home">{home}</a></li>\n'
+        f'<li class="nav-item"><a class="nav-link" href="{hub}token">{token}</a></li>\n'
+        f'<li class="nav-item"><a class="nav-link active" href="{base}" aria-current="page">{title}</a></li></ul>\n'
+        f'<button type="button" class="btn btn-sm me-2" id="dark-theme-toggle" aria-label="{toggle}" '
+        f'title="{toggle}" hidden>\u25d0</button>\n{who if name else ""}\n</div>\n</nav>\n'
+        f'<main class="container-fluid">\n<h1>{title}</h1>\n{content}</main>\n</body>\n</html>\n'
     )
 
 
-def _own(row: UserRow) -> str:
-    sentences = f"{words.may_have(row.limit)} {words.use(row)}"
-    return (
-        f"<p>{escape(sentences)}</p>\n"
-        '<p>Programs find the same at <a href="api/v1/me"><code>api/v1/me</code></a>.</p>\n'
-    )
+def _own(frame: Frame, row: UserRow) -> str:
+    link = '<a href="api/v1/me"><code>api/v1/me</code></a>'
+    programs = frame.say(gettext("Programs find the same at %1.")).replace("%1", link)
+    return f"<p>{frame.say(sentences(words.may_have(row.limit), words.use(row)))}</p>\n<p>{programs}</p>\n"
 
 
-def _table(table: Page) -> str:
+def _table(frame: Frame, table: Page) -> str:
     query = table.query
-    head = "".join(_header(column, title, query) for column, title in _COLUMNS)
-    body = "".join(_row(row) for row in table.rows)
+    users, name, search = (frame.say(text) for text in (gettext("Users"), gettext("Name"), gettext("Search")))
+    head = "".join(_header(column, frame.say(title), query) for column, title in _COLUMNS)
+    body = "".join(_row(frame, row) for row in table.rows)
     return (
-        "<h2>Users</h2>\n"
-        f'<form method="get" role="search"><label>Name <input type="search" class="form-control" name="search" '
+        f"<h2>{users}</h2>\n"
+        f'<form method="get" role="search"><label>{name} <input type="search" class="form-control" name="search" '
         f'value="{escape(query.search)}" maxlength="255"></label> '
-        '<button class="btn btn-secondary">Search</button></form>\n'
-        f"<p>{_count(table)}</p>\n"
-        f'<table class="table">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{_pages(table)}'
+        f'<button class="btn btn-secondary">{search}</button></form>\n'
+        f"<p>{frame.say(_count(table))}</p>\n"
+        f'<table class="table">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+        f"{_pages(frame, table)}"
     )
 
 
@@ -114,34 +123,30 @@ def _header(column: str, title: str, query: PageQuery) -> str:
     return f'<th scope="col"{order}><a href="{_link(query, sort=sort, page=1)}">{title}</a></th>'
 
 
-def _row(row: UserRow) -> str:
-    limit = f"{words.amount(row.limit.value)}, {row.limit.source.sentence(you=False)}"
-    name = row.name if row.known else f"{row.name} (the hub knows no such user)"
-    cells: Sequence[str] = [
-        limit,
-        count_gpus(row.used),
-        count_gpus(row.waiting),
-        count_gpus(row.guaranteed.value),
-        count_gpus(row.idle),
-    ]
-    return f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>\n'
+def _row(frame: Frame, row: UserRow) -> str:
+    limit = gettext("%1, %2", words.amount(row.limit.value), row.limit.source.sentence(you=False))
+    name = row.name if row.known else gettext("%1 (the hub knows no such user)", row.name)
+    amounts = (row.used, row.waiting, row.guaranteed.value, row.idle)
+    cells = "".join(f"<td>{frame.say(cell)}</td>" for cell in (limit, *map(gpus, amounts)))
+    return f'<tr><th scope="row">{frame.say(name)}</th>{cells}</tr>\n'
 
 
-def _count(table: Page) -> str:
+def _count(table: Page) -> Message:
     if not table.rows:
-        return "No user is found."
+        return gettext("No user is found.")
     first = (table.query.page - 1) * table.query.size + 1
-    return f"{first} to {first + len(table.rows) - 1} of {table.total}"
+    return gettext("%1 to %2 of %3", first, first + len(table.rows) - 1, table.total)
 
 
-def _pages(table: Page) -> str:
+def _pages(frame: Frame, table: Page) -> str:
     query = table.query
     links = []
     if query.page > 1:
-        links.append(f'<a rel="prev" href="{_link(query, page=query.page - 1)}">Previous</a>')
+        links.append(f'<a rel="prev" href="{_link(query, page=query.page - 1)}">{frame.say(gettext("Previous"))}</a>')
     if query.page * query.size < table.total:
-        links.append(f'<a rel="next" href="{_link(query, page=query.page + 1)}">Next</a>')
-    return f'<nav aria-label="Pages">{" ".join(links)}</nav>\n' if links else ""
+        links.append(f'<a rel="next" href="{_link(query, page=query.page + 1)}">{frame.say(gettext("Next"))}</a>')
+    label = frame.say(gettext("Pages"))
+    return f'<nav aria-label="{label}">{" ".join(links)}</nav>\n' if links else ""
 
 
 def _link(query: PageQuery, *, page: int, sort: str = "") -> str:

@@ -18,6 +18,7 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.message import Message, gettext
 from jupyter_gpu.model.refusal import refusal
 
 from . import usage
@@ -43,9 +44,12 @@ class HubServer:
     name: str
     """Empty for the unnamed one."""
 
-    def __str__(self) -> str:
-        what = f"server {self.name!r}" if self.name else "the server"
-        return f"{what} of {self.owner.name!r} (hub {self.owner.hub!r})"
+    def in_words(self) -> Message:
+        """Return the server's name, to stand in a sentence."""
+        user, hub = repr(self.owner.name), repr(self.owner.hub)
+        if not self.name:
+            return gettext("the server of %1 (hub %2)", user, hub)
+        return gettext("server %1 of %2 (hub %3)", repr(self.name), user, hub)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,11 @@ def the_one(pods: Iterable[Pod], server: HubServer) -> Pod:
     if not found:
         raise Refusal(
             404,
-            f"No pod with a GPU slot is {server}. While it is being created, ask again in a moment; otherwise its "
-            "annotations hub.jupyter.org/username and jupyter-gpu.io/hub say something else.",
+            gettext(
+                "No pod with a GPU slot is %1. While it is being created, ask again in a moment; otherwise its "
+                "annotations hub.jupyter.org/username and jupyter-gpu.io/hub say something else.",
+                server.in_words(),
+            ),
         )
     return found[0]
 
@@ -97,7 +104,12 @@ def several(names: Iterable[str], server: HubServer) -> Refusal:
     pods = sorted(names)
     shown = pods[:MAX_PODS]
     names = ", ".join(shown) + (", …" if len(pods) > MAX_PODS else "")
-    text = f"{len(pods)} pods say that they are {server}: {names}. Nothing was changed. Delete all but one."
+    text = gettext(
+        "%1 pods say that they are %2: %3. Nothing was changed. Delete all but one.",
+        len(pods),
+        server.in_words(),
+        names,
+    )
     return Refusal(409, text, pods=shown)
 
 

@@ -1,20 +1,45 @@
-"""Pure: the language of the page, chosen from the installed packs by the browser's header, and its words."""
+"""Pure: the language of an answer, chosen from the installed packs by the browser's header, and its words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import LANGUAGE, translate
 
 ENGLISH = "en"
 MAX_LANGUAGES = 20
 """Most languages of a header that are looked at."""
 MAX_WORDS = 20_000
-_LANGUAGE = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,3})(?:\s*;\s*q=([01](?:\.\d{1,3})?))?", re.ASCII)
+_LANGUAGE = re.compile(rf"({LANGUAGE})(?:\s*;\s*q=([01](?:\.\d{{1,3}})?))?", re.ASCII)
 _CONTEXT = "\x04"
 """Separates the context of a message from the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language and the words that are known in it."""
+
+    locale: str = ENGLISH
+    """``de_DE``, as a folder of a pack."""
+    words: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Translations by the English patterns; what is missing stays English."""
+
+    @property
+    def tag(self) -> str:
+        """Return ``de-DE``, as HTML and HTTP write it."""
+        return self.locale.replace("_", "-")
+
+    def say(self, text: object) -> str:
+        """Return a text in this language."""
+        return translate(text, self.words)
+
+
+EN = Language()
+"""English, which needs no words."""
 
 
 def wanted(header: str) -> tuple[str, ...]:

@@ -6,37 +6,48 @@ from collections.abc import Iterable
 
 from jupyter_gpu.model.limits.amount import Amount, Unlimited
 from jupyter_gpu.model.limits.source import Sourced
-from jupyter_gpu.model.quantity import EXACT_POSITIONS, count_gpus
+from jupyter_gpu.model.message import Message, gettext, sentences
+from jupyter_gpu.model.quantity import EXACT_POSITIONS, gpus
 
 from .people import UserRow
 from .usage import PodUse
 
 
-def amount(value: Amount) -> str:
+def amount(value: Amount) -> Message:
     """Return ``2 GPUs`` or ``any number of GPUs``."""
-    return "any number of GPUs" if isinstance(value, Unlimited) else count_gpus(value)
+    return gettext("any number of GPUs") if isinstance(value, Unlimited) else gpus(value)
 
 
-def may_have(limit: Sourced[Amount], *, name: str = "") -> str:
+def may_have(limit: Sourced[Amount], *, name: str = "") -> Message:
     """Return the sentence about a maximum, for the user or about ``name``."""
-    whom = f"{name} may have" if name else "You may have"
-    return f"{whom} {amount(limit.value)}, {limit.source.sentence(you=not name)}."
+    source = limit.source.sentence(you=not name)
+    if name:
+        return gettext("%1 may have %2, %3.", name, amount(limit.value), source)
+    return gettext("You may have %1, %2.", amount(limit.value), source)
 
 
-def use(row: UserRow, *, name: str = "") -> str:
+def use(row: UserRow, *, name: str = "") -> Message:
     """Return the sentences about what a user has and waits for."""
-    whom, has, waits = (name, "has", "waits") if name else ("You", "have", "wait")
-    sentences = [f"{whom} {has} {count_gpus(row.used)} now."]
-    if row.waiting:
-        sentences.append(f"{whom} {waits} for {count_gpus(row.waiting)} more{_place(row.pods)}.")
-    if row.idle:
-        sentences.append(f"No program uses {count_gpus(row.idle)} of these.")
-    return " ".join(sentences)
+    has = gettext("%1 has %2 now.", name, gpus(row.used)) if name else gettext("You have %1 now.", gpus(row.used))
+    idle = gettext("No program uses %1 of these.", gpus(row.idle)) if row.idle else ""
+    return sentences(has, _waiting(row, name), idle)
 
 
-def _place(pods: Iterable[PodUse]) -> str:
-    places = [pod.position for pod in pods if pod.waiting and pod.position is not None]
-    if not places:
+def _waiting(row: UserRow, name: str) -> str:
+    if not row.waiting:
         return ""
-    first = min(places)
-    return f", at place {'about ' if first > EXACT_POSITIONS else ''}{first} in line"
+    place = _place(row.pods)
+    if name:
+        text = gettext("%1 waits for %2 more", name, gpus(row.waiting))
+    else:
+        text = gettext("You wait for %1 more", gpus(row.waiting))
+    if place is None:
+        return gettext("%1.", text)
+    if place > EXACT_POSITIONS:
+        return gettext("%1, at place about %2 in line.", text, place)
+    return gettext("%1, at place %2 in line.", text, place)
+
+
+def _place(pods: Iterable[PodUse]) -> int | None:
+    """Return the first place in line of the pods that wait; ``None``: it is not known."""
+    return min((pod.position for pod in pods if pod.waiting and pod.position is not None), default=None)

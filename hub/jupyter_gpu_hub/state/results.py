@@ -6,6 +6,7 @@ from typing import Any
 
 from jupyter_gpu.kube import KubeError, Unavailable
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext, message_of
 from jupyter_gpu_hub.rules.edits import Edit, Prepared
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
 
@@ -46,11 +47,12 @@ def refusal_of(error: BaseException | None) -> Refusal:
         case Refusal():
             return error
         case strict.OversizeError():
-            return Refusal(413, str(error))
+            return Refusal(413, message_of(error))
         case strict.FieldError():
-            return Refusal(400, str(error), field=error.field)
+            return Refusal(400, message_of(error), field=error.field)
         case Unavailable():
-            return Refusal(503, f"{error.message} Limits that are set hold. Try again in a moment.", retry_after=2)
+            advice = gettext("%1 Limits that are set hold. Try again in a moment.", error.message)
+            return Refusal(503, advice, retry_after=2)
         case KubeError():
             return _of_kube(error)
     return of_status(500)
@@ -59,6 +61,6 @@ def refusal_of(error: BaseException | None) -> Refusal:
 def _of_kube(error: KubeError) -> Refusal:
     """Return the refusal for an answer of the API server. What it says of a limit is written for people."""
     if error.status == 403:
-        return Refusal(403, f"The cluster does not allow that: {error.message}")
+        return Refusal(403, gettext("The cluster does not allow that: %1", error.message))
     status = error.status if error.status in (404, 409, 422, 429) else 503
     return Refusal(status, error.message, retry_after=2.0 if status in (429, 503) else 0.0)

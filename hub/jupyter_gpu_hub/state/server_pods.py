@@ -8,6 +8,7 @@ from typing import Any
 from jupyter_gpu.kube import Conflict, Kube, NotFound, Unavailable
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.refusals import Refusal
 from jupyter_gpu_hub.rules.server_pod import HubServer, PodChange
@@ -36,7 +37,9 @@ class ServerPods:
     async def read(self, server: HubServer) -> Pod:
         """Return the pod of a server as it is now."""
         if not self._pods.ready:
-            raise Refusal(503, "The cluster is not known yet; that takes a moment after the start.", retry_after=RETRY)
+            raise Refusal(
+                503, gettext("The cluster is not known yet; that takes a moment after the start."), retry_after=RETRY
+            )
         known = [pod for pod in self._owned(server.owner) if pod.server == server.name]
         if len(known) > server_pod.MAX_PODS:
             raise server_pod.several((f"{pod.namespace}/{pod.name}" for pod in known), server)
@@ -46,7 +49,9 @@ class ServerPods:
         except Refusal as refusal:
             trouble = self._pods.reflector.trouble
             if refusal.status == 404 and trouble:  # the copy may be out of date
-                raise Refusal(503, f"The cluster can't be followed now: {trouble}", retry_after=RETRY) from None
+                raise Refusal(
+                    503, gettext("The cluster can't be followed now: %1", trouble), retry_after=RETRY
+                ) from None
             raise
 
     async def write(self, server: HubServer, change: PodChange) -> Pod:
@@ -59,7 +64,9 @@ class ServerPods:
         try:
             return await self._kube.patch(_status(objects.namespace(pod), objects.name(pod)), change.patch(pod))
         except Conflict:  # or it was replaced
-            raise Refusal(409, "The pod was changed meanwhile, so nothing was written. Look at it again.") from None
+            raise Refusal(
+                409, gettext("The pod was changed meanwhile, so nothing was written. Look at it again.")
+            ) from None
         except Unavailable as error:
             raise Refusal(503, error.message, retry_after=RETRY, unknown=error.sent) from None
 

@@ -17,6 +17,7 @@ from jupyter_gpu.model.limits.index import LimitIndex
 from jupyter_gpu.model.limits.limit import Limit, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu_hub.rules import accounts, audit, limit_rows, people, subjects, usage
 from jupyter_gpu_hub.rules.audit import AuditRow
 from jupyter_gpu_hub.rules.known import KnownLimit
@@ -96,13 +97,15 @@ class Site:
     def problem(self) -> str:
         """Return why answers may be out of date or incomplete; empty: they are not."""
         if self.limits.reflector.absent:
-            return "The cluster does not know GPU limits: the chart has not installed them, or somebody removed them."
+            return gettext(
+                "The cluster does not know GPU limits: the chart has not installed them, or somebody removed them."
+            )
         for copy in self._copies():
             if not copy.ready:
-                return "The cluster is not known yet; that takes a moment after the start."
+                return gettext("The cluster is not known yet; that takes a moment after the start.")
             if trouble := copy.reflector.trouble:
-                return f"The cluster can't be followed now, so this may be out of date: {trouble}"
-        return f"Groups are as they were: {self.mirror.trouble}" if self.mirror.trouble else ""
+                return gettext("The cluster can't be followed now, so this may be out of date: %1", trouble)
+        return gettext("Groups are as they were: %1", self.mirror.trouble) if self.mirror.trouble else ""
 
     @property
     def ready(self) -> bool:

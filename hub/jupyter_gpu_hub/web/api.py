@@ -9,6 +9,7 @@ from typing import Any
 from tornado import web
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext, translated
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
 
 from .base import EDITS, Handler
@@ -32,27 +33,32 @@ class ApiHandler(Handler):
         return strict.an_object(strict.loads(self.request.body, self.most), "The body")
 
     def answer(self, body: Any, status: int = 200) -> None:
-        """Send ``body`` as JSON; tornado adds an ETag and answers 304 where the client has it."""
+        """Send ``body`` as JSON, in the visitor's language; tornado adds an ETag and answers 304 to one who has it."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(body, ensure_ascii=False))
+        words = self.language.words
+        self.finish(json.dumps(translated(body, words) if words else body, ensure_ascii=False))
 
     def need_reader(self) -> None:
         """Refuse a visitor who may not see what others have."""
         if not self.visitor.may_read:
-            raise Refusal(403, "Only people who look after GPU limits may see this. Your own are at 'api/v1/me'.")
+            raise Refusal(
+                403, gettext("Only people who look after GPU limits may see this. Your own are at 'api/v1/me'.")
+            )
 
     def need_editor(self) -> None:
         """Refuse a visitor who may not change limits."""
         if not self.visitor.may_edit:
-            raise Refusal(403, "You may not change limits: that takes the scope custom:gpu:limits, or a hub admin.")
+            raise Refusal(
+                403, gettext("You may not change limits: that takes the scope custom:gpu:limits, or a hub admin.")
+            )
         if not self.settings[EDITS]:
-            raise Refusal(403, "Limits are changed elsewhere here (the chart's hub.edit is off).")
+            raise Refusal(403, gettext("Limits are changed elsewhere here (the chart's hub.edit is off)."))
 
     def user(self) -> str:
         """Return the name of the user; refuses services, which have no limits."""
         if not self.visitor.is_user:
-            raise Refusal(403, "This is a token of a service, which has no GPUs and no limit of its own.")
+            raise Refusal(403, gettext("This is a token of a service, which has no GPUs and no limit of its own."))
         return self.visitor.name
 
 

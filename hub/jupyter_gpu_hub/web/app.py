@@ -12,11 +12,12 @@ from tornado.httpserver import HTTPServer
 from jupyter_gpu_hub.login import Login
 from jupyter_gpu_hub.rules.rate import Rate, RateLimiter
 from jupyter_gpu_hub.settings import HubServiceSettings
+from jupyter_gpu_hub.state.language_packs import Languages
 from jupyter_gpu_hub.state.site import Site
 
 from . import limits_api, people_api, server_api, stream, subject_api, translation_api, usage_api
 from .api import NothingHere
-from .base import EDITS, HUB_AUTH, LIMITER, SITE, STRANGERS, log_request, set_headers
+from .base import EDITS, HUB_AUTH, LANGUAGES, LIMITER, SITE, STRANGERS, log_request, set_headers
 from .page import CallbackHandler, PageHandler
 
 API = "api/v1/"
@@ -76,6 +77,7 @@ def application(site: Site, auth: Login, settings: HubServiceSettings) -> web.Ap
     ]
     shared: dict[str, Any] = {
         SITE: site,
+        LANGUAGES: Languages(settings.language),
         HUB_AUTH: auth,
         EDITS: settings.edit,
         LIMITER: RateLimiter(Rate(settings.rate.per_second, settings.rate.burst)),

@@ -21,12 +21,15 @@ from typing import Any
 from tornado import web
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext, translated
 from jupyter_gpu_hub.login import HubOAuthenticated, Login
 from jupyter_gpu_hub.rules import access, browser
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.rate import RateLimiter
 from jupyter_gpu_hub.rules.refusals import Refusal, of_status
+from jupyter_gpu_hub.rules.translation import Language
 from jupyter_gpu_hub.state import results
+from jupyter_gpu_hub.state.language_packs import Languages
 from jupyter_gpu_hub.state.site import Site
 
 _log = logging.getLogger(__name__)
@@ -40,7 +43,9 @@ STRANGERS = "rate_limiter_of_strangers"
 EDITS = "edits"
 """... whether this service may change limits at all, ..."""
 SITE = "site"
-"""... and the `Site`."""
+"""... the `Site`, ..."""
+LANGUAGES = "languages"
+"""... and the `Languages` that there are."""
 
 HUB_PAUSE = 5.0
 """Seconds after which it is worth asking again while the hub is away."""
@@ -64,6 +69,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
     def set_default_headers(self) -> None:
         """Set headers for answers and errors alike."""
         set_headers(self)
+        set_language(self)
 
     async def prepare(self) -> None:
         """Identify the visitor. A write asks the hub itself: a token may have been revoked a second ago."""
@@ -95,6 +101,11 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         found: Site = self.settings[SITE]
         return found
 
+    @property
+    def language(self) -> Language:
+        """Return the language of the answer."""
+        return language_of(self)
+
     async def ask_hub(self, *, anew: bool = True) -> Visitor | None:
         """Return the visitor as the hub describes the token since the request came; not ``anew``: as it did lately."""
         auth: Login = self.hub_auth
@@ -107,11 +118,13 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         found = {}
         for name, values in self.request.query_arguments.items():
             if len(values) > 1:
-                raise strict.FieldError(f"The field {strict.printable(name, 60)!r} is there twice.", name)
+                raise strict.FieldError(gettext("The field %1 is there twice.", repr(strict.printable(name, 60))), name)
             try:
                 found[name] = values[0].decode()
             except UnicodeDecodeError:
-                raise strict.FieldError(f"{strict.printable(name, 60)!r} is no UTF-8 text.", name) from None
+                raise strict.FieldError(
+                    gettext("%1 is no UTF-8 text.", repr(strict.printable(name, 60))), name
+                ) from None
         return found
 
     def _check_header(self) -> None:
@@ -119,7 +132,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
         if getattr(self, "_token_authenticated", False):
             return
         if self.request.headers.get("X-XSRFToken", "") != text_of(self.xsrf_token):
-            raise Refusal(403, "The header 'X-XSRFToken' is missing, or out of date: load the page again.")
+            raise Refusal(403, gettext("The header 'X-XSRFToken' is missing, or out of date: load the page again."))
 
     def refuse_stranger(self) -> None:
         """Refuse somebody whom the hub does not know, or who may not use this service; a page can log in anew."""
@@ -135,7 +148,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
     def _check_rate(self, client: str, which: str = LIMITER, *, take: bool = True) -> None:
         limiter: RateLimiter = self.settings[which]
         if wait := limiter.wait(client, time.monotonic(), take=take):
-            raise Refusal(429, f"Too many requests; ask again in {wait:.1f} s.", retry_after=wait)
+            raise Refusal(429, gettext("Too many requests; ask again in %1 s.", f"{wait:.1f}"), retry_after=wait)
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -151,7 +164,7 @@ class Handler(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc] # th
     def write_refusal(self, refusal: Refusal) -> None:
         """Send the error as JSON."""
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(refusal.to_json()))
+        self.finish(json.dumps(translated(refusal.to_json(), self.language.words)))
 
     def log_exception(
         self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
@@ -179,6 +192,18 @@ def set_headers(handler: web.RequestHandler) -> None:
         handler.set_header(name, value)
     handler.set_header("Content-Security-Policy", policy(getattr(handler.settings.get(HUB_AUTH), "hub_host", "")))
     handler.clear_header("Server")
+
+
+def language_of(handler: web.RequestHandler) -> Language:
+    """Return the language for a request: the one that the hub has chosen, or the one that the browser likes best."""
+    languages: Languages = handler.settings[LANGUAGES]
+    return languages.liked(handler.request.headers.get("Accept-Language", ""))
+
+
+def set_language(handler: web.RequestHandler) -> None:
+    """Set the headers that tell caches and browsers of the language."""
+    handler.set_header("Content-Language", language_of(handler).tag)
+    handler.set_header("Vary", "Accept-Language")
 
 
 def set_retry_after(handler: web.RequestHandler, refusal: Refusal) -> None:

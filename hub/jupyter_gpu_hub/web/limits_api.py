@@ -9,6 +9,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.transfer.document import write_document
 from jupyter_gpu.model.limits.transfer.table import write_table
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu_hub.rules import documents, limit_rows
 from jupyter_gpu_hub.rules.edits import Edit
 from jupyter_gpu_hub.rules.known import KnownLimit
@@ -60,7 +61,7 @@ class LimitsHandler(OneLimit):
         strict.no_unknown(body, ("subject", "set"))
         edit = Edit.from_json({**body, "version": ""})
         if edit.fields is None:
-            raise strict.FieldError("The field 'set' must be a JSON object.", "set")
+            raise strict.FieldError(gettext("The field 'set' must be a JSON object."), "set")
         _, now = await self.site.writer.write(edit, self.visitor.label)
         assert now is not None
         self.set_header("Location", f"{self.settings['base_url']}api/v1/limits/{now.name}")
@@ -82,7 +83,7 @@ class LimitHandler(OneLimit):
         strict.no_unknown(body, ("set",))
         edit = Edit.from_json({"subject": _subject(known), "set": body.get("set", {}), "version": self._version()})
         if edit.fields is None:
-            raise strict.FieldError("The field 'set' must be a JSON object; DELETE removes the limit.", "set")
+            raise strict.FieldError(gettext("The field 'set' must be a JSON object; DELETE removes the limit."), "set")
         _, now = await self.site.writer.write(edit, self.visitor.label)
         assert now is not None
         self.send_limit(now)
@@ -98,7 +99,7 @@ class LimitHandler(OneLimit):
     def _known(self, name: str) -> KnownLimit:
         known = self.site.known.get(name)
         if known is None:
-            raise Refusal(404, f"There is no limit {strict.printable(name, 100)!r}.")
+            raise Refusal(404, gettext("There is no limit %1.", repr(strict.printable(name, 100))))
         return known
 
     def _version(self) -> str:
@@ -166,7 +167,9 @@ class ImportHandler(ManyHandler):
         current = self.site.plain_limits()
         found = wanted.difference(current)
         if found.refused and not wanted.dry_run:
-            raise Refusal(422, "Nothing was imported, as some limits can't be written.", difference=found.to_json())
+            raise Refusal(
+                422, gettext("Nothing was imported, as some limits can't be written."), difference=found.to_json()
+            )
         if wanted.dry_run:
             preview = await self.site.preview(found.result(current))
             self.answer({**found.to_json(), "dryRun": True, "preview": preview, "results": None})
@@ -192,5 +195,5 @@ class ExportHandler(ApiHandler):
 
 def _subject(known: KnownLimit) -> dict[str, str]:
     if known.limit.subject is None:
-        raise Refusal(422, f"This limit is about no one, as its subject can't be read: {known.limit.problem}")
+        raise Refusal(422, gettext("This limit is about no one, as its subject can't be read: %1", known.limit.problem))
     return known.limit.subject.to_json()

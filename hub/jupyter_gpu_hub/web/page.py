@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from jupyter_gpu.model.message import gettext, sentences
 from jupyter_gpu_hub.login import HubOAuthCallbackHandler, Login
 from jupyter_gpu_hub.rules import page, people
 from jupyter_gpu_hub.rules.page import Frame
 from jupyter_gpu_hub.rules.paging import read_query
 from jupyter_gpu_hub.rules.refusals import Refusal
+from jupyter_gpu_hub.rules.translation import Language
 
-from .base import HUB_AUTH, Handler, refusal_of, set_headers, set_retry_after, text_of
+from .base import HUB_AUTH, Handler, language_of, refusal_of, set_headers, set_language, set_retry_after, text_of
 
 
-def frame(auth: Login, visitor: str = "", xsrf: str = "") -> Frame:
+def frame(auth: Login, language: Language, visitor: str = "", xsrf: str = "") -> Frame:
     """Return the frame of a page; the hub's pages have an address of their own where each user has a domain."""
-    return Frame(f"{auth.hub_host}{auth.hub_prefix}", auth.base_url, visitor, xsrf)
+    return Frame(f"{auth.hub_host}{auth.hub_prefix}", auth.base_url, visitor, xsrf, language)
 
 
 class PageHandler(Handler):
@@ -28,18 +30,20 @@ class PageHandler(Handler):
         row = self.site.user(self.visitor.name) if self.visitor.is_user else None
         token = text_of(self.xsrf_token)  # sets the cookie with which it is compared
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render(frame(self.hub_auth, self.visitor.name, token), row, table, self.site.problem()))
+        self.finish(
+            page.render(frame(self.hub_auth, self.language, self.visitor.name, token), row, table, self.site.problem())
+        )
 
     def refuse_stranger(self) -> None:
         """Send the browser to the hub's login, unless the hub knows the visitor, who may not come in."""
         if self.current_user is not None or self.request.method != "GET":
-            raise Refusal(403, "You may not use this page. An administrator of the hub can let you.")
+            raise Refusal(403, gettext("You may not use this page. An administrator of the hub can let you."))
         self.redirect(self.get_login_url())
 
     def write_refusal(self, refusal: Refusal) -> None:
         """Answer with a page that says what is wrong."""
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render_error(frame(self.hub_auth), refusal.message))
+        self.finish(page.render_error(frame(self.hub_auth, self.language), refusal.message))
 
 
 class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub's library has no types
@@ -52,6 +56,7 @@ class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub'
     def set_default_headers(self) -> None:
         """Set the same headers as everywhere."""
         set_headers(self)
+        set_language(self)
 
     async def prepare(self) -> None:
         """Find out who is logged in already. The library would ask the hub later, and block everybody meanwhile."""
@@ -62,8 +67,8 @@ class CallbackHandler(HubOAuthCallbackHandler):  # type: ignore[misc] # the hub'
         raised = kwargs.get("exc_info")
         error = raised[1] if isinstance(raised, tuple) else None
         refusal = refusal_of(status_code, error)
-        again = " Go back to the page of GPU limits to log in again."
+        again = gettext("Go back to the page of GPU limits to log in again.")
         set_retry_after(self, refusal)
         self.set_status(refusal.status)
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.render_error(frame(self.hub_auth), refusal.message + again))
+        self.finish(page.render_error(frame(self.hub_auth, language_of(self)), sentences(refusal.message, again)))

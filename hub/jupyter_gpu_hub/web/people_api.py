@@ -9,6 +9,7 @@ from jupyter_gpu.model.limits.explain import ATTRIBUTES, explain
 from jupyter_gpu.model.limits.limit import MAX_SUBJECT, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.times import format_gpu_hours
+from jupyter_gpu.model.message import sentences
 from jupyter_gpu_hub.rules import audit, people, subjects, words
 from jupyter_gpu_hub.rules.paging import page, read_query
 from jupyter_gpu_hub.rules.people import UserRow
@@ -62,7 +63,7 @@ class ExplainHandler(ApiHandler):
         index = self.site.index
         return {
             **row.to_json(),
-            "sentence": f"{words.may_have(row.limit, name=name)} {words.use(row, name=name)}",
+            "sentence": sentences(words.may_have(row.limit, name=name), words.use(row, name=name)),
             "limits": [step.to_json() for step in explain(owner, index.of(owner), field)],
             **more_json(row),
         }
@@ -78,7 +79,7 @@ class MeHandler(ApiHandler):
         self.answer(
             {
                 **own_json(row),
-                "sentence": f"{words.may_have(row.limit)} {words.use(row)}",
+                "sentence": sentences(words.may_have(row.limit), words.use(row)),
                 "hub": self.site.hub,
                 "mayRead": self.visitor.may_read,
                 "mayEdit": self.visitor.may_edit and self.settings[EDITS],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.access import Visitor
 from jupyter_gpu_hub.rules.refusals import Refusal
@@ -32,11 +33,13 @@ class ServerPodHandler(ApiHandler):
         if not self.settings[WRITES]:
             raise Refusal(
                 403,
-                "This service does not write requests of servers: an administrator can allow it (hub.write in the "
-                "values of the chart).",
+                gettext(
+                    "This service does not write requests of servers: an administrator can allow it (hub.write in the "
+                    "values of the chart)."
+                ),
             )
         if not getattr(self, "_token_authenticated", False):
-            raise Refusal(403, "A browser's login names no server: send the token of the server.")
+            raise Refusal(403, gettext("A browser's login names no server: send the token of the server."))
         strict.no_unknown(self.query(), ())
 
     async def get(self) -> None:
@@ -58,7 +61,9 @@ class ServerPodHandler(ApiHandler):
         if visitor.sole_server is None:
             raise Refusal(
                 403,
-                "This token names no server: it needs the scope access:servers!server=… of one server of its user, and "
-                "no wider one.",
+                gettext(
+                    "This token names no server: it needs the scope access:servers!server=… of one server of its user, "
+                    "and no wider one."
+                ),
             )
         return HubServer(Owner("User", visitor.name, self.site.hub), visitor.sole_server)

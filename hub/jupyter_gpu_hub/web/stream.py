@@ -14,6 +14,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu_hub.rules.people import UserRow
 from jupyter_gpu_hub.rules.refusals import Refusal
 from jupyter_gpu_hub.state.feed import TooManyPages
@@ -52,7 +53,7 @@ class EventsHandler(ApiHandler):
                         return
                     await self._send(None if counts is None else self._visible(counts))
         except TooManyPages:
-            raise Refusal(429, "Too many pages follow the changes now; close some.", retry_after=30) from None
+            raise Refusal(429, gettext("Too many pages follow the changes now; close some."), retry_after=30) from None
         except StreamClosedError:
             return
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from .. import strict
+from ..message import gettext, message_of
 from ..quantity import format_milli, parse_bytes, parse_milli
 
 
@@ -63,7 +64,7 @@ def parse_amount(value: object) -> Amount:
     try:
         return parse_milli(value)
     except ValueError as error:
-        raise ValueError(f"{error} Or write unlimited for no limit.") from None
+        raise ValueError(gettext("%1 Or write unlimited for no limit.", message_of(error))) from None
 
 
 def format_amount(amount: Amount) -> str:
@@ -97,10 +98,12 @@ def parse_duration(value: object, shortest: int) -> int:
     if text == "0":
         text = "0s"
     if not _DURATION.fullmatch(text):
-        raise ValueError(f"{_shown(value)} is not a duration; write it as 10m, 4h or 1h30m.")
+        raise ValueError(gettext("%1 is not a duration; write it as 10m, 4h or 1h30m.", _shown(value)))
     seconds = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Decimal(0))
     if not shortest <= seconds <= MAX_SECONDS:
-        raise ValueError(f"{_shown(value)} must be from {format_duration(shortest)} to {format_duration(MAX_SECONDS)}.")
+        raise ValueError(
+            gettext("%1 must be from %2 to %3.", _shown(value), format_duration(shortest), format_duration(MAX_SECONDS))
+        )
     return int(seconds)
 
 
@@ -123,7 +126,7 @@ def reader(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
         try:
             return parse(value)
         except ValueError as error:
-            raise strict.FieldError(f"{key!r} can't be read: {error}", key) from None
+            raise strict.FieldError(gettext("%1 can't be read: %2", repr(key), message_of(error)), key) from None
 
     return read
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import strict
+from ..message import Message, gettext, sentences
 from .limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
 
 CONFLICTING = "Conflicting"
@@ -32,7 +33,8 @@ class LimitCondition:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
-        message = strict.printable(self.message, 1024)
+        shown = strict.printable(self.message, 1024)
+        message = self.message if shown == self.message else shown  # which may be one that is translated
         return {"type": self.type, "status": "True", "reason": self.reason, "message": message}
 
 
@@ -57,33 +59,51 @@ def conditions(limits: Sequence[Limit]) -> Mapping[str, tuple[LimitCondition, ..
     found: dict[str, list[LimitCondition]] = {}
     for limit in limits:
         if limit.problem:
-            where = "What cannot be read counts as the least that it could mean" if limit.unread else "Correct it"
-            condition = LimitCondition(UNREADABLE, "InvalidField", f"{limit.problem} {where}.")
+            advice = (
+                gettext("What cannot be read counts as the least that it could mean.")
+                if limit.unread
+                else gettext("Correct it.")
+            )
+            condition = LimitCondition(UNREADABLE, "InvalidField", sentences(limit.problem, advice))
             found.setdefault(limit.object_name, []).append(condition)
     for subject, same in conflicts(limits).items():
         for limit in same:
             others = _listed([other.object_name for other in same if other is not limit])
-            about = f"{len(same)} limits are about {subject_name(subject)}: this one and {others}."
-            message = f"{about} Of each field the smaller value holds. Keep one of them."
+            message = gettext(
+                "%1 limits are about %2: this one and %3. Of each field the smaller value holds. Keep one of them.",
+                len(same),
+                subject_name(subject),
+                others,
+            )
             found.setdefault(limit.object_name, []).append(LimitCondition(CONFLICTING, "SameSubject", message))
     written = {limit.subject for limit in limits if limit.managed_by != HUB_PROPERTIES}
     for limit in limits:
         if limit.subject and limit.managed_by == HUB_PROPERTIES and limit.subject in written:
-            message = (
-                f"A limit is written for {subject_name(limit.subject)}: its fields hold, not the group's properties."
+            message = gettext(
+                "A limit is written for %1: its fields hold, not the group's properties.", subject_name(limit.subject)
             )
             found.setdefault(limit.object_name, []).append(LimitCondition(OVERRIDDEN, "WrittenLimit", message))
     return {name: tuple(items) for name, items in found.items()}
 
 
-def subject_name(subject: Subject) -> str:
+def subject_name(subject: Subject) -> Message:
     """Return the subject in words: ``user ann of hub jhub``, ``the default``."""
-    if subject.kind in (SubjectKind.DEFAULT, SubjectKind.CAP):
-        return f"the {subject.kind.value.lower()}"
-    hub = f" of hub {strict.printable(subject.hub, 64)}" if subject.hub else ""
-    return f"{subject.kind.value.lower()} {strict.printable(subject.name, 64)}{hub}"
+    name = strict.printable(subject.name, 64)
+    match subject.kind:
+        case SubjectKind.DEFAULT:
+            return gettext("the default")
+        case SubjectKind.CAP:
+            return gettext("the cap")
+        case SubjectKind.USER:
+            text = gettext("user %1", name)
+        case SubjectKind.GROUP:
+            text = gettext("group %1", name)
+        case SubjectKind.NAMESPACE:
+            text = gettext("namespace %1", name)
+    return gettext("%1 of hub %2", text, strict.printable(subject.hub, 64)) if subject.hub else text
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else list(names)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    more = len(names) - _NAMED
+    shown = [*names[:_NAMED], gettext("%1 more", more)] if more > 0 else list(names)
+    return shown[0] if len(shown) == 1 else gettext("%1 and %2", ", ".join(shown[:-1]), shown[-1])

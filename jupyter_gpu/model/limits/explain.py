@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..message import Message, gettext
 from .conflicts import subject_name
 from .effective import applies, effective
 from .effective_json import SIMPLE
@@ -69,9 +70,9 @@ def explain(
     for limit in sorted(mine, key=_place):
         value = getattr(limit, attribute)
         holds = value is not None and found.source.object == limit.object_name and found.source.kind is not _UNSET
-        reason = "It does not set this." if value is None else _reason(limit, found, chosen, holds=holds)
+        reason = gettext("It does not set this.") if value is None else _reason(limit, found, chosen, holds=holds)
         if holds and cut.value != found.value:
-            reason = f"This holds, cut to the maximum of {_of(cut.source)}: {write(cut.value)}."
+            reason = gettext("This holds, cut to the maximum of %1: %2.", _of(cut.source), write(cut.value))
         steps.append(ExplainedLimit(limit, None if value is None else write(value), holds, reason))
     return tuple(steps)
 
@@ -81,29 +82,29 @@ def _place(limit: Limit) -> tuple[int, str, str]:
     return (_ORDER[limit.subject.kind], limit.subject.name, limit.object_name)
 
 
-def _reason(limit: Limit, found: Sourced[Any], chosen: Sourced[Any], *, holds: bool) -> str:
+def _reason(limit: Limit, found: Sourced[Any], chosen: Sourced[Any], *, holds: bool) -> Message:
     """Return why a value holds or not; ``chosen`` is what would hold without a cap."""
     subject = limit.subject
     assert subject
     if holds:
         return (
-            "This holds. It cannot be read: it is the least that was meant."
+            gettext("This holds. It cannot be read: it is the least that was meant.")
             if found.source.unreadable
-            else "This holds."
+            else gettext("This holds.")
         )
     if subject.kind is SubjectKind.CAP:
-        return f"It allows as much as {_of(found.source)}, or more."
+        return gettext("It allows as much as %1, or more.", _of(found.source))
     if limit.object_name == chosen.source.object:
-        return f"It is more than {_of(found.source)} allows."
+        return gettext("It is more than %1 allows.", _of(found.source))
     if SourceKind(subject.kind.value) is not chosen.source.kind:
-        return f"It counts only where nothing is set for {_of(chosen.source)}."
+        return gettext("It counts only where nothing is set for %1.", _of(chosen.source))
     if subject.name != chosen.source.name:
-        return f"It allows as much as {_of(chosen.source)}, or less, and the largest of the groups counts."
-    return f"Another limit for {_of(chosen.source)} counts in its place: {chosen.source.object}."
+        return gettext("It allows as much as %1, or less, and the largest of the groups counts.", _of(chosen.source))
+    return gettext("Another limit for %1 counts in its place: %2.", _of(chosen.source), chosen.source.object)
 
 
-def _of(source: Source) -> str:
+def _of(source: Source) -> Message:
     """Return the subject of a source in words."""
     if source.kind is _UNSET:
-        return "what holds where no limit is set"
+        return gettext("what holds where no limit is set")
     return subject_name(Subject(SubjectKind(source.kind.value), source.name))

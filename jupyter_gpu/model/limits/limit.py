@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from .. import strict
+from ..message import gettext
 from .amount import Amount, Unlimited, format_amount, format_duration, format_memory
 from .changes import LimitChange
 from .source import Source, SourceKind
@@ -44,7 +45,7 @@ MAX_ITEMS = 10
 def read_name(value: Any, key: str) -> str:
     """Read the name of a subject or an owner as it is, whatever letters it has: it is compared, and shown otherwise."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
-        raise strict.FieldError(f"{key!r} must be text of 1 to {MAX_SUBJECT} characters.", key)
+        raise strict.FieldError(gettext("%1 must be text of 1 to %2 characters.", repr(key), MAX_SUBJECT), key)
     return value
 
 
@@ -84,11 +85,11 @@ class Subject:
         name = strict.optional(body, "name", read_name) or ""
         hub = strict.optional(body, "hub", read_name) or ""
         if named and not name:
-            raise strict.FieldError(f"A subject of kind {kind} needs a 'name'.", "name")
+            raise strict.FieldError(gettext("A subject of kind %1 needs a 'name'.", kind), "name")
         if name and not named:
-            raise strict.FieldError(f"A subject of kind {kind} is about everyone, and has no 'name'.", "name")
+            raise strict.FieldError(gettext("A subject of kind %1 is about everyone, and has no 'name'.", kind), "name")
         if hub and kind not in (SubjectKind.USER, SubjectKind.GROUP):
-            raise strict.FieldError(f"A subject of kind {kind} belongs to no hub, and has no 'hub'.", "hub")
+            raise strict.FieldError(gettext("A subject of kind %1 belongs to no hub, and has no 'hub'.", kind), "hub")
         return cls(kind, name, hub)
 
 

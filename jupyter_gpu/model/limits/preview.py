@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..feasible import named
-from ..quantity import count_gpus, format_milli
+from ..message import Message, gettext, sentences
+from ..quantity import format_milli, gpus
 from .account import Account
 from .amount import Amount, Unlimited, format_amount, format_duration, model_key
 from .calendar import LimitsInForce, in_force
@@ -75,24 +76,31 @@ class Preview:
         """
         parts = [self._losses()]
         if self.winners:
-            gained = count_gpus(sum(effect.gained for effect in self.winners))
-            one = len(self.winners) == 1
-            who, waits = _counted(self.winners), "waits" if one else "wait"
-            parts.append(f"{who} who {waits} can get {gained} more when they are free.")
+            gained = gpus(sum(effect.gained for effect in self.winners))
+            parts.append(
+                gettext("%1 who waits can get %2 more when they are free.", _counted(self.winners), gained)
+                if len(self.winners) == 1
+                else gettext("%1 who wait can get %2 more when they are free.", _counted(self.winners), gained)
+            )
         if capacity is not None and self.guaranteed > capacity:
             parts.append(
-                f"All guarantees together are {count_gpus(self.guaranteed)}, more than the {count_gpus(capacity)} "
-                "that there are: they cannot all be kept."
+                gettext(
+                    "All guarantees together are %1, more than the %2 that there are: they cannot all be kept.",
+                    gpus(self.guaranteed),
+                    gpus(capacity),
+                )
             )
-        return " ".join(parts)
+        return sentences(*parts)
 
-    def _losses(self) -> str:
+    def _losses(self) -> Message:
         if not self.losers:
-            return "No one loses GPUs."
-        lost = count_gpus(sum(effect.lost for effect in self.losers))
+            return gettext("No one loses GPUs.")
+        lost = gpus(sum(effect.lost for effect in self.losers))
         first, last = (choose(effect.grace for effect in self.losers) for choose in (min, max))
-        when = _later(first) if first == last else f"the first {_later(first)}, the last {_later(last)}"
-        return f"{_counted(self.losers)} will lose {lost}{' ' if first == last else ', '}{when}."
+        if first == last:
+            return gettext("%1 will lose %2 %3.", _counted(self.losers), lost, _later(first))
+        values = _counted(self.losers), lost, _later(first), _later(last)
+        return gettext("%1 will lose %2, the first %3, the last %4.", *values)
 
     def to_json(self, capacity: int | None = None) -> dict[str, Any]:
         """Return the JSON object."""
@@ -197,15 +205,25 @@ def _room(account: Account, now: LimitsInForce) -> int:
 
 
 def _counted(effects: Iterable[OwnerEffect]) -> str:
-    kinds = Counter(effect.owner.kind.lower() for effect in effects)
-    return " and ".join(
-        f"{kinds[kind]} {kind}{'' if kinds[kind] == 1 else 's'}" for kind in sorted(kinds, reverse=True)
-    )
+    kinds = Counter(effect.owner.kind for effect in effects)
+    users, namespaces = kinds["User"], kinds["Namespace"]
+    words = []
+    if users:
+        words.append(gettext("%1 user", users) if users == 1 else gettext("%1 users", users))
+    if namespaces:
+        words.append(gettext("%1 namespace", namespaces) if namespaces == 1 else gettext("%1 namespaces", namespaces))
+    return words[0] if len(words) == 1 else gettext("%1 and %2", *words)
 
 
-def _later(seconds: int) -> str:
+def _later(seconds: int) -> Message:
     """Return ``in 10 minutes``, ``in 1 hour 30 minutes``, ``at once``."""
     minutes, rest = divmod(seconds, 60)
-    units = ((minutes // 60, "hour"), (minutes % 60, "minute"), (rest if minutes < 60 else 0, "second"))
-    words = [f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in units if number]
-    return f"in {' '.join(words)}" if words else "at once"
+    hours, minutes, seconds = minutes // 60, minutes % 60, rest if minutes < 60 else 0
+    words = []
+    if hours:
+        words.append(gettext("%1 hour", hours) if hours == 1 else gettext("%1 hours", hours))
+    if minutes:
+        words.append(gettext("%1 minute", minutes) if minutes == 1 else gettext("%1 minutes", minutes))
+    if seconds:
+        words.append(gettext("%1 second", seconds) if seconds == 1 else gettext("%1 seconds", seconds))
+    return gettext("in %1", sentences(*words)) if words else gettext("at once")

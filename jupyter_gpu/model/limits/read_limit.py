@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import strict
+from ..message import gettext, message_of, sentences
 from .amount import (
     UNLIMITED,
     Amount,
@@ -58,7 +59,7 @@ class _SpecReader:
             return strict.optional(self.spec, key, read)
         except strict.FieldError as error:
             self.unread.add(key)
-            self.problems.append(str(error))
+            self.problems.append(message_of(error))
             return least
 
 
@@ -74,7 +75,7 @@ def read_limit(obj: Any) -> Limit:
     most = reading.take("max", reader(parse_amount), 0)
     guaranteed = reading.take("guaranteed", reader(parse_guaranteed), 0)
     if guaranteed is not None and isinstance(most, int) and guaranteed > most:
-        reading.problems.append("'guaranteed' is more than 'max', and counts as the same.")
+        reading.problems.append(gettext("'guaranteed' is more than 'max', and counts as the same."))
         guaranteed = most
     unknown_models: dict[str, Amount] = {}
     models = reading.take("models", _read_models, unknown_models)
@@ -83,7 +84,7 @@ def read_limit(obj: Any) -> Limit:
         reading.unread.add("max")
     if extra := strict.unknown(reading.spec, ("subject", *Limit.FIELDS)):
         names = ", ".join(sorted(repr(strict.printable(key, 60)) for key in extra))
-        reading.problems.append(f"This version does not know the fields {names}, and ignores them.")
+        reading.problems.append(gettext("This version does not know the fields %1, and ignores them.", names))
     members = _members(body, reading) if subject and subject.kind is SubjectKind.GROUP else frozenset()
     return Limit(
         subject=subject,
@@ -102,7 +103,7 @@ def read_limit(obj: Any) -> Limit:
         changed=_newest(_mapping(meta.get("annotations"))),
         managed_by=_manager(meta),
         object_name=_text(meta.get("name")),
-        problem=" ".join(reading.problems),
+        problem=sentences(*reading.problems),
         unread=frozenset(reading.unread),
         extra=extra,
     )
@@ -121,7 +122,7 @@ def _subject(reading: _SpecReader) -> Subject | None:
     try:
         return strict.required(reading.spec, "subject", Subject.from_json)
     except strict.FieldError as error:
-        reading.problems.append(f"{error} So this limit is about no one.")
+        reading.problems.append(gettext("%1 So this limit is about no one.", message_of(error)))
         return None
 
 
@@ -129,7 +130,7 @@ def parse_guaranteed(value: object) -> int:
     """Read milli of GPUs from a quantity; raises ``ValueError`` with a sentence."""
     amount = parse_amount(value)
     if not isinstance(amount, int):
-        raise ValueError("a guaranteed amount cannot be unlimited; use a number such as 2 or 0.5.")
+        raise ValueError(gettext("a guaranteed amount cannot be unlimited; use a number such as 2 or 0.5."))
     return amount
 
 
@@ -150,7 +151,7 @@ def _read_models(value: Any, key: str) -> dict[str, Amount]:
         strict.no_unknown(item, ("model", "max"))
         model = strict.required(item, "model", strict.text(128))
         if not model_key(model):
-            raise strict.FieldError(f"{model!r} has no word of a GPU's model, such as A100.", "model")
+            raise strict.FieldError(gettext("%1 has no word of a GPU's model, such as A100.", repr(model)), "model")
         most = strict.required(item, "max", reader(parse_amount))
         found[model] = smaller(found.get(model, UNLIMITED), most)
     return found
@@ -167,7 +168,7 @@ def _members(body: Mapping[str, Any], reading: _SpecReader) -> frozenset[str]:
         return frozenset()
     names = [name for name in listed if isinstance(name, str) and name] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(names) < len(listed):
-        reading.problems.append("'members' in the status must be a list of names; what is none is ignored.")
+        reading.problems.append(gettext("'members' in the status must be a list of names; what is none is ignored."))
     return frozenset(names)
 
 

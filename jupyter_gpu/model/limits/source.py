@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from .. import strict
+from ..message import Message, gettext
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -17,10 +18,22 @@ MAX_NAME = 512
 """Most letters of a name that is shown."""
 MAX_TIME = 253402300799
 """Seconds since 1970 at the end of the year 9999, the last that a date can have."""
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-  "December")  # fmt: skip
-"""Names of months in English, whatever the language of the machine."""
 
+_MONTHS = (
+    gettext("%1 January"),
+    gettext("%1 February"),
+    gettext("%1 March"),
+    gettext("%1 April"),
+    gettext("%1 May"),
+    gettext("%1 June"),
+    gettext("%1 July"),
+    gettext("%1 August"),
+    gettext("%1 September"),
+    gettext("%1 October"),
+    gettext("%1 November"),
+    gettext("%1 December"),
+)
+"""Days of each month: other languages have another order, and endings."""
 _SURE = 300 * 24 * 3600
 """Seconds within which a day and a month name one date; beyond that, the year is added."""
 
@@ -65,39 +78,57 @@ class Source:
     unreadable: bool = False
     """Whether the value could not be read, so that the least that it could mean counts."""
 
-    def sentence(self, *, you: bool = True, now: float | None = None, zone: tzinfo = UTC) -> str:
+    def sentence(self, *, you: bool = True, now: float | None = None, zone: tzinfo = UTC) -> Message:
         """Return ``set for group ml by root on 3 May``, to stand after an amount and a comma.
 
         ``you``: the reader is the owner, not an administrator. The year is added where it is not obvious at ``now``,
         in seconds since 1970; ``zone`` is the time zone of the installation.
         """
         if self.kind is SourceKind.UNSET:
-            return "as no limit is set"
-        written = [*([f"by {_shown(self.by)}"] if self.by else []), *self._day(now, zone)]
+            return gettext("as no limit is set")
+        written = self._written(now, zone)
         if self.kind in _EVERYONE or self.part:
-            text = ", set ".join(filter(None, [self._what(you), " ".join(written)]))
+            text = gettext("%1, set %2", self._what(you), written) if written else self._what(you)
+        elif written:
+            text = gettext("set for %1 %2", self._whom(you), written)
         else:
-            text = " ".join([f"set for {self._whom(you)}", *written])
-        return f"{text}; it cannot be read, so the least that it could mean holds" if self.unreadable else text
+            text = gettext("set for %1", self._whom(you))
+        return (
+            gettext("%1; it cannot be read, so the least that it could mean holds", text) if self.unreadable else text
+        )
 
-    def _whom(self, you: bool) -> str:
-        if self.kind is SourceKind.USER:
-            return "you" if you else f"user {_shown(self.name)}"
-        return "everyone" if self.kind in _EVERYONE else f"{self.kind.value.lower()} {_shown(self.name)}"
+    def _whom(self, you: bool) -> Message:
+        match self.kind:
+            case SourceKind.USER:
+                return gettext("you") if you else gettext("user %1", _shown(self.name))
+            case SourceKind.GROUP:
+                return gettext("group %1", _shown(self.name))
+            case SourceKind.NAMESPACE:
+                return gettext("namespace %1", _shown(self.name))
+        return gettext("everyone")
 
-    def _what(self, you: bool) -> str:
+    def _what(self, you: bool) -> Message:
         cap = self.kind is SourceKind.CAP
-        if self.part is None:
-            return f"the {'cap' if cap else 'default'} for everyone"
-        what = {LimitPart.HOURS: "hours", LimitPart.BUDGET: "used-up budget"}[self.part]
-        return f"the {what} of the cap for everyone" if cap else f"the {what} for {self._whom(you)}"
+        match self.part:
+            case LimitPart.HOURS if cap:
+                return gettext("the hours of the cap for everyone")
+            case LimitPart.HOURS:
+                return gettext("the hours for %1", self._whom(you))
+            case LimitPart.BUDGET if cap:
+                return gettext("the used-up budget of the cap for everyone")
+            case LimitPart.BUDGET:
+                return gettext("the used-up budget for %1", self._whom(you))
+        return gettext("the cap for everyone") if cap else gettext("the default for everyone")
 
-    def _day(self, now: float | None, zone: tzinfo) -> list[str]:
+    def _written(self, now: float | None, zone: tzinfo) -> Message | None:
+        """Return ``by root on 3 May``, or as much of it as is known."""
+        by = _shown(self.by)
         if self.at is None:
-            return []
-        day = datetime.fromtimestamp(self.at, UTC).astimezone(zone)
-        far = now is not None and not self.at <= now <= self.at + _SURE
-        return [f"on {day.day} {MONTHS[day.month - 1]}" + (f" {day.year}" if far else "")]
+            return gettext("by %1", by) if self.by else None
+        day = date(datetime.fromtimestamp(self.at, UTC).astimezone(zone))
+        if now is not None and not self.at <= now <= self.at + _SURE:
+            day = gettext("%1 %2", day, datetime.fromtimestamp(self.at, UTC).astimezone(zone).year)
+        return gettext("by %1 on %2", by, day) if self.by else gettext("on %1", day)
 
     def to_json(self) -> dict[str, Any]:
         """Return ``{"kind", "name", "by", "at", "object", "part", "unreadable"}``, empty fields left out."""
@@ -142,6 +173,11 @@ class Sourced(Generic[T]):
     def map(self, change: Callable[[T], U]) -> Sourced[U]:
         """Return another value of the same source."""
         return Sourced(change(self.value), self.source)
+
+
+def date(day: datetime) -> Message:
+    """Return ``3 May``, in English whatever the language of the machine."""
+    return Message(_MONTHS[day.month - 1].pattern, day.day)
 
 
 def _shown(name: str) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from .. import strict
+from ..message import gettext
 from .amount import UNLIMITED, Amount, Unlimited, format_amount, parse_amount, reader, says_unlimited
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -82,10 +83,10 @@ class Hours:
         strict.no_unknown(body, ("days", "from", "to", "max"))
         days = strict.optional(body, "days", strict.list_of(strict.one_of(*DAYS), 7))
         if days is not None and (not days or len(set(days)) < len(days)):
-            raise strict.FieldError("'days' must name one day or more, each once.", "days")
+            raise strict.FieldError(gettext("'days' must name one day or more, each once."), "days")
         start, end = strict.required(body, "from", _read_start), strict.required(body, "to", parse_clock)
         if start == end:
-            raise strict.FieldError("'from' and 'to' must differ; the whole day is from 00:00 to 24:00.", "to")
+            raise strict.FieldError(gettext("'from' and 'to' must differ; the whole day is from 00:00 to 24:00."), "to")
         return cls(
             max=strict.required(body, "max", reader(parse_amount)),
             days=frozenset(map(DAYS.index, days or DAYS)),
@@ -98,14 +99,14 @@ def parse_clock(value: Any, key: str) -> int:
     """Read minutes after midnight from ``08:00``; ``24:00`` is the end of the day."""
     match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise strict.FieldError(f"{key!r} must be a time of day such as 08:00.", key)
+        raise strict.FieldError(gettext("%1 must be a time of day such as 08:00.", repr(key)), key)
     return int(match[1]) * 60 + int(match[2]) if match[1] else MINUTES
 
 
 def _read_start(value: Any, key: str) -> int:
     start = parse_clock(value, key)
     if start == MINUTES:
-        raise strict.FieldError("'from' must be from 00:00 to 23:59.", key)
+        raise strict.FieldError(gettext("'from' must be from 00:00 to 23:59."), key)
     return start
 
 

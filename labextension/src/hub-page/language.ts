@@ -1,4 +1,4 @@
-/** The words of the page in the language of the browser, which the service has from installed language packs. */
+/** The words of the page in the language that the service chose, which it has from installed language packs. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { record, text } from '../api/check';
 import { Api } from '../hub-api/call';
@@ -24,9 +24,9 @@ export interface ILanguage {
   readonly trans: TranslationBundle;
 }
 
-/** The language for a browser that wants `wanted` (`de-CH`) and tells the service so itself; English where there are no words. */
-export async function loadLanguage(api: Pick<Api, 'get'>, wanted: string): Promise<ILanguage> {
-  if (wanted.startsWith('en')) {
+/** The language of a page that came in `shown` (`de-DE`): English needs no words, and is used where they cannot be had. */
+export async function loadLanguage(api: Pick<Api, 'get'>, shown: string): Promise<ILanguage> {
+  if (shown.startsWith('en')) {
     return language('en', {});
   }
   try {

@@ -17,7 +17,7 @@ if (root && plain) {
     root.hidden = !on;
     plain.hidden = on;
   };
-  void loadLanguage(api, navigator.language).then(({ name, trans }) => {
+  void loadLanguage(api, document.documentElement.lang).then(({ name, trans }) => {
     root.lang = name;
     createRoot(root).render(
       <Guard onError={() => show(false)}>

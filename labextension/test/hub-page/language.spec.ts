@@ -27,7 +27,7 @@ test.each([
   warn.mockRestore();
 });
 
-test('English needs no answer', async () => {
+test('a page in English asks for no words', async () => {
   const never = { get: () => Promise.reject(new Error('asked')) };
   expect((await loadLanguage(never, 'en-US')).name).toBe('en');
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -15,6 +16,7 @@ from jupyter_gpu_hub.rules.page import Frame
 from jupyter_gpu_hub.rules.paging import Page, PageQuery
 from jupyter_gpu_hub.rules.paging import page as page_of
 from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.translation import Language
 
 from .builders import HUB, limit
 
@@ -112,6 +114,26 @@ def test_any_name_leaves_the_page_as_it_is(name: str) -> None:
         for text in (name, "ann")
     ]
     assert tags[0] == tags[1]
+
+
+def test_page_is_in_the_language_of_the_visitor() -> None:
+    """Each sentence with its values; what a translation has of HTML is text, and what is missing is English."""
+    words = {
+        "You may have %1, %2.": "Sie haben %1 (%2) <b>frei</b>.",
+        "set for %1": "für %1",
+        "you": "Sie",
+        "Guaranteed": "Zugesichert",
+        "Programs find the same at %1.": "Für Programme: %1",
+        "%1 to %2 of %3": "%1 bis %2 von %3",
+    }
+    frame = replace(FRAME, language=Language("de_DE", words))
+    seen = Seen(page.render(frame, row("ann"), table("ann"), ""))
+    assert ("html", {"lang": "de-DE"}) in seen.tags
+    for text in ("Sie haben 2 GPUs (für Sie) <b>frei</b>.", "Zugesichert", "Für Programme: api/v1/me", "1 bis 1 von 1"):
+        assert text in seen.text
+    assert "You have 0 GPUs now." in seen.text
+    assert ("a", {"href": "api/v1/me"}) in seen.tags
+    assert "b" not in [tag for tag, _ in seen.tags]
 
 
 def test_frame_is_that_of_the_hub() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model import strict
-from jupyter_gpu_hub.rules.translation import MAX_WORDS, choose, wanted, words_of
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu_hub.rules.translation import EN, MAX_WORDS, Language, choose, wanted, words_of
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,11 @@ def test_what_is_no_catalogue_is_refused(catalogue: Any) -> None:
     """So is one that is far too large."""
     with pytest.raises(strict.FieldError):
         words_of(catalogue)
+
+
+def test_language_says_what_it_has_words_for() -> None:
+    """The rest is English; so is all in English."""
+    german = Language("de_DE", {"No user is found.": "Niemand."})
+    assert (german.tag, EN.tag) == ("de-DE", "en")
+    assert [german.say(gettext(text)) for text in ("No user is found.", "Next")] == ["Niemand.", "Next"]
+    assert EN.say(gettext("No user is found.")) == "No user is found."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ...message import gettext
 from ..conflicts import subject_name
 from ..limit import HUB_PROPERTIES, Limit, Subject
 from ..owner import object_name
@@ -75,8 +76,10 @@ class Difference:
     def sentence(self) -> str:
         """Return ``2 added, 1 changed, 0 removed, 5 unchanged.``, and how many cannot be written."""
         counts = Counter(line.outcome for line in self.lines)
-        shown = [item for item in LineOutcome if item is not LineOutcome.REFUSED or counts[item]]
-        return ", ".join(f"{counts[item]} {item.value}" for item in shown) + "."
+        values = [counts[item] for item in LineOutcome]
+        if counts[LineOutcome.REFUSED]:
+            return gettext("%1 added, %2 changed, %3 removed, %4 unchanged, %5 refused.", *values)
+        return gettext("%1 added, %2 changed, %3 removed, %4 unchanged.", *values[:-1])
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -135,10 +138,11 @@ def _line(row: ImportedRow, same: Sequence[Limit]) -> DifferenceLine:
 def _refusal(row: ImportedRow, same: Sequence[Limit]) -> str:
     if len(same) > 1 and row.subject:
         names = ", ".join(sorted(limit.object_name for limit in same))
-        return f"{len(same)} limits are about {subject_name(row.subject)}: {names}. Remove all but one of them first."
-    return (
-        f"{same[0].managed_by} keeps this limit, and would undo the change; change it there." if same[0].locked else ""
-    )
+        values = len(same), subject_name(row.subject), names
+        return gettext("%1 limits are about %2: %3. Remove all but one of them first.", *values)
+    if not same[0].locked:
+        return ""
+    return gettext("%1 keeps this limit, and would undo the change; change it there.", same[0].managed_by)
 
 
 def _name(limit: Limit) -> str:
