@@ -34,7 +34,7 @@ c = get_config()
 c.JupyterHub.authenticator_class = "dummy"
 c.DummyAuthenticator.password = {password!r}
 c.Authenticator.allow_all = True
-c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
+c.JupyterHub.bind_url = "{address}"
 c.JupyterHub.hub_bind_url = "{scheme}://{host}:{hub}"
 c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "{folder}/cookie_secret"
@@ -73,19 +73,22 @@ def running(
     host: str = "127.0.0.1",
     port: int | None = None,
     scheme: str = "http",
+    public: tuple[str, int] | None = None,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """A hub with its proxy, until the end of the block; the address where people find it.
 
-    ``config``: how it starts servers. ``host``, ``port``, ``scheme``: where and how servers find the hub. ``more``:
-    environment.
+    ``config``: how it starts servers. ``host``, ``port``, ``scheme``: where and how servers find the hub. ``public``:
+    where people find it, if others than this machine need to. ``more``: environment.
     """
     assert PROXY.exists(), "configurable-http-proxy is not installed: scripts/test does it."
-    public, api = free(2)
+    own, api = free(2)
     hub = port or free(1, host)[0]
+    where, entrance = public or ("127.0.0.1", own)
+    address = f"http://{where}:{entrance}"
     ours = _CONFIG.format(
         password=PASSWORD,
-        public=public,
+        address=address,
         scheme=scheme,
         host=host,
         hub=hub,
@@ -94,7 +97,7 @@ def running(
         proxy=str(PROXY),
         seconds=SECONDS,
     )
-    file, log, address = folder / "jupyterhub_config.py", folder / "hub.log", f"http://127.0.0.1:{public}"
+    file, log = folder / "jupyterhub_config.py", folder / "hub.log"
     file.write_text(ours + config)
     words = [os.environ.get(PYTHON) or sys.executable, "-m", "jupyterhub", "--config", str(file)]
     environment = {**os.environ, **(more or {})}
@@ -202,6 +205,10 @@ class Person:
         request = urllib.request.Request(url.replace("ws", "http", 1))
         self._cookies.add_cookie_header(request)
         return request.get_header("Cookie", "")
+
+    def token(self) -> str:
+        """Return a new token with the user's own rights, as the hub's page makes it."""
+        return str(self._json("POST", f"/hub/api/users/{self.name}/tokens", "/hub/", {"note": "test"})["token"])
 
     def stop(self) -> None:
         """Stop the server, as the button of the hub's page does."""

@@ -27,7 +27,11 @@ def running(
         with temporary_cluster(nodes=2) as cluster:
             with ExitStack() as stack:
                 plan = demo_hub.plan(cluster) if hub else None
-                more = plan.values(BRIEF_GRACE if brief else GRACE) if plan else {"notebooks": cluster_lab.notebooks()}
+                more = (
+                    demo_hub.values(plan, BRIEF_GRACE if brief else GRACE)
+                    if plan
+                    else {"notebooks": cluster_lab.notebooks()}
+                )
                 image = cluster_lab.install(cluster, progress, **more)
                 lab = found = None
                 if notebook:

@@ -1,6 +1,5 @@
 """The demo's hub: three users, a page of GPU limits, and servers in pods of a test cluster. Used by `demo.py`."""
 
-import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -11,18 +10,15 @@ from typing import Any
 
 from scripts.lib import pod_files
 from scripts.lib.cluster_lab import ACCOUNT, Progress, notebooks
-from tests.cluster.testbed import Cluster, binaries, ports
+from tests.cluster.testbed import Cluster, binaries
 from tests.cluster.whole import hub
+from tests.cluster.whole.hub import ServicePlan
 from tests.cluster.whole.world import Product
 from tests.deploy import product
-from tests.hub import limits_service
 
 NAMESPACE = "users"
 """Namespace of the users' pods, and so the hub's name."""
 TEMPLATES = product.ROOT / "deploy" / "examples" / "templates"
-SERVICE = "jupyter-gpu-hub"
-TOKEN = "gpu-token"
-"""The Secret with the token that the hub and its page share."""
 CONFIG = """
 c.JupyterHub.pid_file = {pid!r}
 c.JupyterHub.cleanup_servers = False  # their cluster is removed
@@ -40,45 +36,21 @@ c.KubeSpawner.volume_mounts = beside("volume_mounts", {{each["name"]: each for e
 """
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The part of the hub that the chart has to know before there is a hub."""
-
-    cluster: Cluster
-    port: int
-    """Port of the hub on the cluster's network."""
-    token: str
-    """Token of the page's service."""
-
-    def values(self, grace: str) -> dict[str, Any]:
-        """Return values of the chart; ``grace``: how long GPUs above a lowered limit are kept."""
-        account = {"namespace": NAMESPACE, "serviceAccount": hub.ACCOUNT, "notebookNamespaces": [NAMESPACE]}
-        page = {
-            "enabled": True,
-            "name": NAMESPACE,
-            "apiUrl": f"http://{self.cluster.network.service}:{self.port}/hub/api",
-            "tokenSecret": {"name": TOKEN},
-            "settings": {"mirrorSeconds": 1},
-        }
-        default = {"subject": {"kind": "Default"}, "grace": grace}
-        servers = notebooks({"namespace": NAMESPACE, "serviceAccounts": [ACCOUNT]})
-        return {"hub": page, "hubs": [account], "notebooks": servers, "limits": {"objects": [default]}}
-
-
-def plan(cluster: Cluster) -> Plan:
+def plan(cluster: Cluster) -> ServicePlan:
     """Make the namespaces, the servers' account and the Secret, which the chart expects."""
-    made = Plan(cluster, ports.free(1, cluster.network.service)[0], secrets.token_hex(16))
     for name in (product.NAMESPACE, NAMESPACE):
         cluster.namespace(name)
     cluster.kubectl("create", "serviceaccount", ACCOUNT, "--namespace", NAMESPACE)
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": TOKEN, "namespace": product.NAMESPACE},
-        "stringData": {"token": made.token},
-    }
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(secret))
-    return made
+    return hub.plan(cluster, NAMESPACE)
+
+
+def values(planned: ServicePlan, grace: str) -> dict[str, Any]:
+    """Return values of the chart; ``grace``: how long GPUs above a lowered limit are kept."""
+    account = {"namespace": NAMESPACE, "serviceAccount": hub.ACCOUNT, "notebookNamespaces": [NAMESPACE]}
+    default = {"subject": {"kind": "Default"}, "grace": grace}
+    servers = notebooks({"namespace": NAMESPACE, "serviceAccounts": [ACCOUNT]})
+    page = {**planned.values, "settings": {"mirrorSeconds": 1}}
+    return {"hub": page, "hubs": [account], "notebooks": servers, "limits": {"objects": [default]}}
 
 
 @dataclass(frozen=True)
@@ -115,7 +87,7 @@ As ann, in a private window, start a server, and watch where the slider in the p
             "HUB_NAMESPACE": NAMESPACE,
             "HUB_PASSWORD": self.password,
             "HUB_PID": str(self.pid),
-            "HUB_SERVICE": f"--namespace={product.NAMESPACE} deployment/{SERVICE}",
+            "HUB_SERVICE": f"--namespace={product.NAMESPACE} deployment/{hub.SERVICE}",
             "KUBECTL": str(binaries.path("kubectl")),
         }
         return {**os.environ, **self.cluster.environment, **own}
@@ -127,12 +99,13 @@ As ann, in a private window, start a server, and watch where the slider in the p
 
 
 @contextmanager
-def running(planned: Plan, image: str, folder: Path, files: Mapping[str, str], progress: Progress) -> Iterator[Hub]:
+def running(
+    planned: ServicePlan, image: str, folder: Path, files: Mapping[str, str], progress: Progress
+) -> Iterator[Hub]:
     """Run the hub until the end of the block; ``files`` are in the home of each user. The chart is installed."""
     cluster, password = planned.cluster, secrets.token_urlsafe(9)
     progress("Starting a hub with the users ann, bob and root")
     pod_files.write(cluster, NAMESPACE, files)
-    words = ("get", "service", SERVICE, "--namespace", product.NAMESPACE, "--output=jsonpath={.spec.clusterIP}")
     folder.mkdir()
     own = CONFIG.format(
         pid=str(folder / "hub.pid"),
@@ -143,6 +116,5 @@ def running(planned: Plan, image: str, folder: Path, files: Mapping[str, str], p
         volumes=pod_files.volumes(),
         mounts=pod_files.MOUNTS,
     )
-    config = limits_service(f"http://{cluster.kubectl(*words)}:8888", planned.token) + own
-    with hub.running(cluster, NAMESPACE, folder, image, config, port=planned.port) as address:
+    with hub.running(cluster, NAMESPACE, folder, image, planned.config() + own, port=planned.port) as address:
         yield Hub(address, password, cluster, folder)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests import hub
-from tests.cluster.testbed import Cluster
+from tests.cluster.testbed import Cluster, ports
+from tests.deploy import product as chart
 
-ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "deploy" / "examples" / "jupyterhub_config.py"
+EXAMPLES = chart.ROOT / "deploy" / "examples"
 ACCOUNT = "hub"
+SERVICE = "jupyter-gpu-hub"
+"""Deployment and Service of the page of GPU limits."""
+TOKEN = "gpu-token"
+"""The Secret with the token that the hub and its service share."""
+PROXY = "proxy-public"
+"""The Service through which pods reach the hub's proxy, as Zero to JupyterHub calls it."""
 VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 RIGHTS = [
     {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims", "secrets", "services"], "verbs": VERBS},
@@ -37,20 +48,116 @@ c.KubeSpawner.delete_grace_period = 1
 """Configuration that differs on this machine from a hub in the cluster."""
 
 
+@dataclass(frozen=True)
+class ServicePlan:
+    """The part of a hub with the service of GPU limits that the chart has to know before there is a hub."""
+
+    cluster: Cluster
+    namespace: str
+    """Namespace of the users' pods, and so the hub's name."""
+    port: int
+    """Port of the hub on the cluster's network."""
+    token: str
+    """Token of the service."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the values of the chart for the service."""
+        api = f"http://{self.cluster.network.service}:{self.port}/hub/api"
+        return {"enabled": True, "name": self.namespace, "apiUrl": api, "tokenSecret": {"name": TOKEN}}
+
+    def config(self) -> str:
+        """Return configuration of the hub with the service, which the chart has installed."""
+        words = ("get", "service", SERVICE, "--namespace", chart.NAMESPACE, "--output=jsonpath={.spec.clusterIP}")
+        return hub.limits_service(f"http://{self.cluster.kubectl(*words)}:8888", self.token)
+
+
+def plan(cluster: Cluster, namespace: str) -> ServicePlan:
+    """Choose port and token, and write the Secret, which the chart expects."""
+    made = ServicePlan(cluster, namespace, ports.free(1, cluster.network.service)[0], secrets.token_hex(16))
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": TOKEN, "namespace": chart.NAMESPACE},
+        "stringData": {"token": made.token},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    return made
+
+
 @contextmanager
 def running(
-    cluster: Cluster, namespace: str, folder: Path, image: str, config: str = "", *, port: int | None = None
+    cluster: Cluster,
+    namespace: str,
+    folder: Path,
+    image: str,
+    config: str = "",
+    *,
+    port: int | None = None,
+    public: tuple[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """The hub with its proxy, until the end of the block; where people find it.
 
-    Servers are pods of ``image`` in ``namespace``, where the service account ``notebook`` must be. ``config`` comes
-    after the example. ``port``: at which pods find the hub, on the cluster's network.
+    Servers are pods of ``image`` in ``namespace``, where the service account ``notebook`` must be if they have tokens
+    of the cluster. ``environment`` of servers comes before the example, ``config`` after it. ``port``: at which pods
+    find the hub, on the cluster's network; ``public``: where all find its proxy, in place of this machine alone.
     """
+    before = f"{BEFORE}c.KubeSpawner.environment = {dict(environment or {})!r}\n"
     own = OWN.format(namespace=namespace, image=image)
     account = {"KUBECONFIG": str(_kubeconfig(cluster, namespace, folder))}
-    text = BEFORE + EXAMPLE.read_text() + own + config
-    with hub.running(folder, text, host=cluster.network.service, port=port, more=account) as address:
+    text = before + (EXAMPLES / "jupyterhub_config.py").read_text() + own + config
+    host = cluster.network.service
+    with hub.running(folder, text, host=host, port=port, public=public, more=account) as address:
         yield address
+
+
+@contextmanager
+def running_without_tokens(planned: ServicePlan, folder: Path, image: str, config: str = "") -> Iterator[str]:
+    """The hub whose servers have no token of the cluster, as the other example configures it; where people find it.
+
+    Pods know its proxy by the name of the example.
+    """
+    cluster = planned.cluster
+    values = yaml.safe_load((EXAMPLES / "z2jh-without-token.yaml").read_text())["singleuser"]
+    assert values["serviceAccountName"] is None
+    public = (cluster.network.service, ports.free(1, cluster.network.service)[0])
+    alias = {"ip": _proxy(planned, *public), "hostnames": [PROXY]}  # the cluster has no DNS
+    own = f"c.KubeSpawner.extra_pod_config = {{'hostAliases': [{alias!r}]}}\n{planned.config()}"
+    with running(
+        cluster,
+        planned.namespace,
+        folder,
+        image,
+        own + config,
+        port=planned.port,
+        public=public,
+        environment=values["extraEnv"],
+    ) as address:
+        yield address
+
+
+def _proxy(planned: ServicePlan, host: str, port: int) -> str:
+    """Make the Service in front of the hub's proxy, which runs outside the cluster; return its address."""
+    about = {"name": PROXY, "namespace": planned.namespace}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": about,
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": port}]},
+    }
+    behind = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {**about, "labels": {"kubernetes.io/service-name": PROXY}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+        "ports": [{"name": "http", "port": port}],
+    }
+    objects = {"apiVersion": "v1", "kind": "List", "items": [service, behind]}
+    planned.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(objects))
+    words = ("get", "service", PROXY, "--namespace", planned.namespace, "--output=jsonpath={.spec.clusterIP}")
+    return planned.cluster.kubectl(*words).strip()
 
 
 def _kubeconfig(cluster: Cluster, namespace: str, folder: Path) -> Path:

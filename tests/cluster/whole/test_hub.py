@@ -1,6 +1,9 @@
 """A JupyterHub with KubeSpawner, configured as the example says: people log in, and their servers have a slider."""
 
+import base64
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from tests.cluster.testbed import until
 from tests.cluster.whole import hub
 from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
+from tests.deploy import product as chart
 from tests.hub import Person
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
@@ -24,38 +28,116 @@ def _eager(spawner):
 
 c.Spawner.pre_spawn_hook = _eager
 """
+SECRET = "jsonpath={.data.JUPYTERHUB_API_TOKEN}"
 RESIZE = "from jupyter_gpu import gpu; print(gpu.resize(2).attached)"
 """Code of a notebook."""
 
 
-def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> None:
-    """Through the hub's proxy from 0 to 2 and down to 1, and by code in a kernel to 2 again.
+ROUTE = "api/v1/server/pod"
+INTRUDE = """
+import json, os, urllib.error, urllib.request
+from pathlib import Path
 
-    Another's server starts with one that the hub asked for.
-    """
+def ask(token, body=None):
+    headers = {{"Authorization": f"token {{token}}", "Content-Type": "application/json"}}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(URL, data, headers, method="PUT" if body else "GET")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+URL = os.environ["JUPYTER_GPU_HUB_SERVICE"] + {route!r}
+own, foreign, user = os.environ["JUPYTERHUB_API_TOKEN"], {foreign!r}, {user!r}
+mine = ask(own)
+much = {{"requested": {{"generation": 99, "milli": 4000}}, "version": mine["version"]}}
+mounted = Path("/var/run/secrets/kubernetes.io").exists()
+print(json.dumps([mine["name"], ask(foreign)["name"], ask(foreign, much), ask(user), ask(user, much), mounted]))
+"""
+"""Code of a notebook that tries tokens which are not those of its pod, and looks for one of the cluster."""
+
+
+def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> None:
+    """Through the hub's proxy from 0 to 2 and down to 1, and by code in a kernel to 2 again."""
     with world(product, NOTEBOOKS[0]) as found:
         found.kubectl("delete", "--ignore-not-found", "serviceaccount", "notebook")  # of an earlier attempt
         found.kubectl("create", "serviceaccount", "notebook")
-        config = CONFIG.format(node=product.cluster.nodes[0].name, eager=EAGER)
-        with hub.running(product.cluster, found.namespace, tmp_path, product.notebook, config) as address:
+        with hub.running(product.cluster, found.namespace, tmp_path, product.notebook, config(found)) as address:
             alice = Person(address, "alice")
             alice.log_in()
-            assert opened(found, "alice") == set()
+            changes(found, alice)
             tokens = [each for each in container(found, "alice")["env"] if "TOKEN" in each["name"]]
             assert tokens
             assert not [each["name"] for each in tokens if each.get("value")], "Other users could read them."
-            mounts = {each["name"] for each in container(found, "alice")["volumeMounts"]}
-            assert mounts == {"home", "jupyter-gpu-token"}, "The hub's own volumes stay."
-            resize(found, alice, 2)
-            resize(found, alice, 1)
-            assert alice.run(RESIZE) == "2"
-            assert opened(found, "alice") == set(found.has(pod("alice"), 2000).usable)
-            eager = Person(address, EAGER)
-            eager.log_in()
-            assert opened(found, EAGER) == set(found.has(pod(EAGER), 1000).usable)
+            assert mounts(found, "alice") == {"home", "jupyter-gpu-token"}, "The hub's own volumes stay."
             alice.stop()
             found.until(lambda: not found.history.pods(pod("alice")), "the server to end")
             until(lambda: "alice" not in found.kubectl("get", "secrets", "-o", "name"), SECONDS, "its Secret to go")
+
+
+def test_servers_without_a_token_of_the_cluster_change_their_gpus(product: Product, tmp_path: Path) -> None:
+    """The same by the hub's service. While it is away nothing changes; other tokens than the pod's do not change it.
+
+    Another's server starts with one GPU that the hub asked for.
+    """
+    with (
+        world(product, NOTEBOOKS[0]) as found,
+        service(found) as planned,
+        hub.running_without_tokens(planned, tmp_path, product.notebook, config(found)) as address,
+    ):
+        alice, eager = Person(address, "alice"), Person(address, EAGER)
+        alice.log_in()
+        changes(found, alice)
+        assert mounts(found, "alice") == {"home"}
+        eager.log_in()
+        assert opened(found, EAGER) == set(found.has(pod(EAGER), 1000).usable)
+        foreign = base64.b64decode(found.kubectl("get", "secret", f"{pod(EAGER)}-token", "-o", SECRET)).decode()
+        code = INTRUDE.format(route=ROUTE, foreign=foreign, user=alice.token())
+        assert json.loads(alice.run(code)) == [pod("alice"), pod(EAGER), 409, 403, 403, False]
+        scale(found, 0)
+        with pytest.raises(AssertionError, match=r"503.*service of GPU limits"):
+            alice.ask("PUT", "request", {"gpus": 1})
+        assert len(opened(found, "alice")) == 2, "What it has, it keeps."
+        scale(found, 1)
+        resize(found, alice, 1)
+        assert len(opened(found, EAGER)) == 1
+
+
+def config(found: World) -> str:
+    """Return the configuration of servers: on the node that has their image, and some with a GPU at once."""
+    return CONFIG.format(node=found.one, eager=EAGER)
+
+
+def changes(found: World, person: Person) -> None:
+    """Change the GPUs of a server as the slider does, and then as code does, to two in the end."""
+    assert opened(found, person.name) == set()
+    resize(found, person, 2)
+    resize(found, person, 1)
+    assert person.run(RESIZE) == "2"
+    assert opened(found, person.name) == set(found.has(pod(person.name), 2000).usable)
+
+
+@contextmanager
+def service(found: World) -> Iterator[hub.ServicePlan]:
+    """Add the hub's service to the installed product, with the right to write requests; afterwards it does not run."""
+    planned = hub.plan(found.cluster, found.namespace)
+    image = {"hub": chart.load(found.cluster, "hub")["hub"].reference}
+    values = {"hub": {**planned.values, "write": True}, "image": image}
+    words = ("upgrade", chart.RELEASE, str(chart.CHART), "--namespace", chart.NAMESPACE, "--reuse-values")
+    found.cluster.helm(*words, "--wait", "--timeout", "3m", "--values", "-", stdin=json.dumps(values))
+    try:
+        yield planned
+    finally:
+        scale(found, 0)
+
+
+def scale(found: World, replicas: int) -> None:
+    """End the hub's service, or start it and wait until it is ready."""
+    words = ("--namespace", chart.NAMESPACE, f"deployment/{hub.SERVICE}")
+    found.cluster.kubectl("scale", *words, f"--replicas={replicas}")
+    until(lambda: len(found.product.component("hub")) == replicas, SECONDS, "the service to end or start")
+    found.cluster.kubectl("rollout", "status", *words, f"--timeout={SECONDS:.0f}s", seconds=SECONDS + 10)
 
 
 def pod(user: str) -> str:
@@ -68,6 +150,11 @@ def container(found: World, user: str) -> dict[str, Any]:
     (only,) = json.loads(found.kubectl("get", "pod", pod(user), "-o", "json"))["spec"]["containers"]
     assert isinstance(only, dict)
     return only
+
+
+def mounts(found: World, user: str) -> set[str]:
+    """Return the names of the volumes that a user's server has."""
+    return {each["name"] for each in container(found, user)["volumeMounts"]}
 
 
 def resize(found: World, person: Person, gpus: int) -> None:
