@@ -2,8 +2,10 @@
 
 Both clusters get the same changes in turn, in one process, and its CPU time is what counts: from a change that a watch
 brings to the last decision that follows, with the JSON that is read. One user in four may have less than ten pods
-wish on average. Beside that, how long a changed limit takes to the pod's node, on a real API server.
-`python -m benchmarks.limits --nodes 500 --users 100` measures the decisions of a smaller cluster.
+wish on average. Beside that, how long a changed limit takes to the pod's node, on a real API server, and, as root and
+with a browser, from the click in the hub's page to the user's slider and kernel, in a whole cluster.
+`python -m benchmarks.limits --nodes 500 --users 100` measures the decisions of a smaller cluster, `--page` the way
+from the page alone.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from jupyter_gpu.model.annotations import Wish
 
-from .lib import limit_chain
-from .lib.figures import Figure, table
+from .lib import limit_chain, limit_page
+from .lib.figures import CannotRunError, Figure, table
 from .lib.owned_cluster import OwnedCluster, in_turn
 
 COMMAND = "scripts/bench limits"
@@ -25,6 +28,8 @@ NODES, USERS, PODS = 5_000, 1_000, 10_000
 TURNS = 200
 CHANGES = 50
 """Changes of a limit in an API server."""
+CLICKS, NOTICES = 60, 40
+"""Changes of a limit in the page, and those of them that take GPUs, after a question."""
 MOST = 1.2
 """Times the cost without limits."""
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)  # as in `decide`
@@ -35,9 +40,17 @@ _Change = Callable[[OwnedCluster, random.Random], object]
 
 
 def run() -> Sequence[Figure]:
-    """Measure CPU milliseconds of the scheduler against the same cluster without limits; then the way of a change."""
+    """Measure the way of a change; then CPU milliseconds of the scheduler against the same cluster without limits."""
     chain = limit_chain.measure(CHANGES, COMMAND)
-    return [*chain, *_decisions(NODES, USERS, PODS, TURNS)]
+    return [*_page(), *chain, *_decisions(NODES, USERS, PODS, TURNS)]
+
+
+def _page() -> Sequence[Figure]:
+    try:
+        return limit_page.measure(CLICKS, NOTICES, COMMAND)
+    except CannotRunError as error:
+        print(f"left out: {error};", end=" ", file=sys.stderr)
+        return []
 
 
 def _decisions(nodes: int, users: int, pods: int, turns: int) -> Iterator[Figure]:
@@ -101,12 +114,16 @@ def _uid(number: int) -> str:
 
 
 def main() -> None:
-    """Measure the decisions of a cluster of another size, with ten pods for each user."""
+    """Measure the decisions of a cluster of another size, with ten pods for each user; or the way from the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
+    if arguments.page:
+        print(table(_page()))
+        return
     print(table(tuple(_decisions(arguments.nodes, arguments.users, 10 * arguments.users, arguments.turns))))
 
 

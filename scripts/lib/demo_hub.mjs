@@ -7,8 +7,8 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { administrator, logIn, ownPage, pagePictures, panelPicture, panelPictures } from './demo_hub_page.mjs';
-import { inBrowser, NotebookPage, say, until } from './demo_page.mjs';
+import { administrator, end, ownPage, pagePictures, panelPicture, panelPictures, server } from './demo_hub_page.mjs';
+import { inBrowser, say, until } from './demo_page.mjs';
 
 const [IMAGES, PICTURES] = process.argv.slice(2);
 const { HUB_ADDRESS, HUB_NAMESPACE, HUB_PID, HUB_SERVICE, KUBECTL } = process.env;
@@ -22,33 +22,6 @@ function request(name, gpus) {
   const words = ['annotate', '--overwrite', '--namespace', HUB_NAMESPACE, 'pod', `jupyter-${name}`];
   kubectl(...words, `jupyter-gpu.io/requested=${gpus}`);
   say(`an administrator of the cluster wrote a request of ${gpus} GPUs into the pod of ${name}`);
-}
-
-/** Logs in, starts the user's server, and opens its notebook. */
-async function server(session, name) {
-  const page = await logIn(await session(), name, '/hub/spawn');
-  await page.locator('.jp-Notebook').waitFor();
-  const address = page.url();
-  await page.close();
-  const notebook = await NotebookPage.open(page.context(), address, IMAGES);
-  say(`the server of ${name} runs in a pod, and its notebook is open`);
-  return notebook;
-}
-
-/** Waits until the slider ends at `gpus`; when that was. */
-function end({ slider }, gpus) {
-  return slider.evaluate(
-    (input, wanted) =>
-      new Promise(found => {
-        const looking = setInterval(() => {
-          if (parseFloat(input.getAttribute('aria-valuetext').split(' of ')[1]) === wanted) {
-            clearInterval(looking);
-            found(Date.now());
-          }
-        }, 5);
-      }),
-    gpus
-  );
 }
 
 /** Sets a user's limit in the page; milliseconds until the slider ends there. */
@@ -109,10 +82,13 @@ except Exception as error:
 }
 
 await inBrowser(IMAGES, async (_, session) => {
-  const [root, ann] = await Promise.all([administrator(session), server(session, 'ann')]);
+  const [root, ann] = await Promise.all([administrator(session), server(session, 'ann', IMAGES)]);
   const { cell, pid } = await ann.watchDevices();
   await root.give('group ml', '4');
-  await root.row('ml').getByText(/2 members/).waitFor();
+  await root
+    .row('ml')
+    .getByText(/2 members/)
+    .waitFor();
   await told(ann, /Your limit is 4 GPUs, set for group ml by root/);
   say('root gave group ml 4 GPUs, which the panel of ann, a member, says');
   await giveTwo(root, ann);
@@ -127,10 +103,13 @@ await inBrowser(IMAGES, async (_, session) => {
   assert.equal(await ann.lights(cell), 2, 'A request that kubectl wrote got more than the limit.');
   await lower(root, ann, cell);
   const bob = await ownPage(session, 'bob');
-  await bob.getByText(/4 GPUs, set for group ml by root/).first().waitFor();
+  await bob
+    .getByText(/4 GPUs, set for group ml by root/)
+    .first()
+    .waitFor();
   say('bob, who has no limit of his own, reads in his page that group ml has 4');
   if (PICTURES) {
-    await pagePictures(IMAGES, root, ann, await server(session, 'bob'));
+    await pagePictures(IMAGES, root, ann, await server(session, 'bob', IMAGES));
   }
   await withoutHub(ann, cell, pid);
   say('Limits held for every kind of request; GPUs above them were given back after a notice, and no process ended.');

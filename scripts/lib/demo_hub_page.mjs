@@ -1,16 +1,46 @@
 /** Steps of the demo's check in the pages of a hub, as its users do them. */
-import { say, THEMES } from './demo_page.mjs';
+import { NotebookPage, say, THEMES } from './demo_page.mjs';
 
 const { HUB_ADDRESS, HUB_PASSWORD } = process.env;
 
 /** Logs in by the hub's form; the page that comes then. */
-export async function logIn(context, name, next) {
+async function logIn(context, name, next) {
   const page = await context.newPage();
   await page.goto(`${HUB_ADDRESS}/hub/login?next=${encodeURIComponent(next)}`);
   await page.getByLabel('Username').fill(name);
   await page.getByLabel('Password').fill(HUB_PASSWORD);
   await page.getByRole('button', { name: 'Sign in' }).click();
   return page;
+}
+
+/** Logs in, starts the user's server, and opens its notebook. */
+export async function server(session, name, images) {
+  const page = await logIn(await session(), name, '/hub/spawn');
+  await page.locator('.jp-Notebook').waitFor();
+  const address = page.url();
+  await page.close();
+  const notebook = await NotebookPage.open(page.context(), address, images);
+  say(`the server of ${name} runs in a pod, and its notebook is open`);
+  return notebook;
+}
+
+/** Waits until the slider of a notebook's page ends at `gpus`; when that was. */
+export function end({ slider }, gpus) {
+  return slider.evaluate(
+    (input, wanted) =>
+      new Promise(found => {
+        const observer = new MutationObserver(look);
+        function look() {
+          if (parseFloat(input.getAttribute('aria-valuetext').split(' of ')[1]) === wanted) {
+            observer.disconnect();
+            found(Date.now());
+          }
+        }
+        observer.observe(input, { attributes: true });
+        look();
+      }),
+    gpus
+  );
 }
 
 /** Logs in, and opens the page *GPU limits* in the menu *Services*. */
