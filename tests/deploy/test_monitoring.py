@@ -161,6 +161,12 @@ def test_alerts_have_a_summary_and_a_description() -> None:
     assert {"JupyterGpuIntruder", "JupyterGpuNotGuarded"} <= at_once
 
 
+def test_deleted_kind_of_limits_alerts() -> None:
+    """Limits that hold without their objects end with the scheduler, so somebody has to act in time."""
+    (alert,) = (alert for alert in alerts() if "jupyter_gpu_scheduler_limits_held" in names(alert["expr"]))
+    assert (alert["for"], alert["labels"]) == ("1m", {"severity": "warning"})
+
+
 def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
     """The code that counts writes each of the values that a selector names."""
     folder = Path(__file__).parents[2] / "scheduler" / "jupyter_gpu_scheduler"
