@@ -4,7 +4,8 @@ Pages, panels and administrators read them. The scheduler itself reads them once
 before, and since when an owner has had more than the maximum.
 
 A change is written after `FLUSH_SECONDS`, together with those that follow in that time. GPU time alone is written every
-`HOURS_SECONDS`. While the cluster does not have this kind of object, nothing is written, and all else goes on.
+`HOURS_SECONDS`, by a new leader as by the last one. While the cluster does not have this kind of object, nothing is
+written, and all else goes on.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class AccountWriter:
         self._cache = cache
         self._metrics = metrics
         self._statuses: dict[str, Mapping[str, Any]] = {}  # of accounts, by name, as last written or read
-        self._times: dict[Owner, float] = {}  # when the GPU time of an owner was written last
+        self._times: dict[Owner, float] = {}  # until when the GPU time of an owner is written
         self._changed_owners = cache.owners.follow()
         self._due: dict[Owner, None] = {}
         self._reflector = Reflector(
@@ -86,6 +87,7 @@ class AccountWriter:
                 if account.problem:
                     _log.warning("Account %s: %s", objects.name(item), account.problem)
                 self._cache.restore(account)
+                self._times[account.owner] = float(account.counted_until or 0)
         self._due.update(dict.fromkeys(self._cache.owners.known()))
 
     async def keep(self) -> None:

@@ -169,6 +169,14 @@ class Stage:
         """Run it on the event loop."""
         return self._loop.do(work)
 
+    def follow(self, path: str) -> list[Mapping[str, Any]]:
+        """Return a list to which each version of the objects at `path` is added, until the stage is closed."""
+        seen: list[Mapping[str, Any]] = []
+        reflector = Reflector(self._kube, Selection(path), on_change=lambda change: seen.append(change.object))
+        self._tasks.append(self.do(_started(reflector.run())))
+        self.do(reflector.synced.wait())
+        return seen
+
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def node(self, name: str = "n1", gpus: int = 4, slots: int = 8, **fields: Any) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,15 @@ import pytest
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import NotFound
 from jupyter_gpu.kube.rules import paths
+from jupyter_gpu.model.annotations import ATTACHED, Attached, decode_allocated, decode_attached
 from jupyter_gpu.model.limits.account import Account, read_account
+from jupyter_gpu.model.limits.changes import format_time
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
+from jupyter_gpu_scheduler.rules.accounts.statement import only_time
 from tests.cluster.testbed import until
 from tests.scheduler_process.definitions import define, limit_body, undefine
 from tests.scheduler_process.extender_client import ExtenderClient
-from tests.scheduler_process.stage import Stage
+from tests.scheduler_process.stage import Scheduler, Stage
 
 pytestmark = pytest.mark.cluster
 
@@ -67,6 +72,12 @@ def until_account(stage: Stage, owner: Owner, **fields: Any) -> Account:
     found = until(fits, what=f"an account of {owner} with {fields}, not {account(stage, owner)}")
     assert found
     return found
+
+
+def successor(stage: Stage, **more: Any) -> Scheduler:
+    """Start a scheduler that need not wait for the lease of those before, which are dead."""
+    lease = {"name": f"{stage.prefix}-{len(stage.schedulers)}", "retrySeconds": 0.3}
+    return stage.scheduler(settings={"lease": lease}, **more)
 
 
 def until_limit(stage: Stage, name: str, milli: int | None, most: int | None) -> None:
@@ -121,31 +132,123 @@ def test_limit_counts_all_pods_of_a_user_on_all_nodes(limited: Stage) -> None:
     until_account(limited, Owner("User", "ann", "lab"), used=3000)
 
 
-def test_lowered_limit_takes_back_after_the_grace(limited: Stage) -> None:
-    """The pod keeps its GPUs until the announced time, also when the scheduler is replaced meanwhile."""
+def test_lowered_limit_takes_back_after_the_grace(limited: Stage, tmp_path: Path) -> None:
+    """The pod keeps its GPUs until the announced time, although the scheduler is killed before and after each write,
+    and the API server in between. A notice that the account has is not changed any more.
+    """
+    armed, owner = tmp_path / "crash-at", Owner("User", "ann", "hub")
+
+    def begin(point: str = "") -> Scheduler:
+        armed.write_text(point)
+        return successor(limited, environ={faults.VARIABLE: f"@{armed}"}, lead=not point)
+
+    def dies(scheduler: Scheduler) -> None:
+        until(lambda: scheduler.process.poll() is not None, what="the process to die")
+
     node = limited.node()
     set_limit(limited, "ann", subject=user("ann"), max=3, grace="15s")
-    limited.scheduler()
-    pod_of(limited, "ann", "p", node, 3)
+    first = begin()
+    uid = pod_of(limited, "ann", "p", node, 3)
     limited.until_count("p", 3)
+    until_account(limited, owner, used=3000)
     lowered = time.time()
+    armed.write_text("scheduler:decided")
     set_limit(limited, "ann", subject=user("ann"), max=1)
-    until(lambda: (found := limited.allocated("p")) and found.limit and found.limit.give_back_at, what="a notice")
-    told = limited.allocated("p")
-    assert told
-    assert told.limit
-    assert told.limit.give_back_at
-    assert lowered + 14 <= told.limit.give_back_at <= time.time() + 15
-    assert len(told.shares) == 3
-    until_account(limited, Owner("User", "ann", "hub"), used=3000, give_back_at=int(told.limit.give_back_at))
-    limited.schedulers[0].kill()
-    limited.scheduler(environ={"POD_NAME": "second"})
+    dies(first)
+    dies(begin("scheduler:written"))
+    third = begin()
+    until(lambda: (found := account(limited, owner)) and found.give_back_at, what="a notice in the account")
+    found = account(limited, owner)
+    assert found
+    assert found.give_back_at
+    assert lowered + 14 <= found.give_back_at <= time.time() + 15
+    with limited.plane.without("apiserver"):
+        armed.write_text("scheduler:decided")
+        until(lambda: not third.leads(), what="it to lead no more")
+    dies(third)
+    dies(begin("scheduler:written"))
+    assert time.time() >= found.give_back_at - 1
+    begin()
     limited.until_count("p", 1)
-    after = limited.allocated("p")
-    assert after
-    assert time.time() >= told.limit.give_back_at - 1
     until_limit(limited, "p", 1000, 1000)
-    until_account(limited, Owner("User", "ann", "hub"), used=1000, over_since=None, give_back_at=None)
+    until_account(limited, owner, used=1000, over_since=None, give_back_at=None)
+    decided = [decode_allocated(text) for text in limited.decisions("p")]
+    assert [count for count, _ in itertools.groupby(len(one.shares) for one in decided) if count] == [3, 1]
+    told = [int(one.limit.give_back_at) for one in decided if one.limit and one.limit.give_back_at]
+    assert told == sorted(told)
+    assert told[-1] == found.give_back_at
+    assert [len(decode_attached(text).shares) for text in limited.watcher.writes(uid, ATTACHED)][-1] == 1
+
+
+def test_limit_lowered_while_a_gpu_is_on_its_way_is_never_exceeded(limited: Stage) -> None:
+    """GPUs that are allocated and not attached yet are not attached any more. One that drains when the limit is raised
+    stays with the pod. The request is as the user wrote it.
+    """
+    node = limited.node()
+    set_limit(limited, "ann", subject=user("ann"), max=3, grace="0s")
+    limited.scheduler()
+    uid = pod_of(limited, "ann", "p", node, 1)
+    limited.until_count("p", 1)
+    limited.pause(node)
+    wish = json.dumps({"generation": 2, "milli": 3000})
+    limited.request("p", wish)
+    until(lambda: (found := limited.allocated("p")) and len(found.shares) == 3, what="three GPUs to be on their way")
+    set_limit(limited, "ann", subject=user("ann"), max=1)
+    until(lambda: (found := limited.allocated("p")) and len(found.shares) == 1, what="the limit to be applied")
+    limited.pause()
+    limited.until_count("p", 1)
+    assert {len(held(text)) for text in limited.watcher.writes(uid, ATTACHED)} == {1}
+    set_limit(limited, "ann", subject=user("ann"), max=2)
+    limited.until_count("p", 2)
+    limited.hold_open(uid, *(share.uuid for share in (limited.attached("p") or Attached(0)).shares))
+    set_limit(limited, "ann", subject=user("ann"), max=1)
+    until(lambda: (found := limited.attached("p")) and found.draining, what="a GPU to drain")
+    set_limit(limited, "ann", subject=user("ann"), max=2)
+    limited.until_count("p", 2)
+    assert max(len(held(text)) for text in limited.watcher.writes(uid, ATTACHED)) == 2
+    assert limited.requested("p") == wish
+
+
+def held(attached: str) -> set[str]:
+    """Return the GPUs that a pod has, or has not closed yet."""
+    found = decode_attached(attached)
+    return {share.uuid for share in (*found.shares, *(one.share for one in found.draining))}
+
+
+def test_account_is_written_once_for_each_change(limited: Stage) -> None:
+    """GPU time alone is written five minutes after the last write, by a new leader as by the last one."""
+    done = 'jupyter_gpu_scheduler_writes_total{kind="account",outcome="done"'
+    seen = limited.follow(paths.accounts())
+    node, owner = limited.node(), Owner("User", "ann", "hub")
+    first = limited.scheduler()
+    pod_of(limited, "ann", "p", node, 1)
+    limited.until_count("p", 1)
+    until_account(limited, owner, used=1000, waiting=0)
+    written = first.metric(done)
+    limited.request("p", {"generation": 2, "milli": 2000})
+    limited.until_count("p", 2)
+    until_account(limited, owner, used=2000, waiting=0)
+    until(lambda: first.metric(done) > written, what="the write to be counted")
+    assert first.metric(done) <= written + 2  # two where the request is seen before its answer
+    written = first.metric(done)
+    time.sleep(1)
+    assert first.metric(done) == written
+    statuses = [item["status"] for item in seen if item.get("status")]
+    assert len(statuses) == written
+    assert not any(only_time(one, other) for one, other in itertools.pairwise(statuses))
+    first.kill()
+    second = successor(limited)
+    time.sleep(1)
+    assert second.metric(done) == 0
+    second.kill()
+    found = until_account(limited, owner, used=2000)
+    assert found.counted_until
+    late = {"status": {"countedUntil": format_time(found.counted_until - 300)}}
+    limited.do(limited.kube.patch(paths.account(found.object_name, "status"), late))
+    third = successor(limited)
+    until(lambda: third.metric(done) == 1, what="GPU time to be written")
+    after = until_account(limited, owner, used=2000)
+    assert sum(after.hours.values()) >= sum(found.hours.values()) + 2000 * 300
 
 
 def test_new_pod_starts_with_what_its_limit_allows(limited: Stage) -> None:
