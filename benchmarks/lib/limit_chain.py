@@ -1,7 +1,6 @@
 """From the change of a limit to what the node of the user's pod hears: a real API server, the scheduler as a process.
 
-What follows is not in it, so the figures have no goals: the node plugin tells the server over its socket, and the
-server its pages.
+The figures have no goals, as what a user waits for is longer: `limit_page` measures the whole way.
 """
 
 from __future__ import annotations
