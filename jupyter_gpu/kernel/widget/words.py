@@ -13,6 +13,8 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 
 _DOMAIN = "jupyter_gpu"
+_OWN = "jupyter_gpu"
+"""The package with translations of our own."""
 _GROUP = "jupyterlab.languagepack"
 _MOST = 1000
 
@@ -27,13 +29,21 @@ def language(environ: Mapping[str, str]) -> str:
 
 
 def catalog(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the translations by the English words; empty if there are none."""
+    """Return the translations by the English words, our own and those of a pack, which win; empty if there are none."""
     wanted = language(environ)
-    packs = {entry.name: entry.value for entry in entry_points(group=_GROUP)} if wanted else {}
-    for name in (wanted, *(name for name in sorted(packs) if name.partition("_")[0] == wanted.partition("_")[0])):
-        if name in packs:
+    if not wanted:
+        return {}
+    own = {folder.name: _OWN for folder in (files(_OWN) / "locale").iterdir()}
+    packs = {entry.name: entry.value.partition(":")[0] for entry in entry_points(group=_GROUP)}
+    return {**_words(wanted, own), **_words(wanted, packs)}
+
+
+def _words(wanted: str, packages: Mapping[str, str]) -> dict[str, str]:
+    """Return the words of the wanted locale, or of another of its language; ``packages``: their names by locale."""
+    for name in (wanted, *(name for name in sorted(packages) if name.partition("_")[0] == wanted.partition("_")[0])):
+        if name in packages:
             try:
-                file = files(packs[name].partition(":")[0]) / "locale" / name / "LC_MESSAGES" / f"{_DOMAIN}.json"
+                file = files(packages[name]) / "locale" / name / "LC_MESSAGES" / f"{_DOMAIN}.json"
                 return read_catalog(json.loads(file.read_text(encoding="utf-8")))
             except (ImportError, OSError, ValueError):
                 return {}

@@ -142,26 +142,31 @@ def test_language_is_the_kernels_locale(environ: dict[str, str], found: str) -> 
 
 def test_catalog_is_the_installed_language_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same as JupyterLab's; a similar one is used if the exact one is missing."""
-    folder = tmp_path / "pack_de_DE" / "locale" / "de_DE" / "LC_MESSAGES"
+    folder = tmp_path / "pack_qa_QA" / "locale" / "qa_QA" / "LC_MESSAGES"
     folder.mkdir(parents=True)
-    (tmp_path / "pack_de_DE" / "__init__.py").touch()
-    body = {"": {"language": "de"}, "Try again": ["Noch einmal"], "%1 GPU": "%1 GPU", "Waiting": [""], "x": 3}
+    (tmp_path / "pack_qa_QA" / "__init__.py").touch()
+    body = {"": {"language": "qa"}, "Try again": ["Noch einmal"], "%1 GPU": "%1 GPU", "Waiting": [""], "x": 3}
     (folder / "jupyter_gpu.json").write_text(json.dumps(body))
-    info = tmp_path / "pack_de_DE-1.dist-info"
+    info = tmp_path / "pack_qa_QA-1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Name: pack_de_DE\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[jupyterlab.languagepack]\nde_DE = pack_de_DE\n")
+    (info / "METADATA").write_text("Name: pack_qa_QA\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[jupyterlab.languagepack]\nqa_QA = pack_qa_QA\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     wanted = {"Try again": "Noch einmal", "%1 GPU": "%1 GPU"}
-    assert words.catalog({"LANG": "de_DE.UTF-8"}) == wanted
-    assert words.catalog({"LANG": "de_AT.UTF-8"}) == wanted
-    assert words.catalog({"LANG": "fr_FR.UTF-8"}) == {}
+    assert words.catalog({"LANG": "qa_QA.UTF-8"}) == wanted
+    assert words.catalog({"LANG": "qa_QB.UTF-8"}) == wanted
+    assert words.catalog({"LANG": "qb_QB.UTF-8"}) == {}
     assert words.catalog({}) == {}
     (folder / "jupyter_gpu.json").write_text("{")
-    assert words.catalog({"LANG": "de_DE.UTF-8"}) == {}
+    assert words.catalog({"LANG": "qa_QA.UTF-8"}) == {}
 
 
 @pytest.mark.uncounted(after=50)
+def test_our_own_translation_is_there_without_a_pack() -> None:
+    """What it does not have stays English."""
+    assert words.catalog({"LANG": "de_CH.UTF-8"})["Release all"] == "Alle zurückgeben"
+
+
 @given(ANYTHING)
 def test_any_catalog_file_is_accepted(body: Any) -> None:
     """A file of a pack may contain anything."""
