@@ -45,7 +45,6 @@ from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 from jupyter_gpu_node.agent.inventory.second_owners import SecondOwners
 from jupyter_gpu_node.agent.metrics import Metrics
-from jupyter_gpu_node.agent.openness import OpenGpus
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
 from jupyter_gpu_node.agent.samples import Samples
@@ -53,6 +52,8 @@ from jupyter_gpu_node.agent.self_test import SelfTest
 from jupyter_gpu_node.agent.sharing.planned_shares import NodePods
 from jupyter_gpu_node.agent.sharing.sharing import NodeGate, Sharing
 from jupyter_gpu_node.agent.tools import Guarding, Reports, Scans, Tools
+from jupyter_gpu_node.agent.use_classes import UseClasses
+from jupyter_gpu_node.agent.use_reader import UseReader
 from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
@@ -167,8 +168,8 @@ class Plugin:
             servers=lambda: self.sockets.servers,
         )
         gate = NodeGate(self.gate, slots=lambda: self.owners.gated)
-        reader = NvmlUsageReader(self._note_asker) if settings.simulated is None else None
-        self.sharing = Sharing(settings, pods, gate, self.inventory, self.publisher, self.metrics, reader)
+        self.usage = NvmlUsageReader(self._note_asker) if settings.simulated is None else None
+        self.sharing = Sharing(settings, pods, gate, self.inventory, self.publisher, self.metrics, self.usage)
         self.metrics.shares.source = self.sharing.figures
 
     def _make_agent(self, kube: Kube) -> None:
@@ -211,7 +212,10 @@ class Plugin:
             begun=(self.agent.ready, self.agent.synced),
             others=self._ask_others,
         )
-        self.open_gpus = OpenGpus(self.agent.managed, self.inventory, settings.open_seconds)
+        reader = UseReader(self.sharing.turns_so_far, self.usage)
+        self.use_classes = UseClasses(
+            self.agent.managed, self.inventory, reader, settings.open_seconds, settings.rest_seconds
+        )
         self.owners = SlotOwners(settings, lambda: self.agent.pods, self.publisher.fetch)
         service = Service(settings, lambda: self.inventory.gpus, self.agent, self.owners, self.gate)
         self.plugin = DevicePlugin(settings, service)
@@ -270,7 +274,7 @@ class Plugin:
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
-                    "openness": self.open_gpus.run(),
+                    "use": self.use_classes.run(),
                     "owners": self.second_owners.run(),
                     "guarding": self.self_test.run(),
                     "kubelet": self._serve_kubelet(),

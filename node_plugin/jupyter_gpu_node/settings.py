@@ -129,7 +129,10 @@ class Settings:
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two scans for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two checks which of its GPUs a pod has open; 0: never. The result of two checks in a row counts."""
+    """Time between two checks of which of its GPUs a pod has open, and uses; 0: never. The results of two checks in a
+    row count. With more than 14 seconds, use between two checks may be missed: the driver remembers no more."""
+    rest_seconds: float = bounded(60.0, least=0.5, most=3600)
+    """Time after which an open GPU that did nothing counts as idle."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two inventories of the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)

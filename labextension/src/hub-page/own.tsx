@@ -37,7 +37,7 @@ export function OwnLimit({ me }: { readonly me: IMe }): React.JSX.Element {
         <dd>
           {gpus(me.used, trans)}
           {me.idle > 0 &&
-            `; ${trans.__('idle, as no program has them open: %1', gpus(me.idle, trans))}`}
+            `; ${trans.__('idle, as no program uses them: %1', gpus(me.idle, trans))}`}
           {me.giveBackAt &&
             `; ${trans.__('what is above your limit is taken back at %1', time(me.giveBackAt, trans))}`}
         </dd>

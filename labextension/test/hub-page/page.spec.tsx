@@ -91,7 +91,7 @@ test('people see who granted their limit, their place in line, and the history',
   for (const part of [
     '2 GPUs, set for group ml by root on 1 January',
     '1 GPU, the hours for group ml, set by root on 1 January',
-    'idle, as no program has them open: 0.5 GPU',
+    'idle, as no program uses them: 0.5 GPU',
     'about 12',
     'of which 0.5 GPU are being given back',
     '0 GPU-hours in the last 35 days'

@@ -68,7 +68,8 @@ def advance(
     ).attached
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
-    after = replace(after, open=_reported_open(pod, shares), lacks=tuple(sorted(pod.lacks)))
+    opened, rests = _reported_use(pod, shares)
+    after = replace(after, open=opened, rests=rests, lacks=tuple(sorted(pod.lacks)))
     return after if known or after.shares or after.draining or after.revision or after.lacks else None
 
 
@@ -79,10 +80,11 @@ def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[s
     return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
 
 
-def _reported_open(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[str, ...]:
-    """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
-    known = pod.opened.confirmed if pod.opened.confirmed is not None else (pod.attached or _NOTHING).open
-    return tuple(sorted({share.uuid for share in shares} & set(known)))
+def _reported_use(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which of ``shares`` are open, and which of these rest: as observed, else as an earlier process wrote."""
+    recorded, mine = pod.attached or _NOTHING, {share.uuid for share in shares}
+    opened, rests = (recorded.open, recorded.rests) if pod.use.open is None else (pod.use.open, pod.use.rests)
+    return tuple(sorted(mine & set(opened))), tuple(sorted(mine & set(opened) & set(rests)))
 
 
 def _with_unrecorded(

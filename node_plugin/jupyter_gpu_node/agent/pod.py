@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu_node.agent.rules.holdings import Holding
 from jupyter_gpu_node.agent.rules.pod_view import PodView, without
+from jupyter_gpu_node.agent.rules.use_class import UseScans
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.holders.rules.rights import ReleasingPod
 
@@ -29,24 +30,6 @@ class ServerRecord:
         """Take over the API server's view, if it is newer than our last write."""
         if not self.version or _newer(view.version, self.version):
             self.attached = view.attached
-
-
-@dataclass(slots=True)
-class OpenScans:
-    """The results of scans for GPUs that the pod's processes have open."""
-
-    confirmed: frozenset[str] | None = None
-    """UUIDs that two scans in a row found open; None: not known yet."""
-    last: frozenset[str] | None = None
-    """UUIDs that the last scan found open."""
-
-    def observe(self, found: frozenset[str]) -> bool:
-        """Record what a scan found open, and tell whether that is a change: two scans in a row must agree."""
-        confirmed, self.last = found == self.last, found
-        changed = confirmed and found != self.confirmed
-        if changed:
-            self.confirmed = found
-        return changed
 
 
 @dataclass(slots=True)
@@ -75,7 +58,7 @@ class ManagedPod:
     """Whether the API server ever reported it; else only an earlier process knew it."""
     warned: bool = False
     """Whether an Event said that it ran unguarded."""
-    opened: OpenScans = field(default_factory=OpenScans)
+    use: UseScans = field(default_factory=UseScans)
     lacks: frozenset[str] = frozenset()
     """UUIDs of GPUs whose devices its containers were created without."""
     began: int = 0

@@ -63,6 +63,18 @@ def read(processes: Iterable[ProcessInfo]) -> LoadReading:
     return LoadReading(time.monotonic(), uses)
 
 
+def busy(before: LoadReading | None, now: LoadReading, part: float) -> frozenset[ProcessInfo]:
+    """Return the processes that computed for at least this ``part`` (0–1) of the time between two readings."""
+    if before is None or now.time <= before.time:
+        return frozenset()
+    least = part * (now.time - before.time)
+    return frozenset(
+        process
+        for process, use in now.uses.items()
+        if process in before.uses and use.seconds - before.uses[process].seconds >= least
+    )
+
+
 def loads(
     holders: Mapping[str, Iterable[ProcessInfo]], before: LoadReading | None, now: LoadReading
 ) -> dict[str, GpuLoad]:

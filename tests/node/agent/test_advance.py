@@ -16,8 +16,9 @@ from jupyter_gpu_node.agent.next_state import (
     wanted,
     worth_writing,
 )
-from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans, ServerRecord
+from jupyter_gpu_node.agent.pod import ManagedPod, ServerRecord
 from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.agent.rules.use_class import UseScans
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
 from jupyter_gpu_node.holders.rules.rights import Rights, Suspect
 from jupyter_gpu_node.holders.scanner import HolderScan
@@ -240,12 +241,27 @@ def test_open_gpus_are_recorded_with_the_attached_ones() -> None:
     assert one.attached
     one.attached = replace(one.attached, open=(B, C))
     assert step(one, A, B) == Attached(2, shares(A, B), open=(B,))
-    one.opened.confirmed = frozenset({A})
+    one.use.open = frozenset({A})
     after = step(one, A, B)
     assert after == Attached(2, shares(A, B), open=(A,))
     one.attached, one.record.attached = after, Attached(2, shares(A, B), open=(B,))
     assert worth_writing(one, 0)
-    two = member((B,), has=(A, B), opened=OpenScans(frozenset({A})))
+    two = member((B,), has=(A, B), use=UseScans(frozenset({A})))
+    assert step(two, B, scan=scanned(A)) == Attached(2, shares(B))
+
+
+def test_resting_gpus_are_recorded_with_the_open_ones() -> None:
+    """As an earlier process recorded it until it was observed; one that is given back or closed does not rest."""
+    one = member((A, B), has=(A, B))
+    assert one.attached
+    one.attached = replace(one.attached, open=(A, B), rests=(B, C))
+    assert step(one, A, B) == Attached(2, shares(A, B), open=(A, B), rests=(B,))
+    one.use = UseScans(frozenset({A, B}), frozenset({A}))
+    after = step(one, A, B)
+    assert after == Attached(2, shares(A, B), open=(A, B), rests=(A,))
+    one.attached, one.record.attached = after, Attached(2, shares(A, B), open=(A, B))
+    assert worth_writing(one, 0)
+    two = member((B,), has=(A, B), use=UseScans(frozenset({A}), frozenset({A, B})))
     assert step(two, B, scan=scanned(A)) == Attached(2, shares(B))
 
 

@@ -3,7 +3,7 @@
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.next_state import lacking
-from jupyter_gpu_node.agent.pod import ManagedPod, OpenScans
+from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.rules import holdings
 from jupyter_gpu_node.holders.rules.rights import HolderKind, Rights, Suspect, classify
 from tests.builders import gpu
@@ -25,16 +25,6 @@ def test_nothing_is_granted_while_a_pod_cannot_be_closed() -> None:
     assert holdings.permitted(shares, other.holding, [failed.holding], {"GPU-0"}) == ()
     failed.guard_failed = False
     assert holdings.permitted(shares, other.holding, [failed.holding], {"GPU-0"}) == shares
-
-
-def test_open_gpus_change_only_after_two_equal_scans() -> None:
-    """A program that opens and closes a GPU again and again causes no writes."""
-    scans, a, b = OpenScans(), frozenset({"GPU-a"}), frozenset({"GPU-b"})
-    assert [scans.observe(found) for found in (a, b, a, a, a, b, a, b, b)] == [
-        *(False, False, False, True, False),
-        *(False, False, False, True),
-    ]
-    assert scans.confirmed == b
 
 
 def test_container_lacks_gpus_without_a_device() -> None:

@@ -37,6 +37,14 @@ def nvmlDeviceGetProcessUtilization(gpu, since):
         Sample(pid=7, timeStamp=since + 1, smUtil=40), Sample(pid=7, timeStamp=since + 2, smUtil=60),
         Sample(pid=8, timeStamp=since + 1, smUtil=5), Sample(pid=9, timeStamp=since, smUtil=90),
     ]
+NVML_GPU_UTILIZATION_SAMPLES = 1
+def nvmlDeviceGetSamples(gpu, kind, since):
+    assert kind == NVML_GPU_UTILIZATION_SAMPLES
+    if gpu == "GPU-wsl":
+        raise NVMLError
+    values = {"GPU-a": [0, 2, 1], "GPU-quiet": [0, 0], "GPU-silent": []}[gpu]
+    samples = [Sample(timeStamp=since + 1, sampleValue=Sample(uiVal=value)) for value in values]
+    return 1, [Sample(timeStamp=since, sampleValue=Sample(uiVal=90)), *samples]
 def nvmlDeviceGetComputeRunningProcesses(gpu):
     if gpu == "GPU-wsl":
         raise NVMLError
@@ -132,6 +140,22 @@ def test_the_driver_says_how_much_memory_each_process_has(played: dict[str, str]
         assert await reader.read("GPU-1", 1_000, 201_000) == {7: 100_000, 8: 10_000}
         await reader.close()
         assert await reader.memory("GPU-1") is None
+
+    asyncio.run(check())
+
+
+def test_the_driver_says_how_much_of_a_gpu_was_used_at_most(played: dict[str, str]) -> None:
+    """By its new samples alone; where it has none nothing is known, and other questions are answered as ever."""
+
+    async def check() -> None:
+        reader = NvmlUsageReader(deadline=60, environment=played)
+        assert await reader.peak("GPU-a", 1_000) == 2
+        assert await reader.peak("GPU-quiet", 1_000) == 0
+        assert await reader.peak("GPU-silent", 1_000) is None
+        assert await reader.peak("GPU-wsl", 1_000) is None
+        assert reader.note == ""
+        assert await reader.peak("GPU-other", 1_000) is None, "an error of another kind ends the helper"
+        await reader.close()
 
     asyncio.run(check())
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.publisher import Publisher
@@ -179,6 +180,20 @@ class Sharing:
         """Return for the pod why its shares are not enforced, empty if they are, and which were taken away."""
         problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
         return {"problem": problem, "taken": self.taken.of(uid)}
+
+    def turns_so_far(self, gpu: str, uid: str) -> tuple[int, bool] | None:
+        """Return the microseconds for which the pod's programs had that GPU, or work and not the GPU, so far.
+
+        And whether turns alone let them compute, as the pod has a part of the GPU. None: they take no turns.
+        """
+        if not self._has_gate(uid):
+            return None
+        try:
+            share = self.server.share(gpu, uid)
+        except KeyError:  # it is not served
+            return None
+        used = share.guaranteed + share.borrowed + share.idle + share.overrun
+        return used + share.waited, share.allocated < MILLI_PER_GPU
 
     def figures(self) -> Iterator[ShareSample]:
         """Yield the figures of all shares that are served, whole GPUs too."""

@@ -1,10 +1,11 @@
-"""GPU use and memory by process, from NVML.
+"""GPU use and memory by process, and the peak of a GPU's use, from NVML.
 
 NVML runs in a helper process here, too (`nvml`), as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.scans.usage_by_process``. One JSON object a line:
 ``{"gpu": uuid, "since": time}``, and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the
 driver's: µs since 1970. Without ``since`` it asks for the memory, ``{"memory": [[pid, bytes or null]…]}``, or null
-where the driver reports no processes.
+where the driver reports no processes. With ``peak`` it asks for the highest sample since then,
+``{"peak": per cent or null}``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ class UsageReader(Protocol):
         """End: nothing more will be asked."""
 
 
+class PeakReader(Protocol):
+    """The interface for reading how much of a GPU was used at most."""
+
+    async def peak(self, gpu: str, begin: int) -> int | None:
+        """Return the highest per cent since a moment of the monotonic clock, in microseconds. None: not known now."""
+
+
 class NvmlUsageReader:
     """The reader of real GPUs.
 
@@ -80,9 +88,16 @@ class NvmlUsageReader:
 
         Right on average, and off by a fifth of a GPU over one second.
         """
-        since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
-        answer = await self._answer({"gpu": gpu, "since": since}, _read_uses)
+        answer = await self._answer({"gpu": gpu, "since": _driver_time(begin)}, _read_uses)
         return None if answer is None else {pid: percent * (end - begin) // 100 for pid, percent in answer.items()}
+
+    async def peak(self, gpu: str, begin: int) -> int | None:
+        """Return the highest of the driver's samples: five a second, kept for 14 seconds (an H200, driver 580).
+
+        Each is the part of its fifth of a second in which a kernel ran, rounded down: 2 ms are seen, 1 ms is not, nor
+        a copy of a megabyte. A process that has the GPU open and does nothing leaves it at 0.
+        """
+        return await self._answer({"gpu": gpu, "since": _driver_time(begin), "peak": True}, _read_peak)
 
     async def memory(self, gpu: str) -> MemoryByPid | None:
         """Return each process's memory, contexts and code included."""
@@ -148,6 +163,15 @@ class NvmlUsageReader:
                 await helper.wait()
 
 
+def _driver_time(moment: int) -> int:
+    """Return a moment of the monotonic clock as the driver counts, both in microseconds."""
+    return time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - moment)
+
+
+def _read_peak(answer: Mapping[str, Any]) -> int | None:
+    return strict.optional(answer, "peak", strict.integer(0, 100))
+
+
 def _read_uses(answer: Mapping[str, Any]) -> dict[int, int]:
     return dict(strict.required(answer, "uses", strict.list_of(_use, 4096)))
 
@@ -193,6 +217,16 @@ def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
     return [[pid, sum(parts) // len(parts)] for pid, parts in found.items() if pid > 0]
 
 
+def _peak(api: Any, gpu: str, since: int) -> int | None:
+    """Return the highest sample of the GPU's use; None where the driver has none, or keeps none."""
+    handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
+    try:
+        _, samples = api.nvmlDeviceGetSamples(handle, api.NVML_GPU_UTILIZATION_SAMPLES, since)
+    except api.NVMLError:
+        return None
+    return max((min(100, int(one.sampleValue.uiVal)) for one in samples if int(one.timeStamp) > since), default=None)
+
+
 def _memory(api: Any, gpu: str) -> list[list[int | None]] | None:
     """Return the memory of programs that compute or draw; None where the driver reports neither."""
     handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
@@ -219,8 +253,10 @@ def serve(questions: TextIO, answers: TextIO) -> None:
 
                 pynvml.nvmlInit()
                 api = pynvml
-            if "since" in question:
-                answer: dict[str, Any] = {"uses": _uses(api, question["gpu"], question["since"])}
+            if "peak" in question:
+                answer: dict[str, Any] = {"peak": _peak(api, question["gpu"], question["since"])}
+            elif "since" in question:
+                answer = {"uses": _uses(api, question["gpu"], question["since"])}
             else:
                 answer = {"memory": _memory(api, question["gpu"])}
         except Exception as error:  # no driver, no library, a broken one, a GPU that is gone: all the same here
