@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_gpu import magic
 from jupyter_gpu.kernel.cuda import frameworks
 from jupyter_gpu.kernel.cuda import guard as cuda_guard
+from jupyter_gpu.kernel.cuda.idle import IdleWatch
 
 log = logging.getLogger(__name__)
 _installed = False
@@ -54,4 +55,6 @@ def install(shell: Any = None) -> None:
     else:
         shell.events.register("pre_run_cell", lambda *_: say(guard.new_notice))
         shell.events.register("post_run_cell", lambda *_: say(guard.end_of_cell))
+        idle = IdleWatch(guard, shell)
+        shell.events.register("post_run_cell", lambda *_: idle.after_cell())
         magic.register(shell)

@@ -7,7 +7,9 @@ import stat
 import sys
 from pathlib import Path
 
+from jupyter_gpu.common.attached import Hint
 from jupyter_gpu.common.parents import ancestors
+from jupyter_gpu.kernel.cuda.guard import guard
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuState, View
 from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
@@ -25,6 +27,8 @@ def own_holders(view: View) -> tuple[Worker, ...]:
         for user in item.users if item.state is GpuState.DRAINING else ():
             if user.pid in found or not user.pid:
                 continue
+            if user.pid == os.getpid():
+                _close_nvml(view)
             if user.pid in family:
                 known: Worker | None = Worker(user.pid, SELF)
             else:
@@ -32,6 +36,13 @@ def own_holders(view: View) -> tuple[Worker, ...]:
             if known and has_open(user.pid, item.gpu):
                 found[user.pid] = known
     return tuple(found.values())
+
+
+def _close_nvml(view: View) -> None:
+    """Have NVML close the GPUs that this process gives back, if nothing else here has them open."""
+    mine = guard()
+    mine.see(Hint.of(view))
+    mine.restart_nvml()
 
 
 def _started(pid: int, command: str) -> Worker | None:

@@ -3,7 +3,8 @@
 CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
 attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
 `frameworks`); a cell in which another library looked says so at its end (see `looks`); and a kernel that looked too
-early to see a new GPU gets a notice.
+early to see a new GPU gets a notice. NVML, which keeps GPUs open and counts them for as long as it is initialised, is
+initialised again when the GPUs change (see `nvml`).
 
 None of this happens on simulated GPUs, or if the user has set ``CUDA_VISIBLE_DEVICES``.
 """
@@ -11,7 +12,6 @@ None of this happens on simulated GPUs, or if the user has set ``CUDA_VISIBLE_DE
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -21,7 +21,9 @@ from jupyter_gpu.common.attached import Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE, WANTED, named, narrowed
 from jupyter_gpu.kernel.rules.looks import looked, looked_too_early
 
+from .devices import cuda_nodes, mapped_devices, open_files
 from .looks import LookReader, keeps_answer
+from .nvml import STARTED, Nvml
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 TELL_LOOKS = "JUPYTER_GPU_TELL_LOOKS"
 """Variable: with the value ``0``, nothing is said of libraries that looked for GPUs while there were none."""
-_NODE = re.compile(r"/dev/nvidia\d+")
 _WAYS_OUT = "There are two ways out: restart this kernel; or use {it} from worker processes or another notebook."
 
 P = ParamSpec("P")
@@ -39,9 +40,18 @@ R = TypeVar("R")
 class CudaGuard:
     """The CUDA guard of one process. `environ` is its environment, `path` the file of `attached`."""
 
-    def __init__(self, environ: MutableMapping[str, str], path: str | None, looks: LookReader | None = None) -> None:
+    def __init__(
+        self,
+        environ: MutableMapping[str, str],
+        path: str | None,
+        looks: LookReader | None = None,
+        nvml: Nvml | None = None,
+    ) -> None:
         self._environ = environ
         self._looks = looks or LookReader()
+        self._nvml = nvml or Nvml()
+        self._nvml_due: bool | None = None
+        """None: NVML need not follow. Otherwise, whether it is to be initialised again."""
         self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
         """Environment with which the process was started."""
@@ -68,6 +78,7 @@ class CudaGuard:
         """Follow ``hint`` if it is newer."""
         if not hint.newer_than(self._hint):
             return
+        self._plan_nvml(self._hint, hint)
         self._hint = hint
         self._changed = True
         if self._is_ours() and not hint.simulated:
@@ -76,6 +87,29 @@ class CudaGuard:
             names = named(gpus, hint, self._environ) if wanted is None else narrowed(wanted, hint, self._environ)
             # Also after CUDA started: this process does not look again, but the workers that it starts do.
             self._environ[VISIBLE] = self._environ[OURS] = ",".join(names)
+        self.restart_nvml()
+
+    @property
+    def nvml_keeps_gpus(self) -> bool:
+        """Whether NVML may have GPUs of this process open, although CUDA has not started here by a hook of ours."""
+        hint = self._hint
+        has_gpus = hint is not None and bool(hint.gpus) and not hint.simulated
+        return has_gpus and self._started_with is None and self._nvml.loaded
+
+    def _plan_nvml(self, before: Hint | None, now: Hint) -> None:
+        """Note that NVML has to follow: it counts the GPUs of its start, and keeps them open."""
+        if before is None or now.simulated or before.gpus == now.gpus:
+            return
+        # Where nothing keeps NVML from the GPUs that were given back, it would open them again.
+        self._nvml_due = now.enforced or set(before.gpus) <= set(now.gpus)
+
+    def restart_nvml(self) -> None:
+        """Have NVML follow the GPUs if it has not done so yet, and it can."""
+        if self._nvml_due is None:
+            return
+        hindrance = STARTED if self._started_with is not None else self._nvml.restart(start=self._nvml_due)
+        if hindrance in ("", STARTED):
+            self._nvml_due = None
 
     def check(self) -> None:
         """Raise `NoGpuAttached` if CUDA must not start now."""
@@ -159,6 +193,7 @@ class CudaGuard:
     def new_notice(self) -> str:
         """Return the notices of this process and of the server that are new; "" if none is."""
         self.refresh()
+        self.restart_nvml()
         if not self._changed:
             return ""
         self._changed = False
@@ -203,39 +238,6 @@ def seen(view: View) -> tuple[str, ...]:
     mine.see(Hint.of(view))
     text = mine.notice()
     return (text,) if text else ()
-
-
-def open_files() -> list[str]:
-    """List the names of the files that this process has open."""
-    found = []
-    try:
-        for entry in os.scandir("/proc/self/fd"):
-            try:
-                found.append(os.readlink(entry.path))  # noqa: PTH115 - these are no paths
-            except OSError:
-                continue  # closed meanwhile
-    except OSError:
-        return []
-    return found
-
-
-def mapped_devices() -> list[str]:
-    """List the device files that this process has mapped."""
-    try:
-        with open("/proc/self/maps", errors="surrogateescape") as lines:  # noqa: PTH123 - kernels load no pathlib for us
-            return [line.split(None, 5)[5].rstrip("\n") for line in lines if " /dev/" in line]
-    except OSError:
-        return []
-
-
-def cuda_nodes(links: Iterable[str], mapped: Iterable[str]) -> frozenset[str]:
-    """List the device nodes that CUDA uses in a process with these files open and mapped; none if it has not started.
-
-    NVML opens GPUs as well, and ``nvidia-uvm`` since driver 580, but maps none of them; CUDA maps them when it starts.
-    """
-    if not any(_NODE.fullmatch(name) for name in mapped):
-        return frozenset()
-    return frozenset(name for name in links if _NODE.fullmatch(name))
 
 
 def _no_gpu(error: Exception) -> bool:

@@ -11,8 +11,9 @@ import pytest
 
 from jupyter_gpu.common.attached import AttachedWriter, Hint
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
+from jupyter_gpu.kernel.cuda.devices import cuda_nodes, mapped_devices, open_files
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
-from jupyter_gpu.kernel.cuda.guard import CudaGuard, cuda_nodes, mapped_devices, open_files
+from jupyter_gpu.kernel.cuda.guard import CudaGuard
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, View
 from tests.kernel.builders import gpu, view
 from tests.kernel.kernels import Failed, Kernel, StartKernel

@@ -24,7 +24,7 @@ import pytest
 from tornado.websocket import websocket_connect
 
 from jupyter_gpu_node.gpus import simulated
-from tests.gate.building import build_driver
+from tests.gate.building import build_driver, command
 from tests.gate.initializing import LIST_GPUS
 from tests.kernel import servers
 from tests.kernel.servers import Server, await_, serve
@@ -266,6 +266,31 @@ def test_programs_of_a_notebook_see_the_attached_gpus(machine: Machine) -> None:
         seen = kernel.run(resized)
         assert seen == f"0 {_bytes(machine.attached)} | {machine.attached[0]}"
         assert kernel.run(code) == seen
+
+
+def test_release_closes_a_gpu_that_only_nvml_has_open(machine: Machine) -> None:
+    """PyTorch's question for the number of GPUs leaves it open; the kernel would otherwise wait for itself."""
+    library = machine.folder / "libnvidia-ml.so.1"
+    source = Path(__file__).with_name("standin_nvml.c")
+    command("gcc", "-shared", "-fPIC", "-pthread", source, "-o", library, "-Wl,-soname,libnvidia-ml.so.1")
+    machine.have(1)
+    cell = f"""
+import ctypes, os
+from jupyter_gpu import gpu
+path = gpu.devices[0].path
+with open({str(machine.folder / "list")!r}, "w") as file: file.write("GPU-0 " + path)
+os.environ["STANDIN_NVML"] = file.name
+nvml = ctypes.CDLL({str(library)!r})
+nvml.nvmlInit_v2(), nvml.nvmlInit_v2()
+def opened(): return path in [os.path.realpath(f"/proc/self/fd/{{name}}") for name in os.listdir("/proc/self/fd")]
+before = opened()
+gpu.release(timeout=20)
+print(before, opened(), gpu.devices)
+gpu.resize(1)
+print(nvml.nvmlShutdown(), nvml.nvmlShutdown(), nvml.nvmlShutdown())
+"""
+    with machine.server.kernel() as kernel:
+        assert kernel.run(cell).splitlines() == ["True False ()", "0 0 1"]
 
 
 def test_view_names_the_limits_of_soft_mode(machine: Machine) -> None:
