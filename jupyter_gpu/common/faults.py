@@ -45,6 +45,12 @@ ACCOUNT_POINTS: Final = (
 )
 """The points of the process that counts GPU-hours on one machine."""
 
+HUB_POINTS: Final = (
+    "hub:recorded",  # the removal of a limit is recorded, the limit is still there
+    "hub:written",  # a limit is written or removed, nobody has an answer and the log no line
+)
+"""The points of the hub's service."""
+
 
 def point(name: str) -> None:
     """Kill this process if the environment, or the file that it names, names this point."""

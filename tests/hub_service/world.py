@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu.common import faults
 from tests import hub
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.ports import free
@@ -28,6 +29,7 @@ HUB = "hub-one"
 LIMITS = "/apis/jupyter-gpu.io/v1alpha1/gpulimits"
 CONFIG = """
 c.Authenticator.admin_users = {{"root"}}
+c.JupyterHub.pid_file = "{folder}/hub.pid"
 c.JupyterHub.redirect_to_server = False
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/home-{{username}}"
@@ -82,6 +84,8 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
         self.output = world.folder / "service.out"
         self.log = world.folder / "service.log"
+        self.crash_at = world.folder / "crash-at"
+        """File that names the point at which the process dies (`faults`)."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the chart sets."""
@@ -94,7 +98,8 @@ class Service:
             "SERVICE_PREFIX": "/services/gpu/",
             "SERVICE_URL": f"http://127.0.0.1:{self.port}",
         }
-        return {**os.environ, **{f"JUPYTERHUB_{name}": text for name, text in parts.items()}}
+        crash = {faults.VARIABLE: f"@{self.crash_at}"}
+        return {**os.environ, **crash, **{f"JUPYTERHUB_{name}": text for name, text in parts.items()}}
 
     def start(self) -> None:
         """Start it; it is ready when this returns."""

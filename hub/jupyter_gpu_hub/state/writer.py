@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.limits.changes import LimitChange
@@ -64,6 +65,7 @@ class LimitWriter:
         prepared = self.prepare(edit, by)
         if isinstance(prepared.write, Delete) and current:
             await self._removals.add(RemovedLimit.of(current, edit.subject, prepared.change))
+            faults.point("hub:recorded")
         try:
             prepared, now = await self._write(prepared, edit, by)
         except Refusal:
@@ -72,6 +74,7 @@ class LimitWriter:
                     await self._removals.forget(prepared.write.uid)
             raise
         if prepared.write is not None:
+            faults.point("hub:written")
             self._output(audit_line(prepared.subject, prepared.object_name, prepared.change))
         return prepared, now
 
