@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.backends.local.records.store import default_path
+from jupyter_gpu.common.state_dir import default_path
 
 from .lib.figures import CannotRunError, Figure
 from .lib.jupyter_server import API, Server, simulated

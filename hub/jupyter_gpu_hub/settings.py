@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from jupyter_gpu.common import limits_file
+from jupyter_gpu.common.machine_zone import zone_name
 from jupyter_gpu.common.settings_file import SettingsError, bounded
+from jupyter_gpu.model.limits.machine_file import HUB
 from jupyter_gpu.model.message import is_language
 
 URL = "JUPYTERHUB_SERVICE_URL"
@@ -46,12 +50,29 @@ class HubRequestSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """The files of a machine without a cluster. Only root, or the owner of the state directory, may run the service."""
+
+    limits: Path = limits_file.MACHINE
+    """Root's file with the limits. Default ``/etc/jupyter/jupyter_gpu_limits.json``; where servers in containers read
+    it, ``limits.json`` in the state directory."""
+    state: Path | None = None
+    """The state directory, as the setting ``state_dir`` of the servers; without it the usual one."""
+    folder: Path = limits_file.LASTING
+    """Folder for the record of limits that were removed. Default ``/var/lib/jupyter-gpu``."""
+
+
+@dataclass(frozen=True, slots=True)
 class HubServiceSettings:
     """All settings of the service."""
 
+    store: Literal["cluster", "machine"] = "cluster"
+    """Where limits, accounts, pods and GPUs are: in a Kubernetes cluster, or in files of one machine. Default
+    ``cluster``; it is never guessed."""
+    machine: MachineSettings = MachineSettings()
     hub: str = ""
     """Name of the hub, as pods have it in the annotation ``jupyter-gpu.io/hub``, else the namespace of the users' pods.
-    Empty: the namespace of this service's own pod (``POD_NAMESPACE``).
+    Empty: the namespace of this service's own pod (``POD_NAMESPACE``), and on one machine ``local``.
     """
     edit: bool = True
     """Whether limits may be changed here. ``false`` where they are kept elsewhere, as in a repository. Default true."""
@@ -75,8 +96,9 @@ class HubServiceSettings:
     """Age in seconds at which the list of the hub's users is read again when a page shows it. Default 60."""
     pages: int = bounded(500, least=1, most=10_000)
     """Pages that may follow changes at the same time. Default 500, and 20 for each person."""
-    time_zone: str = "UTC"
-    """Time zone of hours and budgets, the scheduler's, such as ``Europe/Berlin``: for previews. Default UTC."""
+    time_zone: str = ""
+    """Time zone of hours and budgets, the scheduler's, such as ``Europe/Berlin``: for previews. Default UTC; on one
+    machine always the machine's."""
     language: str = ""
     """Language of all answers, such as ``de`` or ``pt_BR``, if a pack has it; empty: the one that each browser likes
     best. Default empty.
@@ -90,12 +112,24 @@ class HubServiceSettings:
     def __post_init__(self) -> None:
         if self.language and not is_language(self.language):
             raise ValueError(f"'language' is no language: {self.language!r}; write it as de, de-DE or pt_BR.")
+        if self.store == "machine":
+            self._check_machine()
+        elif not self.time_zone:
+            object.__setattr__(self, "time_zone", "UTC")
         try:
             ZoneInfo(self.time_zone)
         except (OSError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError
             raise ValueError(f"'timeZone' is no time zone: {error}") from None
         except KeyError:
             raise ValueError(f"'timeZone' is not known on this machine: {self.time_zone!r}.") from None
+
+    def _check_machine(self) -> None:
+        if self.time_zone or self.kubeconfig or self.write:
+            raise ValueError(
+                "With 'store': 'machine' leave out 'timeZone' (it is the machine's), 'kubeconfig' (there is no "
+                "cluster) and 'write' (each server takes its GPUs itself)."
+            )
+        object.__setattr__(self, "time_zone", zone_name())
 
     @property
     def zone(self) -> tzinfo:
@@ -131,6 +165,8 @@ def check_environment(environ: Mapping[str, str]) -> None:
 
 def hub_name(settings: HubServiceSettings, environ: Mapping[str, str], namespace: str) -> str:
     """Return the name of the hub; ``namespace``: that of our own pod. Raises `SettingsError`."""
+    if settings.store == "machine":
+        return settings.hub or HUB
     name = settings.hub or environ.get("POD_NAMESPACE", "") or namespace
     if not name:
         raise SettingsError("The hub has no name: set 'hub' to the namespace of its users' pods.")

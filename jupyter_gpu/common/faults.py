@@ -42,7 +42,14 @@ SCHEDULER_POINTS: Final = (
 ACCOUNT_POINTS: Final = (
     "accounts:counted",  # GPU time is counted until now, and not written yet
     "accounts:kept",  # the file that outlives a boot is written, its copy for servers is not
+    "accounts:copied",  # both are written, what the service of a hub reads is not
 )
+
+LIMIT_POINTS: Final = (
+    "limits:temporary",  # the new limits of a machine are in a temporary file, not yet under their name
+    "limits:replaced",  # they are in force, and their writer has not said so
+)
+"""The points of writes of a machine's limits."""
 """The points of the process that counts GPU-hours on one machine."""
 
 HUB_POINTS: Final = (

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import admin_file, faults
+
 MACHINE = Path("/etc/jupyter/jupyter_gpu_limits.json")
 ACCOUNTS = "accounts.json"
 """Name of the file with the GPU-hours, in the state directory and in `LASTING`."""
@@ -35,10 +37,15 @@ def locked(path: Path) -> Iterator[None]:
         os.close(folder)  # ends the lock as well
 
 
-def replace(path: Path, text: str) -> None:
+class Changed(Exception):
+    """The file is another one than the one that a change was made for."""
+
+
+def replace(path: Path, text: str, seen: object = None) -> None:
     """Replace the file in one step, readable by all: a writer killed meanwhile leaves the old one whole.
 
-    Raises `OSError`.
+    ``seen``: its `admin_file.signature` before; raises `Changed` if that is another one now, as an editor takes no
+    lock. Raises `OSError`.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
@@ -47,6 +54,10 @@ def replace(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        faults.point("limits:temporary")
+        if seen is not None and admin_file.signature(path) != seen:
+            raise Changed
         temporary.replace(path)
+        faults.point("limits:replaced")
     finally:
         temporary.unlink(missing_ok=True)

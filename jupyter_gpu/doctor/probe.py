@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import jupyter_gpu
-from jupyter_gpu.backends.local.records.store import default_path
 from jupyter_gpu.common.rules import visible
+from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.doctor.rules.facts import Facts, KernelFact
 from jupyter_gpu.kube.credentials import SERVICE_ACCOUNT
 from jupyter_gpu_node.shares import gate_files

@@ -8,6 +8,7 @@ from .client import MERGE_PATCH, Kube, Listing, WatchEvent
 from .credentials import Credentials, in_cluster, kubeconfig, load
 from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
 from .lease import LeaderLease, LeaseTimes
+from .object_store import ObjectStore
 from .recorder import Recorder
 from .reflector import ObjectChange, Reflector, Selection
 
@@ -25,6 +26,7 @@ __all__ = [
     "Listing",
     "NotFound",
     "ObjectChange",
+    "ObjectStore",
     "Recorder",
     "Reflector",
     "Selection",

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from jupyter_gpu.kube.rules import objects
 
-from .client import PAGE, SILENCE, Kube, Trim, WatchEvent
+from .client import PAGE, SILENCE, Trim, WatchEvent
 from .errors import Gone, KubeError, NotFound
+from .object_store import ObjectStore
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
 """Seconds between attempts, at first and at most: doubling, with jitter so that not all clients come at once."""
@@ -67,7 +68,7 @@ class Reflector:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: ObjectStore,
         selection: Selection,
         *,
         on_change: Callable[[ObjectChange], None],

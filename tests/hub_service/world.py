@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_gpu.common import faults
 from tests import hub
@@ -104,7 +104,7 @@ class Service:
     def start(self) -> None:
         """Start it; it is ready when this returns."""
         file = self._world.folder / "settings.json"
-        file.write_text(json.dumps({"hub": HUB, "kubeconfig": str(self._world.plane.kubeconfig), **self.settings}))
+        file.write_text(json.dumps({"hub": HUB, **self._world.store(), **self.settings}))
         words = [sys.executable, "-m", "jupyter_gpu_hub", "--settings", str(file)]
         with self.output.open("ab") as output, self.log.open("ab") as log:
             self.process = subprocess.Popen(words, env=self.environment(), stdout=output, stderr=log)
@@ -155,6 +155,10 @@ class World:
     limits: Program = field(init=False)
     """A program that may change limits."""
     service: Service = field(init=False)
+
+    def store(self) -> dict[str, Any]:
+        """Return the settings of the service that say where limits are."""
+        return {"kubeconfig": str(self.plane.kubeconfig)}
 
     def browser(self, name: str) -> Browser:
         """Return a browser that is logged in to the hub and to the service."""
@@ -223,29 +227,42 @@ class World:
         return bool(servers.get(server, {}).get("ready"))
 
 
+W = TypeVar("W", bound=World)
+
+
 @contextmanager
 def running(folder: Path, *, config: str = "", more: Mapping[str, Any] | None = None) -> Iterator[World]:
     """Yield the world until the end of the block. ``config``: of the hub; ``more``: of its service."""
+    with control_plane(folder=folder / "plane") as plane:
+        plane.kubectl("apply", "-f", CRDS)
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        with joined(World(plane, folder), config=config, more=more, settings={"write": True}) as world:
+            yield world
+
+
+@contextmanager
+def joined(
+    world: W, *, config: str = "", more: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
+) -> Iterator[W]:
+    """Yield a world with its hub and service, until the end of the block; ``settings``: of the service."""
+    folder = world.folder
     tokens = {name: secrets.token_hex(16) for name in ("token", "script", "limits")}
     (port,) = free(1)
     server = folder / "user_server.py"
     server.write_text(SERVER)
     text = hub.limits_service(f"http://127.0.0.1:{port}", tokens["token"])
     text += CONFIG.format(folder=folder, python=sys.executable, server=str(server), more=more or {}, **tokens)
-    with control_plane(folder=folder / "plane") as plane:
-        plane.kubectl("apply", "-f", CRDS)
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        with hub.running(folder, text + config) as address:
-            world = World(plane, folder, address)
-            world.script, world.limits = Program(address, tokens["script"]), Program(address, tokens["limits"])
-            rate = {"perSecond": 1000, "burst": 10000}
-            settings = {"mirrorSeconds": 0.5, "usersSeconds": 0.5, "rate": rate, "serverRate": rate, "write": True}
-            world.service = Service(world, port, tokens["token"], settings)
-            world.service.start()
-            for name in ("ann", "bob", "rita", "root"):
-                if world.script.send("GET", f"/hub/api/users/{name}").status == 404:
-                    world.script.hub_api("POST", f"users/{name}")
-            try:
-                yield world
-            finally:
-                world.service.kill()
+    with hub.running(folder, text + config) as world.address:
+        address = world.address
+        world.script, world.limits = Program(address, tokens["script"]), Program(address, tokens["limits"])
+        rate = {"perSecond": 1000, "burst": 10000}
+        quick = {"mirrorSeconds": 0.5, "usersSeconds": 0.5, "rate": rate, "serverRate": rate}
+        world.service = Service(world, port, tokens["token"], {**quick, **(settings or {})})
+        world.service.start()
+        for name in ("ann", "bob", "rita", "root"):
+            if world.script.send("GET", f"/hub/api/users/{name}").status == 404:
+                world.script.hub_api("POST", f"users/{name}")
+        try:
+            yield world
+        finally:
+            world.service.kill()

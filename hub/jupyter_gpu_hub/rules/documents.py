@@ -9,13 +9,16 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.limits.conflicts import subject_name
 from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
+from jupyter_gpu.model.limits.machine_file import unsuitable
 from jupyter_gpu.model.limits.transfer.difference import Difference, DifferenceLine, LineOutcome, difference
 from jupyter_gpu.model.limits.transfer.document import read_document
-from jupyter_gpu.model.limits.transfer.row import MAX_ROWS
+from jupyter_gpu.model.limits.transfer.row import MAX_ROWS, ImportedRow, distinct
 from jupyter_gpu.model.limits.transfer.table import read_table
 from jupyter_gpu.model.message import gettext
 
-from .edits import CAP, Edit, Prepared
+from .edits import Edit, Prepared
+from .machine.limit_document import at_home, in_file
+from .place import CLUSTER, Place
 
 _WRITTEN = (LineOutcome.ADDED, LineOutcome.CHANGED, LineOutcome.REMOVED)
 
@@ -42,11 +45,16 @@ class Import:
             dry_run=strict.optional(body, "dryRun", strict.boolean) or False,
         )
 
-    def difference(self, current: Sequence[Limit]) -> Difference:
-        """Return what it does to the limits; the cap is left to cluster administrators."""
+    def difference(self, current: Sequence[Limit], place: Place = CLUSTER, hub: str = "") -> Difference:
+        """Return what it does to the limits; the cap is left to administrators of the place.
+
+        ``hub``: name of the only hub of a machine, whose users and groups all are its own.
+        """
         rows = read_table(self.text) if self.table else read_document(self.text)
+        if place.is_machine:
+            rows = distinct(_at_home(row, hub) for row in rows)
         found = difference(current, rows, replace=self.replace)
-        return Difference(tuple(line for item in found.lines if (line := _without_cap(item))))
+        return Difference(tuple(line for item in found.lines if (line := _without_cap(item, place.cap))))
 
 
 def edits_of(found: Difference) -> list[Edit]:
@@ -73,12 +81,22 @@ def limits_after(limits: Iterable[Limit], prepared: Iterable[Prepared]) -> list[
     return [*kept, *(item.limit for item in done if item.limit)]
 
 
-def _without_cap(line: DifferenceLine) -> DifferenceLine | None:
+def _at_home(row: ImportedRow, hub: str) -> ImportedRow:
+    """Return a row as it counts on a machine; a limit that has no meaning there is refused."""
+    if row.limit is None or row.limit.subject is None:
+        return row
+    if why := unsuitable(replace(row.limit, subject=in_file(row.limit.subject, hub))):
+        return ImportedRow(row.line, None, (*row.errors, why))
+    subject = at_home(row.limit.subject, hub)
+    return replace(row, limit=replace(row.limit, subject=subject), subject=subject)
+
+
+def _without_cap(line: DifferenceLine, cap: str) -> DifferenceLine | None:
     if line.subject is None or line.subject.kind is not SubjectKind.CAP or line.outcome not in _WRITTEN:
         return line
     if line.outcome is LineOutcome.REMOVED:  # as little as those that a tool keeps
         return None
-    return replace(line, outcome=LineOutcome.REFUSED, errors=(CAP,))
+    return replace(line, outcome=LineOutcome.REFUSED, errors=(cap,))
 
 
 def _edit(line: DifferenceLine, subject: Subject) -> Edit:

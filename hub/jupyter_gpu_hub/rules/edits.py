@@ -14,12 +14,12 @@ from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.message import gettext, sentences
 
 from .known import KnownLimit
+from .place import CLUSTER
 from .refusals import Refusal
 
 WRITER = "jupyter-gpu-hub"
 """Value of the label by which our objects are known; it leaves them to people."""
 KIND = "GpuLimit"
-CAP = gettext("The cap is for cluster administrators: it is changed with kubectl, or in the chart.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,14 @@ def read_fields(value: Any, key: str = "set") -> Mapping[str, Any]:
     return body
 
 
-def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int) -> Prepared:
+def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int, *, cap: str = CLUSTER.cap) -> Prepared:
     """Return the write for an edit; raises `FieldError` for values, `Refusal` for what may not be changed here.
 
-    ``current``: the object as it is known, ``None`` if there is none.
+    ``current``: the object as it is known, ``None`` if there is none. ``cap``: reason why the cap is not changed here.
     """
     _check_version(edit, current)
     if edit.subject.kind is SubjectKind.CAP:
-        raise Refusal(403, CAP)
+        raise Refusal(403, cap)
     if current and current.limit.locked:
         raise Refusal(
             403,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from jupyter_gpu.kube import Kube, ObjectChange, Reflector, Selection
+from jupyter_gpu.kube import ObjectChange, ObjectStore, Reflector, Selection
 from jupyter_gpu.kube.rules import objects
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Copy(Generic[T]):
 
     def __init__(
         self,
-        kube: Kube,
+        store: ObjectStore,
         path: str,
         read: Callable[[Mapping[str, Any]], T | None],
         changed: Callable[[T | None, T | None], None],
@@ -61,7 +61,7 @@ class Copy(Generic[T]):
         self.version = 0
         """Counts the changes."""
         selection = Selection(path, trim=self._kept, optional=optional, page=PAGE)
-        self.reflector = Reflector(kube, selection, on_change=self._take, newest=True)
+        self.reflector = Reflector(store, selection, on_change=self._take, newest=True)
 
     def __iter__(self) -> Iterator[T]:
         """Yield the values."""

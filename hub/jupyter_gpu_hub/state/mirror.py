@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from jupyter_gpu.kube import Kube, KubeError
+from jupyter_gpu.kube import KubeError, ObjectStore
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu_hub.rules import mirror
@@ -24,7 +24,7 @@ class Mirror:
 
     def __init__(
         self,
-        kube: Kube,
+        store: ObjectStore,
         hub: HubApi,
         name: str,
         limits: Callable[[], Iterable[Limit]],
@@ -35,7 +35,7 @@ class Mirror:
         properties: bool,
         changed: Callable[[], None],
     ) -> None:
-        self._kube = kube
+        self._store = store
         self._hub = hub
         self._name = name
         self._limits = limits
@@ -95,15 +95,15 @@ class Mirror:
     async def _write(self, write: Write) -> None:
         match write:
             case SetMembers(name, members):
-                await self._kube.patch(paths.limit(name, "status"), {"status": {"members": list(members)}})
+                await self._store.patch(paths.limit(name, "status"), {"status": {"members": list(members)}})
             case RemoveProperties(name):
-                await self._kube.delete(paths.limit(name))
+                await self._store.delete(paths.limit(name))
             case WriteProperties(name, exists=exists):
                 body = properties_object(write)
                 if exists:
-                    await self._kube.patch(paths.limit(name), body)
+                    await self._store.patch(paths.limit(name), body)
                 else:
-                    await self._kube.create(paths.limits(), body)
+                    await self._store.create(paths.limits(), body)
 
     def _tell(self, trouble: str) -> None:
         if trouble == self.trouble:

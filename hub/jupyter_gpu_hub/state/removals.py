@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Kube, NotFound
+from jupyter_gpu.kube import Conflict, NotFound, ObjectStore
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_hub.rules.edits import WRITER
 from jupyter_gpu_hub.rules.removed import OBJECT, RemovedLimit, is_record, read_record, record_object, updated
@@ -20,8 +20,8 @@ class Removals:
     limit that is still there is not shown as removed. Raises `KubeError`.
     """
 
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
         self._changes: dict[str, RemovedLimit | None] = {}  # to be written, by uid; ``None``: to be forgotten
         self._lock = asyncio.Lock()
 
@@ -58,13 +58,13 @@ class Removals:
             made = record_object(record, WRITER)
             try:
                 if found is None:
-                    await self._kube.create(paths.limits(), made)
+                    await self._store.create(paths.limits(), made)
                 else:
                     metadata = {
                         "resourceVersion": objects.resource_version(found),
                         "annotations": made["metadata"]["annotations"],
                     }
-                    await self._kube.patch(paths.limit(OBJECT), {"metadata": metadata})
+                    await self._store.patch(paths.limit(OBJECT), {"metadata": metadata})
                 return
             except (Conflict, NotFound):
                 if attempt == TRIES - 1:
@@ -73,7 +73,7 @@ class Removals:
     async def _get(self) -> Mapping[str, Any] | None:
         """Return the object, ``None`` where there is none. One of that name that limits somebody is left alone."""
         try:
-            found = await self._kube.get(paths.limit(OBJECT))
+            found = await self._store.get(paths.limit(OBJECT))
         except NotFound:
             return None
         if not is_record(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Kube, NotFound, Unavailable
+from jupyter_gpu.kube import Conflict, NotFound, ObjectStore, Unavailable
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.message import gettext
@@ -29,8 +29,8 @@ class ServerPods:
     that changes nothing is the whole pod. Methods raise `Refusal` and `KubeError`.
     """
 
-    def __init__(self, kube: Kube, pods: Copy[PodUse], owned: Callable[[Owner], Sequence[PodUse]]) -> None:
-        self._kube = kube
+    def __init__(self, store: ObjectStore, pods: Copy[PodUse], owned: Callable[[Owner], Sequence[PodUse]]) -> None:
+        self._store = store
         self._pods = pods
         self._owned = owned
 
@@ -62,7 +62,7 @@ class ServerPods:
         pod = await self.read(server)
         server_pod.check(pod, change.requested)
         try:
-            return await self._kube.patch(_status(objects.namespace(pod), objects.name(pod)), change.patch(pod))
+            return await self._store.patch(_status(objects.namespace(pod), objects.name(pod)), change.patch(pod))
         except Conflict:  # or it was replaced
             raise Refusal(
                 409, gettext("The pod was changed meanwhile, so nothing was written. Look at it again.")
@@ -72,7 +72,7 @@ class ServerPods:
 
     async def _fetch(self, use: PodUse) -> Pod | None:
         try:
-            return await self._kube.patch(_status(use.namespace, use.name), {"metadata": {}})
+            return await self._store.patch(_status(use.namespace, use.name), {"metadata": {}})
         except NotFound:
             return None
 

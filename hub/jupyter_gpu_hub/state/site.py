@@ -7,23 +7,26 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import Kube
+from jupyter_gpu.kube import ObjectStore
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.index import LimitIndex
-from jupyter_gpu.model.limits.limit import Limit, SubjectKind
+from jupyter_gpu.model.limits.limit import Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.preview import preview
-from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.message import gettext, sentences
 from jupyter_gpu_hub.rules import accounts, audit, limit_rows, people, subjects, usage
 from jupyter_gpu_hub.rules.audit import AuditRow
 from jupyter_gpu_hub.rules.known import KnownLimit
 from jupyter_gpu_hub.rules.limit_rows import LimitRow
+from jupyter_gpu_hub.rules.machine.limit_document import at_home, in_file
 from jupyter_gpu_hub.rules.paging import Page, PageQuery
 from jupyter_gpu_hub.rules.people import UserRow
+from jupyter_gpu_hub.rules.place import CLUSTER, MACHINE
 from jupyter_gpu_hub.rules.removed import is_record
 from jupyter_gpu_hub.rules.subjects import SubjectRow
 from jupyter_gpu_hub.rules.usage import ClusterUse, PodUse
@@ -47,34 +50,51 @@ _log = logging.getLogger(__name__)
 
 
 class Site:
-    """The copies of limits, accounts, pods and nodes, the hub's users and groups, and the writers."""
+    """The copies of limits, accounts, pods and nodes, the hub's users and groups, and the writers.
 
-    def __init__(self, kube: Kube, hub: HubApi, name: str, settings: HubServiceSettings) -> None:
+    ``mirrored`` returns the members that the mirror wrote last into a limit, where there may be others beside them.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        hub: HubApi,
+        name: str,
+        settings: HubServiceSettings,
+        *,
+        mirrored: Callable[[str], frozenset[str]] | None = None,
+    ) -> None:
         self.hub = name
         """Name of the hub."""
+        self.place = MACHINE if settings.store == "machine" else CLUSTER
+        """The words for where the GPUs are."""
         self.time_zone = settings.time_zone
         """Time zone of hours and budgets."""
         self.feed = Feed(most=settings.pages, most_of_one=PAGES_OF_ONE)
         self._api = hub
         self._settings = settings
-        self.limits = Copy(kube, paths.limits(), _read_limit, self._limits_changed, optional=True)
-        self.accounts = Copy(kube, paths.accounts(), accounts.read, self._use_changed, optional=True)
-        self.pods = Copy(kube, paths.pods(), usage.read_pod, self._use_changed)
-        self.nodes: Copy[tuple[Gpu, ...]] = Copy(kube, paths.nodes(), usage.read_node, self._use_changed)
+        self._mirrored = mirrored
+        somewhere = self.place.is_machine  # where the process that writes pods and GPUs may not run
+        self.limits = Copy(store, paths.limits(), _read_limit, self._limits_changed, optional=True)
+        self.accounts = Copy(store, paths.accounts(), accounts.read, self._use_changed, optional=True)
+        self.pods = Copy(store, paths.pods(), usage.read_pod, self._use_changed, optional=somewhere)
+        self.nodes: Copy[tuple[Gpu, ...]] = Copy(
+            store, paths.nodes(), usage.read_node, self._use_changed, optional=somewhere
+        )
         self.mirror = Mirror(
-            kube,
+            store,
             hub,
             name,
-            self.plain_limits,
+            self._mirrored_limits,
             every=settings.mirror_seconds,
             shared=settings.mirror_shared,
             writes=settings.mirror,
             properties=settings.edit,
             changed=lambda: self.feed.changed("limits"),
         )
-        self.writer = LimitWriter(kube, lambda: self.known)
-        self.removals = Removals(kube)
-        self.server_pods = ServerPods(kube, self.pods, self.pods_of)
+        self.writer = LimitWriter(store, lambda: self.known, home=self.home, cap=self.place.cap)
+        self.removals = Removals(store)
+        self.server_pods = ServerPods(store, self.pods, self.pods_of)
         self._users: frozenset[str] = frozenset()
         self._users_read: float | None = None  # by the clock of the event loop
         self._reading: asyncio.Task[None] | None = None
@@ -97,14 +117,13 @@ class Site:
     def problem(self) -> str:
         """Return why answers may be out of date or incomplete; empty: they are not."""
         if self.limits.reflector.absent:
-            return gettext(
-                "The cluster does not know GPU limits: the chart has not installed them, or somebody removed them."
-            )
+            return self.place.no_limits
         for copy in self._copies():
+            trouble = copy.reflector.trouble
             if not copy.ready:
-                return gettext("The cluster is not known yet; that takes a moment after the start.")
-            if trouble := copy.reflector.trouble:
-                return gettext("The cluster can't be followed now, so this may be out of date: %1", trouble)
+                return sentences(self.place.unknown, trouble)
+            if trouble:
+                return self.place.unheard(trouble)
         return gettext("Groups are as they were: %1", self.mirror.trouble) if self.mirror.trouble else ""
 
     @property
@@ -281,6 +300,25 @@ class Site:
     def plain_limits(self) -> list[Limit]:
         """Return what all limits say."""
         return [item.limit for item in self.limits]
+
+    def home(self, subject: Subject) -> Subject:
+        """Return a subject as limits here have it: all users and groups of a machine are of this hub."""
+        return at_home(subject, self.hub) if self.place.is_machine else subject
+
+    def exported(self) -> list[Limit]:
+        """Return what all limits say, for use elsewhere."""
+        if not self.place.is_machine:
+            return self.plain_limits()
+        return [
+            replace(limit, subject=limit.subject and in_file(limit.subject, self.hub)) for limit in self.plain_limits()
+        ]
+
+    def _mirrored_limits(self) -> list[Limit]:
+        """Return the limits with those members alone that the mirror wrote."""
+        limits = self.plain_limits()
+        if self._mirrored is None:
+            return limits
+        return [replace(limit, members=self._mirrored(limit.object_name)) for limit in limits]
 
     def _copies(self) -> tuple[Copy[Any], ...]:
         return self.limits, self.accounts, self.pods, self.nodes

@@ -165,7 +165,7 @@ class ImportHandler(ManyHandler):
         self.need_editor()
         wanted = documents.Import.from_json(self.body())
         current = self.site.plain_limits()
-        found = wanted.difference(current)
+        found = wanted.difference(current, self.site.place, self.site.hub)
         if found.refused and not wanted.dry_run:
             raise Refusal(
                 422, gettext("Nothing was imported, as some limits can't be written."), difference=found.to_json()
@@ -187,7 +187,7 @@ class ExportHandler(ApiHandler):
         query = self.query()
         strict.no_unknown(query, ("format",))
         kind = strict.one_of("csv", "json")(query.get("format", "json"), "format")
-        limits = self.site.plain_limits()
+        limits = self.site.exported()
         self.set_header("Content-Disposition", f'attachment; filename="gpu-limits.{kind}"')
         self.set_header("Content-Type", "text/csv; charset=utf-8" if kind == "csv" else "application/json")
         self.finish(write_table(limits, bom=True) if kind == "csv" else write_document(limits))

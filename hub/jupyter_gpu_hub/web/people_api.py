@@ -81,6 +81,7 @@ class MeHandler(ApiHandler):
                 **own_json(row),
                 "sentence": sentences(words.may_have(row.limit), words.use(row)),
                 "hub": self.site.hub,
+                "machine": self.site.place.is_machine,
                 "mayRead": self.visitor.may_read,
                 "mayEdit": self.visitor.may_edit and self.settings[EDITS],
                 "problem": self.site.problem() or None,

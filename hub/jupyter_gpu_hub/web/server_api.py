@@ -31,13 +31,7 @@ class ServerPodHandler(ApiHandler):
             self._check_rate(self._client(), SERVERS)
         await super().prepare()
         if not self.settings[WRITES]:
-            raise Refusal(
-                403,
-                gettext(
-                    "This service does not write requests of servers: an administrator can allow it (hub.write in the "
-                    "values of the chart)."
-                ),
-            )
+            raise Refusal(403, self.site.place.no_requests)
         if not getattr(self, "_token_authenticated", False):
             raise Refusal(403, gettext("A browser's login names no server: send the token of the server."))
         strict.no_unknown(self.query(), ())

@@ -14,5 +14,5 @@ class SubjectHandler(ApiHandler):
     async def get(self) -> None:
         """Answer for any subject; ``kind``, ``name`` and ``hub`` are those of a limit."""
         self.need_reader()
-        subject = Subject.from_json({key: value for key, value in self.query().items() if value})
+        subject = self.site.home(Subject.from_json({key: value for key, value in self.query().items() if value}))
         self.answer({**details(subject, self.site.limit_rows()).to_json(), "timeZone": self.site.time_zone})

@@ -1,6 +1,7 @@
 """The files of the accounts: one that outlives a boot, and its copy in the state directory, which servers read.
 
-The lasting one is written first. So the copy is never ahead, and a writer that is killed in between loses nothing.
+The lasting one is written first. So the copy is never ahead, and a writer that is killed in between loses nothing. A
+third file, also in the state directory, has the machine's GPUs and pods for a hub's service; a start writes it anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import TracebackType
 
 from jupyter_gpu.common import admin_file, faults, limits_file
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.limits import machine_use
 from jupyter_gpu.model.limits.machine_accounts import MAX_BYTES, MachineAccounts, read_accounts
 
 
@@ -22,11 +24,12 @@ class Unusable(Exception):
 
 
 class AccountFiles:
-    """The two files, of which this process is the only writer. Raises `Unusable` on entering if it can't be that."""
+    """The files, of which this process is the only writer. Raises `Unusable` on entering if it can't be that."""
 
     def __init__(self, state: Path, folder: Path) -> None:
         self._lasting = folder / limits_file.ACCOUNTS
         self._copy = state / limits_file.ACCOUNTS
+        self._use = state / machine_use.NAME
         self._lock = -1
 
     def __enter__(self) -> AccountFiles:
@@ -68,6 +71,12 @@ class AccountFiles:
         faults.point("accounts:kept")
         with _worded(self._copy):
             limits_file.replace(self._copy, text)
+        faults.point("accounts:copied")
+
+    def write_use(self, text: str) -> None:
+        """Write the file for the service of a hub. Raises `Unusable`."""
+        with _worded(self._use):
+            limits_file.replace(self._use, text)
 
 
 @contextlib.contextmanager

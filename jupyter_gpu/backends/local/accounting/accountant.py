@@ -8,11 +8,10 @@ import os
 import select
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyter_gpu.backends.local.limits.machine_limits import machine_zone
 from jupyter_gpu.backends.local.limits.rules.meters import Meters, Moment, accounts_of, counted, resumed
 from jupyter_gpu.backends.local.processes.identity import boot, namespace, since_boot
 from jupyter_gpu.backends.local.records import notify
@@ -21,13 +20,16 @@ from jupyter_gpu.backends.local.records.store import StateStore
 from jupyter_gpu.common import faults
 from jupyter_gpu.common.hub_users import HubUsers
 from jupyter_gpu.common.machine_users import Users
+from jupyter_gpu.common.machine_zone import machine_zone
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.limits.machine_file import HUB
+from jupyter_gpu.model.limits.machine_use import MachinePod, MachineUse
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_node.processes import inotify
 
 from .account_files import AccountFiles, Unusable
 from .ended_pods import ended
+from .machine_gpus import MachineGpus
 
 HEARTBEAT = 60.0
 """Seconds between two writes, even if nothing changes: servers see by it that GPU-hours are being counted."""
@@ -53,11 +55,12 @@ class HubUserNames(NamedTuple):
 class Accountant:
     """The accounts of the users of one state directory.
 
-    Raises `Unusable` for stored ones that can't be read, `OSError` and `FieldError` for the hub's key.
+    Raises `Unusable` for stored ones that can't be read, `OSError` and `FieldError` for the hub's key. ``gpus``: those
+    of the machine, for the service of a hub; ``None``: it is told nothing.
     """
 
-    def __init__(self, store: StateStore, files: AccountFiles, hub: HubUsers) -> None:
-        self._store, self._files = store, files
+    def __init__(self, store: StateStore, files: AccountFiles, hub: HubUsers, gpus: MachineGpus | None = None) -> None:
+        self._store, self._files, self._gpus = store, files, gpus
         self._hub, self._key = hub, hub.key()
         self._users = Users()
         self._zone = machine_zone()
@@ -68,6 +71,8 @@ class Accountant:
         self._servers: frozenset[int] = frozenset()
         """Pids of the servers that hold GPUs."""
         self._written = -HEARTBEAT  # seconds since boot
+        self._pods: dict[str, MachinePod] = {}
+        self._use: MachineUse | None = None
         stored, moment = files.read(), self._moment()
         self._meters: Meters = resumed(stored, moment) if stored else {}
 
@@ -97,14 +102,18 @@ class Accountant:
         after = self._holds()
         self._meters = counted(self._meters, after, moment)
         faults.point("accounts:counted")
-        if (after, self._hub_users) != before or moment.at >= self._written + HEARTBEAT:
-            try:
+        due, use = moment.at >= self._written + HEARTBEAT, self._machine_use(others, found.damaged)
+        try:
+            if due or (after, self._hub_users) != before:
                 self._files.write(accounts_of(self._meters, moment, *self._hub_users))
                 self._written = moment.at
-            except Unusable as error:
-                _log.error("%s", error)
-                self._written = -HEARTBEAT
-                return RETRY
+            if use and (due or use != self._use):
+                self._files.write_use(use.encode(moment.boot, moment.at))
+                self._use = use
+        except Unusable as error:
+            _log.error("%s", error)
+            self._written, self._use = -HEARTBEAT, None
+            return RETRY
         remains = any(other.dead and other.uid in self._held for other in others)
         return RETRY if remains else LOOK if self._held else HEARTBEAT / 2
 
@@ -119,6 +128,21 @@ class Accountant:
         here = (other for other in others if other.uid in held and not other.dead)
         self._servers = frozenset(other.record.server.pid for other in here if other.record.namespace == namespace())
         return held
+
+    def _machine_use(self, others: Iterable[OtherPod], damaged: Collection[str]) -> MachineUse | None:
+        """Return the machine's GPUs and pods for the service of a hub; ``None``: not known yet, or not wanted."""
+        known = self._gpus.read() if self._gpus else None
+        # A pod that has ended is there until its last process has; of a damaged record what it said last counts.
+        self._pods = {
+            **{uid: pod for uid, pod in self._pods.items() if uid in damaged},
+            **{other.uid: self._pod(other) for other in others if not other.dead or other.uid in self._held},
+        }
+        return MachineUse(*known, tuple(self._pods[uid] for uid in sorted(self._pods))) if known else None
+
+    def _pod(self, other: OtherPod) -> MachinePod:
+        record = other.record
+        states = record.requested, record.allocated, record.attached
+        return MachinePod(other.uid, self._owner(other).name, record.server.pid, other.dead, *states)
 
     def _without_ended(self, others: tuple[OtherPod, ...]) -> tuple[OtherPod, ...]:
         """Remove the pods of containers that have ended, and tell the other servers; return the rest."""
@@ -159,9 +183,10 @@ class Accountant:
             inotify.add_watch(self._queue, self._store.pods, _EVENTS)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for a change of a record, the end of a server, or so many seconds."""
+        """Wait for a change of a record or of the GPUs, the end of a server, or so many seconds."""
         waiting, ends = select.poll(), list(_ends(self._servers))
-        for descriptor in ends if self._queue is None else [self._queue, *ends]:
+        others = [] if self._gpus is None else [self._gpus.fileno()]
+        for descriptor in [*others, *ends] if self._queue is None else [self._queue, *others, *ends]:
             waiting.register(descriptor, select.POLLIN)
         try:
             waiting.poll(seconds * 1000)

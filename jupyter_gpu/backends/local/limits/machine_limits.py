@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from jupyter_gpu.backends.local.records.other_pods import OtherPod
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.common import admin_file, limits_file
 from jupyter_gpu.common.machine_users import Users
+from jupyter_gpu.common.machine_zone import machine_zone
 from jupyter_gpu.model import strict
 
 from .user_accounts import NOT_COUNTED, UserAccounts
@@ -39,8 +40,6 @@ NAME = "limits.json"
 """Name of the file in the state directory, which is gone after a reboot on most machines."""
 ABSENT = 2.0
 """Seconds after which a file that is gone counts as removed: editors replace files by removing them first."""
-LOCALTIME = Path("/etc/localtime")
-"""The machine's time zone: not that of the user's environment."""
 
 _MAX_PROBLEM = 1000
 
@@ -214,15 +213,6 @@ class MachineLimits:
 
     def _signature(self) -> tuple[object, ...]:
         return tuple(map(admin_file.signature, self.paths))
-
-
-def machine_zone() -> tzinfo:
-    """Return the machine's time zone; UTC where it has none."""
-    from zoneinfo import ZoneInfo
-
-    with contextlib.suppress(OSError, ValueError), LOCALTIME.open("rb") as file:
-        return ZoneInfo.from_file(file)
-    return UTC
 
 
 def _missing() -> contextlib.AbstractContextManager[None]:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from jupyter_gpu.common import faults
+from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from .record import MAX_BYTES, Record
 
-FOLDER = "jupyter-gpu"
 LOCK_TIMEOUT = 5.0
 """Seconds to wait for the other servers; they hold the lock for about a millisecond."""
 
@@ -33,20 +33,6 @@ _SOCKET = re.compile(r"([0-9a-f]{32})\.sock")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.[0-9a-f]{16}\.new")
 _SHARED = stat.S_ISVTX | 0o777
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - opened without following links, every file in it checked
-"""Every user can write there, a boot empties them, and a service with a private `/tmp` sees those of the machine."""
-LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
-
-
-def default_path() -> Path:
-    """Return the usual folder, which is the same for every user and service of the machine."""
-    for place in PLACES:
-        with contextlib.suppress(OSError):
-            if stat.S_IMODE(place.lstat().st_mode) & _SHARED == _SHARED:
-                return place / FOLDER
-    return LAST_PLACE / FOLDER
 
 
 class RecordEntry(NamedTuple):

@@ -17,7 +17,8 @@ import sys
 import threading
 from pathlib import Path
 
-from jupyter_gpu.backends.local.records.store import StateStore, default_path
+from jupyter_gpu.backends.local.records.store import StateStore
+from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from . import arbiter, files, trust

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from jupyter_gpu.backends.local.accounting import ended_pods
 from jupyter_gpu.backends.local.accounting.__main__ import main
 from jupyter_gpu.backends.local.accounting.account_files import AccountFiles
 from jupyter_gpu.backends.local.accounting.accountant import LOOK, RETRY, Accountant
+from jupyter_gpu.backends.local.accounting.machine_gpus import KnownGpus, MachineGpus
 from jupyter_gpu.backends.local.processes.identity import boot, identify, namespace
 from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.records.record import Record
@@ -22,7 +25,10 @@ from jupyter_gpu.common import limits_file
 from jupyter_gpu.common.hub_users import HubUsers
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.limits import machine_use
 from jupyter_gpu.model.limits.machine_accounts import read_accounts
+from jupyter_gpu.model.limits.machine_use import read_use
+from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 from jupyter_gpu_node.processes import inotify
 from tests.backends.local.stage import wait_for
 
@@ -173,3 +179,46 @@ def test_key_press_ends_it_in_order(store: StateStore, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Accountant, "run", interrupted)
     assert main(["--state-dir", str(store.path), "--folder", str(tmp_path / "lasting")]) == 0
+
+
+def test_gpus_and_pods_are_written_for_the_service_of_a_hub(
+    store: StateStore, files: AccountFiles, hub: HubUsers, tmp_path: Path
+) -> None:
+    """Each with its owner; a damaged record is shown as it was, one whose server is gone while it holds something."""
+    gpus = MachineGpus(lambda: SimulatedGpus(tmp_path / "gpus", 2), every=0.01)
+    counting, path = Accountant(store, files, hub, gpus), store.path / machine_use.NAME
+    counting.look()
+    assert not path.exists()  # the GPUs are not known yet
+    gpus.start()
+    assert select.select([gpus.fileno()], [], [], 10)[0]
+    counting.look()
+    seen = read_use(path.read_bytes())
+    assert [gpu.index for gpu in seen.use.gpus] == [0, 1]
+    ((pod),) = seen.use.pods
+    assert (pod.uid, pod.user, pod.pid, pod.ended) == (UID, pwd.getpwuid(os.geteuid()).pw_name, os.getpid(), False)
+    assert pod.attached == Attached(0, (GpuShare("GPU-a", 1000),))
+    written = path.stat().st_ino
+    counting.look()
+    assert path.stat().st_ino == written
+    (store.pods / f"{UID}.json").write_text("{")
+    counting.look()
+    assert read_use(path.read_bytes()).use == seen.use
+    (tmp_path / "gpus" / "health" / seen.use.gpus[0].uuid).write_text("it is broken")
+    assert select.select([gpus.fileno()], [], [], 10)[0]
+    (store.pods / f"{UID}.json").unlink()
+    counting.look()
+    found = read_use(path.read_bytes()).use
+    assert ([gpu.healthy for gpu in found.gpus], found.pods) == ([False, True], ())
+
+
+def test_gpus_that_cannot_be_looked_up_are_none_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """And they are looked for again."""
+
+    def source() -> SimulatedGpus:
+        raise OSError("no driver")
+
+    gpus = MachineGpus(source, every=0.01)
+    gpus.start()
+    assert select.select([gpus.fileno()], [], [], 10)[0]
+    assert gpus.read() == KnownGpus((), "They can't be looked up: no driver")
+    assert "no driver" in caplog.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -204,12 +203,3 @@ def most_in_force(known: MachineLimits) -> object:
     assert found
     (owner,) = found.owners.values()
     return in_force(found.limits.effective(owner), found.now, found.zone, found.used.get(owner, {})).max.value
-
-
-def test_time_zone_is_that_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And UTC where it has none, or one that can't be read."""
-    zone = tmp_path / "localtime"
-    monkeypatch.setattr(machine_limits, "LOCALTIME", zone)
-    assert machine_limits.machine_zone() is UTC
-    zone.write_text("no zone")
-    assert machine_limits.machine_zone() is UTC

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local.records.record import MAX_BYTES, Record
-from jupyter_gpu.backends.local.records.store import Contents, StateStore, default_path
+from jupyter_gpu.backends.local.records.store import Contents, StateStore
+from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder

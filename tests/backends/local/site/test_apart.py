@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, namespace
-from jupyter_gpu.backends.local.records import store
 from jupyter_gpu.backends.local.rules import views
 from jupyter_gpu.backends.local.site import surroundings
 from jupyter_gpu.backends.local.site.rules.apart import Apart, MountEntry, Surroundings, apart, behind, parts, table
+from jupyter_gpu.common import state_dir
 from jupyter_gpu_node.devices import cgroup
 from tests.backends.local.stage import Remote, Stage
 from tests.builders import gpu
@@ -109,15 +109,15 @@ def test_pod_of_a_process(stage: Stage) -> None:
 def test_default_directory_is_one_that_services_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that each user may write, and that a private /tmp leaves alone, comes first."""
     places = [tmp_path / "lock", tmp_path / "shm"]
-    monkeypatch.setattr(store, "PLACES", tuple(places))
-    monkeypatch.setattr(store, "LAST_PLACE", tmp_path / "tmp")
-    assert store.default_path() == tmp_path / "tmp/jupyter-gpu"
+    monkeypatch.setattr(state_dir, "PLACES", tuple(places))
+    monkeypatch.setattr(state_dir, "LAST_PLACE", tmp_path / "tmp")
+    assert state_dir.default_path() == tmp_path / "tmp/jupyter-gpu"
     for place in reversed(places):
         place.mkdir(mode=0o755)
-    assert store.default_path() == tmp_path / "tmp/jupyter-gpu"
+    assert state_dir.default_path() == tmp_path / "tmp/jupyter-gpu"
     for place in reversed(places):
         place.chmod(0o777 | stat.S_ISVTX)
-        assert store.default_path() == place / "jupyter-gpu"
+        assert state_dir.default_path() == place / "jupyter-gpu"
 
 
 # -- real namespaces --------------------------------------------------------------------------------------------------
