@@ -30,10 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 class HubUsers:
-    """The users of a hub, in a folder of its administrator."""
+    """The users of a hub, in a folder of its administrator.
 
-    def __init__(self, folder: Path = limits_file.LASTING) -> None:
+    ``groups``: whether the groups of a user are noted when a server starts; not where the hub's service of limits
+    writes members of groups all the time.
+    """
+
+    def __init__(self, folder: Path = limits_file.LASTING, *, groups: bool = True) -> None:
         self._folder = folder
+        self._groups = groups
 
     def __call__(self, spawner: Any) -> str:
         """Return the credential of the user whose server a hub starts, and note the groups; never raises.
@@ -44,7 +49,7 @@ class HubUsers:
 
         try:
             name = spawner.user.name
-            self.note(name, (group.name for group in spawner.user.groups))
+            self.note(name, (group.name for group in spawner.user.groups) if self._groups else ())
             return credential(self.key(), name)
         except (OSError, strict.FieldError) as error:
             _log.error("GPU limits of this server are those of the machine's user that it runs as: %s", error)

@@ -41,6 +41,14 @@ def test_server_that_a_hub_starts_gets_a_credential(hub: HubUsers) -> None:
     assert hub.groups("ann") == frozenset()
 
 
+def test_groups_that_something_else_writes_are_not_noted(hub: HubUsers, tmp_path: Path) -> None:
+    """Else a user who leaves one would have its limit until the next start of a server."""
+    hub(spawner("ann", "ml"))
+    assert HubUsers(tmp_path, groups=False)(spawner("ann", "ml")) == hub(spawner("ann")) != ""
+    assert HubUsers(tmp_path, groups=False)(spawner("ann", "ml"))
+    assert hub.groups("ann") == frozenset()
+
+
 def test_key_is_made_once_and_only_its_owner_may_read_it(hub: HubUsers, tmp_path: Path) -> None:
     """Another one would make the credentials of running servers worthless."""
     before = hub.key()

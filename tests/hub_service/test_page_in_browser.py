@@ -16,6 +16,7 @@ from tests.cluster.testbed import until
 from tests.hub import PASSWORD, SECONDS
 
 from . import language_pack
+from .browser import Program
 from .world import HUB, ROOT, World
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -25,7 +26,9 @@ ACCOUNTS = "/apis/jupyter-gpu.io/v1alpha1/gpuaccounts"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
 EVIL = "<img src=x onerror=document.title=1>"
 LANGUAGE = "language.spec.ts"
-FILES = sorted(path.name for path in (UI_TESTS / "hub").glob("*.spec.ts") if path.name != LANGUAGE)
+MACHINE = "machine.spec.ts"
+"""The page without a cluster, which `tests/hub_service/machine/test_two_users.py` runs."""
+FILES = sorted(path.name for path in (UI_TESTS / "hub").glob("*.spec.ts") if path.name not in (LANGUAGE, MACHINE))
 WORDS = {"Guaranteed": "Zugesichert"}
 """Of a pack; our own catalogue has the other words."""
 
@@ -85,16 +88,24 @@ def test_page_in_the_language_of_the_browser(cluster: World, tmp_path: Path, mon
 
 def run(cluster: World, file: str, folder: Path) -> None:
     """Run a file of browser tests."""
+    try:
+        run_file(file, folder, cluster.limits, HUB)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{cluster.service.log.read_text()[-2000:]}") from error
+
+
+def run_file(file: str, folder: Path, program: Program, name: str) -> None:
+    """Run a file of browser tests; ``program`` may change limits of the hub of that ``name``."""
     names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
     browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), "")
     assert browser, "There is no browser: scripts/test installs one."
     more = {
         "CHROMIUM": browser,
-        "HUB_ADDRESS": cluster.address,
-        "HUB_NAME": HUB,
+        "HUB_ADDRESS": program.hub,
+        "HUB_NAME": name,
         "HUB_PASSWORD": PASSWORD,
         "HUB_RESULTS": str(folder),
-        "HUB_TOKEN": cluster.limits.token,
+        "HUB_TOKEN": program.token,
     }
     tool = UI_TESTS / "node_modules" / ".bin" / "playwright"
     words = [str(tool), "test", "--config=playwright.hub.config.ts", "--reporter=list", file]
@@ -102,4 +113,4 @@ def run(cluster: World, file: str, folder: Path) -> None:
         words, cwd=UI_TESTS, env={**os.environ, **more}, capture_output=True, text=True, timeout=540, check=False
     )
     print(done.stdout)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{cluster.service.log.read_text()[-2000:]}"
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

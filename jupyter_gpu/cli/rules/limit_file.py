@@ -12,7 +12,7 @@ from jupyter_gpu.model.limits.changes import CHANGES, LimitChange, encode_change
 from jupyter_gpu.model.limits.conflicts import conditions
 from jupyter_gpu.model.limits.explain import explain
 from jupyter_gpu.model.limits.index import LimitIndex
-from jupyter_gpu.model.limits.limit import GROUP, VERSION, Limit, Subject
+from jupyter_gpu.model.limits.limit import GROUP, HUB_PROPERTIES, VERSION, Limit, Subject
 from jupyter_gpu.model.limits.machine_file import HUB, reclaims, stored, unsuitable, with_members
 from jupyter_gpu.model.limits.owner import Owner, object_name
 from jupyter_gpu.model.limits.read_limit import changes_of, read_limit
@@ -74,7 +74,7 @@ def changed(limits: Sequence[FileLimit], wanted: Iterable[Wanted], by: str, at: 
     """Carry out changes that ``by`` makes ``at``, in seconds since 1970. Raises `FieldError` for one that can't be."""
     found, results = list(limits), []
     for one in wanted:
-        mine = [number for number, item in enumerate(found) if item.limit.subject == one.subject]
+        mine = [number for number, item in enumerate(found) if _is_about(item.limit, one.subject)]
         if len(mine) > 1:
             raise strict.FieldError(f"{len(mine)} limits are about the same subject: keep one of them in the file.")
         current = found[mine[0]] if mine else None
@@ -87,6 +87,11 @@ def changed(limits: Sequence[FileLimit], wanted: Iterable[Wanted], by: str, at: 
         elif mine:
             del found[mine[0]]
     return Outcomes(tuple(found), tuple(results))
+
+
+def _is_about(limit: Limit, subject: Subject) -> bool:
+    """Tell whether people write this limit for that subject: the copy of a hub's group's properties is beside it."""
+    return limit.subject == subject and limit.managed_by != HUB_PROPERTIES
 
 
 def _carried_out(

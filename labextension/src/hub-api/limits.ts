@@ -126,6 +126,8 @@ export interface IMe {
   readonly hours: Readonly<Record<string, string>>;
   /** Name of the hub in limits of its users and groups. */
   readonly hub: string;
+  /** Whether the GPUs are those of one machine, without a cluster. */
+  readonly machine: boolean;
   readonly mayRead: boolean;
   readonly mayEdit: boolean;
   readonly problem: string | null;
@@ -213,6 +215,7 @@ export const readMe = record<IMe>({
   hours: (value, field) => dictionary(value, field, text(64)),
   hub: maybe(word, ''),
   mayRead: boolean,
+  machine: boolean,
   mayEdit: boolean,
   problem: maybe(sentence, null)
 });

@@ -9,6 +9,8 @@ export interface IContext {
   readonly api: Api;
   readonly trans: TranslationBundle;
   readonly counts: Counts;
+  /** Whether the GPUs are those of one machine, without a cluster. */
+  readonly machine: boolean;
 }
 
 /** Set by the page. */

@@ -30,7 +30,7 @@ export interface ILimitFormProps {
 
 /** The form; an edit is for the version that was seen when it began. */
 export function LimitForm(props: ILimitFormProps): React.JSX.Element {
-  const { trans } = usePage();
+  const { trans, machine } = usePage();
   const { details, mayEdit, saving, onLeave, onSaved, onDirty } = props;
   const [seen] = useState(details);
   const [before] = useState(props.before);
@@ -39,8 +39,9 @@ export function LimitForm(props: ILimitFormProps): React.JSX.Element {
   const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
   const [tried, setTried] = useState(0);
   const form = useRef<HTMLFormElement>(null);
-  const lock = lockOf(seen, trans);
+  const lock = lockOf(seen, trans, machine);
   const cap = seen.subject.kind === 'Cap';
+  const asObject = machine ? trans.__('As an object') : trans.__('As an object for kubectl');
 
   useEffect(() => onDirty(dirty), [dirty, onDirty]);
   useEffect(() => {
@@ -110,12 +111,12 @@ export function LimitForm(props: ILimitFormProps): React.JSX.Element {
           {simple('priority')}
         </Group>
         <details open={cap}>
-          <summary>{trans.__('As an object for kubectl')}</summary>
+          <summary>{asObject}</summary>
           <textarea
             readOnly
             className="form-control font-monospace mb-3"
             rows={8}
-            aria-label={trans.__('As an object for kubectl')}
+            aria-label={asObject}
             value={manifest(seen.object, seen.subject, fields)}
           />
         </details>

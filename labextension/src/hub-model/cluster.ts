@@ -31,15 +31,27 @@ export function parts(cluster: ICluster, trans: TranslationBundle): readonly IPa
     .filter(part => part.milli || part.key === 'free');
 }
 
-/** `"8 GPUs in the cluster: 4 GPUs in use, …"`, for screen readers and below the bar. */
-export function clusterText(cluster: ICluster, trans: TranslationBundle): string {
+/**
+ * `"8 GPUs in the cluster: 4 GPUs in use, …"`, for screen readers and below the bar; `machine`: of one machine, without a
+ * cluster.
+ */
+export function clusterText(
+  cluster: ICluster,
+  trans: TranslationBundle,
+  machine = false
+): string {
   if (!cluster.total) {
-    return trans.__('The cluster has no GPUs that notebooks can get.');
+    return machine
+      ? trans.__('No GPU of this machine is known that notebooks can get.')
+      : trans.__('The cluster has no GPUs that notebooks can get.');
   }
   const listed = parts(cluster, trans).map(part =>
     trans.__('%1 %2', gpus(part.milli, trans), part.label)
   );
-  const text = trans.__('%1 in the cluster: %2.', gpus(cluster.total, trans), join(listed, trans));
+  const words = [gpus(cluster.total, trans), join(listed, trans)];
+  const text = machine
+    ? trans.__('%1 in this machine: %2.', ...words)
+    : trans.__('%1 in the cluster: %2.', ...words);
   return cluster.waiting
     ? trans.__('%1 People wait for %2 more.', text, gpus(cluster.waiting, trans))
     : text;

@@ -6,8 +6,12 @@ import { Read } from './values';
 /** The part of a row that an edit needs. */
 export type IEdited = Pick<ISubjectRow, 'subject' | 'own'>;
 
-/** All kinds, the most frequent first. */
-export const KINDS: readonly Kind[] = ['User', 'Group', 'Namespace', 'Default', 'Cap'];
+/** All kinds, the most frequent first; one machine has no namespaces. */
+export function kinds(machine: boolean): readonly Kind[] {
+  return machine
+    ? ['User', 'Group', 'Default', 'Cap']
+    : ['User', 'Group', 'Namespace', 'Default', 'Cap'];
+}
 
 /** A key that differs for each subject. */
 export function keyOf({ kind, name, hub }: ISubject): string {
@@ -46,12 +50,21 @@ export function subjectName({ kind, name }: ISubject, trans: TranslationBundle):
   }
 }
 
-/** Why a row cannot be edited here; empty: it can be. */
-export function lockOf({ subject, own }: IEdited, trans: TranslationBundle): string {
+/** Why a row cannot be edited here, on one machine or in a cluster; empty: it can be. */
+export function lockOf(
+  { subject, own }: IEdited,
+  trans: TranslationBundle,
+  machine = false
+): string {
   if (subject.kind === 'Cap') {
-    return trans.__(
-      'The cap is for cluster administrators: it is changed with kubectl, or in the chart.'
-    );
+    return machine
+      ? trans.__(
+          'The cap is for administrators of the machine: it is changed with %1.',
+          'sudo jupyter gpu limits set --machine cap'
+        )
+      : trans.__(
+          'The cap is for cluster administrators: it is changed with kubectl, or in the chart.'
+        );
   }
   return own?.managedBy && !own.mirrored
     ? trans.__(
@@ -67,7 +80,7 @@ export function versionOf({ own }: IEdited): string {
 }
 
 /** Whom a limit of a kind is about. */
-export function kindHelp(kind: Kind, trans: TranslationBundle): string {
+export function kindHelp(kind: Kind, trans: TranslationBundle, machine = false): string {
   switch (kind) {
     case 'User':
       return trans.__('Comes before what the user’s groups say, field by field.');
@@ -76,7 +89,9 @@ export function kindHelp(kind: Kind, trans: TranslationBundle): string {
     case 'Namespace':
       return trans.__('Pods of the namespace that belong to no user, together.');
     case 'Default':
-      return trans.__('Users and namespaces about which nothing else is said.');
+      return machine
+        ? trans.__('Users about whom nothing else is said.')
+        : trans.__('Users and namespaces about which nothing else is said.');
     case 'Cap':
       return trans.__('Everyone: no other limit gives more.');
   }

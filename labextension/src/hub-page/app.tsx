@@ -22,7 +22,6 @@ export interface IAppProps {
 /** Everything below the heading. */
 export function App({ api, trans, onReady }: IAppProps): React.JSX.Element | null {
   const { counts, live } = useChanges(api);
-  const context: IContext = { api, trans, counts };
   const me = useResource(api, 'me', readMe, versionOf(counts, 'me'));
   const ready = Boolean(me.value);
 
@@ -35,6 +34,7 @@ export function App({ api, trans, onReady }: IAppProps): React.JSX.Element | nul
   if (!me.value) {
     return me.error ? <Problem error={me.error} trans={trans} /> : null;
   }
+  const context: IContext = { api, trans, counts, machine: me.value.machine };
   const trouble =
     me.value.problem ??
     (live ? '' : trans.__('Not connected now; this may be out of date. Trying again…'));

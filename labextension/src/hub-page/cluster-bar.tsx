@@ -14,9 +14,12 @@ export function ClusterBar(): React.JSX.Element | null {
 }
 
 function Bar({ cluster }: { readonly cluster: ICluster }): React.JSX.Element {
-  const { trans } = usePage();
+  const { trans, machine } = usePage();
   return (
-    <section aria-label={trans.__('GPUs of the cluster')} className="mb-3">
+    <section
+      aria-label={machine ? trans.__('GPUs of this machine') : trans.__('GPUs of the cluster')}
+      className="mb-3"
+    >
       <div className="gpu-Bar" aria-hidden="true">
         {parts(cluster, trans).map(part => (
           <div
@@ -26,7 +29,7 @@ function Bar({ cluster }: { readonly cluster: ICluster }): React.JSX.Element {
           />
         ))}
       </div>
-      <p className="mb-0">{clusterText(cluster, trans)}</p>
+      <p className="mb-0">{clusterText(cluster, trans, machine)}</p>
     </section>
   );
 }

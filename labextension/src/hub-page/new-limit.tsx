@@ -5,7 +5,7 @@ import { usePage } from '../hub-common/context';
 import { Dialog } from '../hub-common/dialog';
 import { Field } from '../hub-common/field';
 import { Buttons } from '../hub-common/questions';
-import { KINDS, kindHelp, kindName, readSubjectName } from '../hub-model/subject';
+import { kindHelp, kindName, kinds, readSubjectName } from '../hub-model/subject';
 
 /** Properties of the dialog. */
 export interface INewLimitProps {
@@ -17,7 +17,7 @@ export interface INewLimitProps {
 
 /** A kind, a name and a hub; the limit that there may be already is opened next. */
 export function NewLimit({ hub, onChoose, onClose }: INewLimitProps): React.JSX.Element {
-  const { trans } = usePage();
+  const { trans, machine } = usePage();
   const [kind, setKind] = useState<Kind>('User');
   const [typed, setTyped] = useState('');
   const [here, setHere] = useState(true);
@@ -37,7 +37,7 @@ export function NewLimit({ hub, onChoose, onClose }: INewLimitProps): React.JSX.
   return (
     <Dialog title={trans.__('New limit')} onClose={onClose}>
       <form onSubmit={next}>
-        <Field label={trans.__('Limit for')} help={kindHelp(kind, trans)} className="mb-2">
+        <Field label={trans.__('Limit for')} help={kindHelp(kind, trans, machine)} className="mb-2">
           {control => (
             <select
               {...control}
@@ -48,7 +48,7 @@ export function NewLimit({ hub, onChoose, onClose }: INewLimitProps): React.JSX.
                 setError('');
               }}
             >
-              {KINDS.map(one => (
+              {kinds(machine).map(one => (
                 <option key={one} value={one}>
                   {kindName(one, trans)}
                 </option>
@@ -74,7 +74,7 @@ export function NewLimit({ hub, onChoose, onClose }: INewLimitProps): React.JSX.
             )}
           </Field>
         )}
-        {ofHub && (
+        {ofHub && !machine && (
           <Field label={trans.__('In which hubs')}>
             {control => (
               <select

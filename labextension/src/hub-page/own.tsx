@@ -57,7 +57,7 @@ export function OwnLimit({ me }: { readonly me: IMe }): React.JSX.Element {
 
 /** The servers and other pods of a user. */
 export function Pods({ pods }: { readonly pods: readonly IPod[] }): React.JSX.Element {
-  const { trans } = usePage();
+  const { trans, machine } = usePage();
   return (
     <Listing
       className="table-sm w-auto"
@@ -70,7 +70,7 @@ export function Pods({ pods }: { readonly pods: readonly IPod[] }): React.JSX.El
     >
       {pods.map(pod => (
         <tr key={`${pod.namespace}/${pod.name}`}>
-          <th scope="row">{serverName(pod, trans)}</th>
+          <th scope="row">{serverName(pod, trans, machine)}</th>
           <td className="gpu-Number">{amountOf(pod, trans)}</td>
           <td className="gpu-Number">{gpus(pod.waiting, trans)}</td>
           <td className="gpu-Number">{place(pod, trans)}</td>
@@ -80,10 +80,15 @@ export function Pods({ pods }: { readonly pods: readonly IPod[] }): React.JSX.El
   );
 }
 
-function serverName({ server, namespace, name }: IPod, trans: TranslationBundle): string {
-  return server === null
-    ? trans.__('pod %1 in %2', name, namespace)
-    : server || trans.__('your server');
+function serverName(
+  { server, namespace, name }: IPod,
+  trans: TranslationBundle,
+  machine: boolean
+): string {
+  if (server !== null) {
+    return server || trans.__('your server');
+  }
+  return machine ? trans.__('server %1', name) : trans.__('pod %1 in %2', name, namespace);
 }
 
 function amountOf({ used, draining }: IPod, trans: TranslationBundle): string {

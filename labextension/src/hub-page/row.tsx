@@ -24,9 +24,9 @@ export interface IRowProps {
 
 /** A subject with its limit and use. */
 export function Row(props: IRowProps): React.JSX.Element {
-  const { trans } = usePage();
+  const { trans, machine } = usePage();
   const { row } = props;
-  const lock = lockOf(row, trans);
+  const lock = lockOf(row, trans, machine);
   const mayEdit = props.mayEdit && !lock;
   const name = subjectName(row.subject, trans);
   return (

@@ -1,7 +1,7 @@
 import { clusterText, parts } from '../../src/hub-model/cluster';
 import { DAYS, lastDays, top, total } from '../../src/hub-model/hours';
 import { addressOf, pages, sortBy, START } from '../../src/hub-model/query';
-import { keyOf, lockOf, versionOf } from '../../src/hub-model/subject';
+import { keyOf, kindHelp, kinds, lockOf, versionOf } from '../../src/hub-model/subject';
 import { fromWords } from '../../src/words/translation';
 import { own, row } from './rows';
 
@@ -42,10 +42,19 @@ test('subjects of the same name differ by kind and hub', () => {
   expect(new Set(keys).size).toBe(3);
 });
 
+test('one machine has no namespaces', () => {
+  expect(kinds(false)).toContain('Namespace');
+  expect(kinds(true)).toEqual(['User', 'Group', 'Default', 'Cap']);
+  expect(kindHelp('Default', trans)).toContain('namespaces');
+  expect(kindHelp('Default', trans, true)).not.toContain('namespaces');
+});
+
 test('rows that a tool keeps are locked, copies of properties are not', () => {
   expect(lockOf(row(), trans)).toBe('');
   expect(lockOf(row({ own: own({}, { managedBy: 'Helm' }) }), trans)).toContain('Helm keeps');
-  expect(lockOf(row({ subject: { kind: 'Cap', name: '', hub: '' } }), trans)).toContain('kubectl');
+  const cap = row({ subject: { kind: 'Cap', name: '', hub: '' } });
+  expect(lockOf(cap, trans)).toContain('kubectl');
+  expect(lockOf(cap, trans, true)).toContain('jupyter gpu limits set --machine cap');
   const mirrored = row({ own: own({}, { managedBy: 'x', mirrored: true }) });
   expect([lockOf(mirrored, trans), versionOf(mirrored)]).toEqual(['', '']);
   expect(versionOf(row({ own: own({}) }))).toBe('7');
@@ -61,6 +70,8 @@ test('the bar has a part for each state, and the same in words', () => {
     '8 GPUs in the cluster: 4 GPUs in use, 0.5 GPU in shares and 3.5 GPUs free. People wait for 2 GPUs more.'
   );
   expect(clusterText({ ...CLUSTER, total: 0 }, trans)).toContain('no GPUs');
+  expect(clusterText(CLUSTER, trans, true)).toContain('8 GPUs in this machine: 4 GPUs in use');
+  expect(clusterText({ ...CLUSTER, total: 0 }, trans, true)).toContain('No GPU of this machine');
   expect(parts({ ...CLUSTER, total: 0, owned: 0, shares: 0, free: 0 }, trans)[0].width).toBe(0);
 });
 

@@ -14,9 +14,9 @@ const api = new Api({ base: '/', xsrf: () => '', logIn: () => undefined });
 const SOURCE = { kind: 'Group', name: 'ml', by: 'root', at: 0, part: null, unreadable: false };
 
 /** The text of a part of the page, as first rendered. */
-function render(part: React.ReactNode): string {
+function render(part: React.ReactNode, machine = false): string {
   return renderToStaticMarkup(
-    <Context.Provider value={{ api, trans, counts: {} }}>{part}</Context.Provider>
+    <Context.Provider value={{ api, trans, counts: {}, machine }}>{part}</Context.Provider>
   );
 }
 
@@ -83,6 +83,7 @@ test('people see who granted their limit, their place in line, and the history',
     ],
     hours: {},
     hub: 'jhub',
+    machine: false,
     mayRead: false,
     mayEdit: false,
     problem: null
@@ -99,6 +100,9 @@ test('people see who granted their limit, their place in line, and the history',
     expect(text).toContain(part);
   }
   expect(text).not.toContain('Guaranteed');
+  const pods = [{ ...me.pods[0], server: null }];
+  expect(render(<OwnLimit me={{ ...me, pods }} />)).toContain('pod p in n');
+  expect(render(<OwnLimit me={{ ...me, pods }} />, true)).toContain('server p');
 });
 
 test('a busy service is told of, and that the page goes on to try', () => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from jupyter_gpu_hub.rules.machine.identity import digest
 
 POLL = 0.2
 """Seconds between two looks at the files' signatures, which is all that a look costs where nothing changed."""
+PATIENCE = 1.0
+"""Seconds that a writer waits until its change is told; where nothing follows the files it is not."""
 AGAIN = 60.0
 """Seconds after which files are read again: what is in force depends on the time, groups on the user database."""
 
@@ -37,6 +40,9 @@ class Collection:
         self._until = 0.0
         self._error: KubeError | None = None
         self._snapshot = Snapshot({}, "")
+        self._wake = asyncio.Event()
+        self._told = asyncio.Condition()
+        self._wanted = self._looked = self._done = 0  # looks that were asked for, begun, and told of
 
     @property
     def latest(self) -> Objects:
@@ -83,5 +89,23 @@ class Collection:
             if found.version != seen.version:
                 yield WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": found.version}})
             seen = found
-            await asyncio.sleep(POLL)
+            await self._tell()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), POLL)
+            self._wake.clear()
+            self._looked = self._wanted
             found = await self.current()
+
+    async def catch_up(self) -> None:
+        """Wait until what was just written is told, so that who wrote it finds it; not for long."""
+        self._wanted += 1
+        wanted = self._wanted
+        self._wake.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE), self._told:
+                await self._told.wait_for(lambda: self._done >= wanted)
+
+    async def _tell(self) -> None:
+        self._done = self._looked
+        async with self._told:
+            self._told.notify_all()

@@ -117,7 +117,9 @@ class MachineStore:
 
     async def _change(self, make: Callable[[LimitDocument], LimitDocument]) -> LimitDocument:
         async with self._writing:
-            return await asyncio.to_thread(self._file.change, make)
+            after = await asyncio.to_thread(self._file.change, make)
+        await self._limits.catch_up()
+        return after
 
     async def _write_record(self, make: Callable[[dict[str, Any] | None], dict[str, Any]]) -> dict[str, Any]:
         def write() -> dict[str, Any]:
