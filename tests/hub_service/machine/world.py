@@ -67,7 +67,8 @@ class MachineWorld(World):
         return {"items": list(read(self.file.read_bytes() if self.file.exists() else None, HUB).objects.values())}
 
     def clear(self) -> None:
-        """Remove all limits, and wait until the service has noticed."""
+        """Remove all limits and the record of removed ones, and wait until the service has noticed."""
+        (self.lasting / f"{OBJECT}.json").unlink(missing_ok=True)
         self.put()
         until(lambda: self.limits.gpu("GET", "limits").json["total"] == 0, SECONDS, "no limits")
 

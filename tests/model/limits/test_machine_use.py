@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.model.annotations import Allocated, Attached, GpuShare, Requested, Wish
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.limits.machine_use import MachinePod, MachineUse, read_use
 from jupyter_gpu.model.strict import FieldError
 

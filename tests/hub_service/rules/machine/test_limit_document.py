@@ -32,7 +32,7 @@ HUB = "jhub"
 ANN = object_name("User", "ann", HUB)
 ML = object_name("Group", "ml", HUB)
 DEFAULT = object_name("Default")
-BY_HAND = {
+BY_HAND: dict[str, Any] = {
     "_comment": "who wrote this",
     "limits": [
         {"subject": {"kind": "User", "name": "ann"}, "max": 2, "note": "until June"},
