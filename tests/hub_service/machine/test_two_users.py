@@ -53,8 +53,8 @@ def program(folder: Path, users: None) -> Iterator[Program]:
     places = {"limits": str(state / "limits.json"), "state": str(state), "folder": str(lasting)}
     quick = {"mirrorSeconds": 0.5, "usersSeconds": 0.5, "rate": {"perSecond": 1000, "burst": 10000}}
     settings.write_text(json.dumps({"store": "machine", "machine": places, **quick}))
-    config = CONFIG.format(port=port, python=sys.executable, settings=str(settings), token=token)
-    with counting(state, lasting), hub.running(folder, configured(folder) + config) as address:
+    config = configured(folder) + CONFIG.format(port=port, python=sys.executable, settings=str(settings), token=token)
+    with counting(state, lasting), hub.running(folder, config) as address:
         found = Program(address, token)
         until(lambda: found.gpu("GET", "cluster").json["total"] == 3000, SECONDS, "the service")
         yield found
