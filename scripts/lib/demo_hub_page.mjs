@@ -1,5 +1,5 @@
 /** Steps of the demo's check in the pages of a hub, as its users do them. */
-import { NotebookPage, say, THEMES } from './demo_page.mjs';
+import { NotebookPage, say, THEMES, WAIT } from './demo_page.mjs';
 
 const { HUB_ADDRESS, HUB_PASSWORD } = process.env;
 
@@ -16,7 +16,7 @@ async function logIn(context, name, next) {
 /** Logs in, starts the user's server, and opens its notebook. */
 export async function server(session, name, images) {
   const page = await logIn(await session(), name, '/hub/spawn');
-  await page.locator('.jp-Notebook').waitFor();
+  await page.locator('.jp-Notebook').waitFor({ timeout: 3 * WAIT }); // a pod starts, and a server in it
   const address = page.url();
   await page.close();
   const notebook = await NotebookPage.open(page.context(), address, images);
