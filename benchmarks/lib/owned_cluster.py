@@ -126,7 +126,7 @@ class OwnedCluster:
             with self._timed():
                 writes = tuple(self._reconcile(nodes))
             for uid, allocated, pending in writes:
-                found = read_pod(self._written(uid, **{ALLOCATED: encode(allocated)}))
+                found = read_pod(self._written(uid, **{ALLOCATED: encode(allocated)}), cache.record(uid))
                 with self._timed():
                     cache.finish_write(uid, pending, found)
             for uid, allocated, _ in writes:

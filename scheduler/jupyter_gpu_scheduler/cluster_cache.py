@@ -100,7 +100,7 @@ class ClusterCache:
         elif not self._is_newer(uid, objects.resource_version(change.object)):  # the watch repeats our own writes
             return
         else:
-            self._take_pod(read_pod(change.object))
+            self._take_pod(read_pod(change.object, self._pods.get(uid)))
         self._on_change()
 
     def add_unseen(self, record: PodRecord) -> None:
@@ -208,7 +208,7 @@ class ClusterCache:
         known = self._pods.get(uid)
         if known and not self._is_newer(uid, objects.resource_version(pod)):
             return known
-        record = read_pod(pod)
+        record = read_pod(pod, known)
         if known and record.matters:
             self._take_pod(record)
             self._on_change()

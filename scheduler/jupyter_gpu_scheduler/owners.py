@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.calendar import LimitsInForce, day_of, in_force, runs_out
@@ -26,7 +27,7 @@ from .rules.limits.grace import Grace
 from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
-from .rules.limits.terms import PodTerms, changed_terms, terms
+from .rules.limits.terms import PodTerms, permits_all, permitted_terms, terms, unconcerned_until
 from .rules.state.snapshot import ClusterSnapshot, PodState
 from .settings import LimitSettings, PrioritySettings
 
@@ -47,6 +48,10 @@ class OwnerRecord:
     """Seconds since 1970 of the next change that time alone brings; ``None``: not foreseen."""
     permits_all: bool = False
     """Whether the limits permitted all that the pods held and wished, when their terms were computed last."""
+    held: int = 0
+    """Milli that they held then."""
+    unconcerned_until: float = 0
+    """Milli that they may hold without any effect on the terms of those whose own state stays the same."""
     settled: int | None = None
     """The inventories (`Owners.gpus_changed`) by which the pods in the snapshot have their terms; ``None``: some may
     need new ones, even if no pod changes."""
@@ -186,11 +191,13 @@ class Owners:
 
         ``new`` is always yielded, as the first; it replaces the pod of its uid in the snapshot, or comes in addition.
         """
-        found, holds, before = self._record(owner), self._snapshot.holds(owner), None
+        found, before = self._record(owner), None
+        holds, claims = self._snapshot.holds(owner), self._snapshot.claims(owner)
         if new is not None:
             known = self._snapshot.pod(new.uid)
             before = known if known and known.owner == owner else None
             holds += new.holds - (before.holds if before else 0)
+            claims += new.claimed - (before.claimed if before else 0)
         self._update(owner, found, holds)
         for reader in self._readers:
             reader.add(owner)
@@ -201,7 +208,7 @@ class Owners:
         elif new and before and found.settled == self._inventories and same_claims(before, new):
             yield PodTerms.of(before).applied(self._capped(new, found))
         else:
-            yield from self._under_terms(owner, found, new)
+            yield from self._under_terms(owner, found, new, holds, claims)
 
     def gpus_changed(self) -> None:
         """Note that a node has other GPUs: the terms of any pod may follow from them."""
@@ -229,25 +236,48 @@ class Owners:
         """Return the owners whose pods need new terms when a node gets other kinds of GPUs."""
         return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
 
-    def _under_terms(self, owner: Owner, found: OwnerRecord, new: PodState | None) -> Iterator[PodState]:
+    def _under_terms(
+        self, owner: Owner, found: OwnerRecord, new: PodState | None, holds: int, claims: int
+    ) -> Iterator[PodState]:
         settled, found.settled = found.settled, None  # a caller may leave this generator
-        pods = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
-        known: Mapping[str, PodTerms] | None = None
         if new is not None:
             new = self._capped(new, found)
-            pods.insert(0, new)
-        if found.permits_all and settled == self._inventories:
-            known = changed_terms(self._snapshot, pods, found.limits, new, fair=self._fair)
-        capped = pods
-        if known is None:
-            capped = [self._capped(pod, found) for pod in pods]
-            known = self._all_terms(found, capped)
-        self._set_alarm(owner, found)
-        for pod, under_cap in zip(pods, capped, strict=True):
-            after = known[pod.uid].applied(under_cap) if pod.uid in known else under_cap
+        others = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
+        if found.permits_all and settled == self._inventories and permits_all(claims, found.limits):
+            self._set_alarm(owner, found)
+            yield from self._all_permitted(found, new, others, holds)
+        else:
+            changed = self._divided(found, new, others)
+            self._set_alarm(owner, found)
+            yield from changed
+        found.held, found.settled = holds, self._inventories
+
+    def _all_permitted(
+        self, found: OwnerRecord, new: PodState | None, others: list[PodState], holds: int
+    ) -> Iterator[PodState]:
+        """Yield the pods that have other terms, where the limits permit all that the pods hold and wish, as before."""
+        limits, snapshot = found.limits, self._snapshot
+        concerned = holds != found.held and max(holds, found.held) > found.unconcerned_until
+        least = inf if concerned else found.unconcerned_until
+        for pod in others if new is None else (new, *others):
+            if pod is not new and not concerned:
+                break
+            after = permitted_terms(snapshot, pod, limits, holds, fair=self._fair).applied(pod)
+            least = min(least, unconcerned_until(snapshot, after, limits))
             if pod is new or after is not pod:
                 yield after
-        found.settled = self._inventories
+        found.unconcerned_until = least
+
+    def _divided(self, found: OwnerRecord, new: PodState | None, others: list[PodState]) -> list[PodState]:
+        """Divide the limits anew; return the pods that have other terms."""
+        pods = others if new is None else [new, *others]
+        capped = [self._capped(pod, found) for pod in pods]
+        known = self._all_terms(found, capped)
+        after = [known[pod.uid].applied(pod) for pod in capped]
+        if found.permits_all:
+            each = (unconcerned_until(self._snapshot, pod, found.limits) for pod in after)
+            found.unconcerned_until = min(each, default=inf)
+        return [now for pod, now in zip(pods, after, strict=True) if pod is new or now is not pod]
 
     def _all_terms(self, found: OwnerRecord, pods: list[PodState]) -> Mapping[str, PodTerms]:
         back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}

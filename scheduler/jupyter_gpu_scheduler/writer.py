@@ -98,7 +98,7 @@ class AllocationWriter:
         while self._may_write():
             try:
                 async with self._slots:  # free again during the pause before the next try
-                    found = read_pod(await self._kube.patch(path, body))
+                    found = read_pod(await self._kube.patch(path, body), record)
             except NotFound:
                 return WriteResult("gone")
             except Conflict:  # another write was faster, or an earlier try succeeded without an answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -44,13 +45,7 @@ class PodTerms(NamedTuple):
             pod.standing,
         ):
             return pod if self.pod_limit == pod.pod_limit else pod.showing(self.pod_limit, pod.allocated)
-        return replace(
-            pod,
-            allowance=self.allowance,
-            model_allowances=self.model_allowances,
-            pod_limit=self.pod_limit,
-            standing=self.standing,
-        )
+        return pod.under(self.allowance, self.model_allowances, self.pod_limit, self.standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +77,11 @@ def terms(
     ends.
     """
     held = sum(map(_holds, pods))
-    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
-    if _permits_all(pods, limits):
+    if permits_all(sum(map(_claimed, pods)), limits):
         found = grace(stored, above=False, seconds=limits.grace, now=now)
-        return OwnerTerms(
-            {pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in pods}, found, permits_all=True
-        )
+        made = {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
+        return OwnerTerms(made, found, permits_all=True)
+    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.is_above(), seconds=limits.grace, now=now)
     notices = {pod.uid: _notices(snapshot, pod, limits, now) for pod in pods if pod.uid in limits.reclaimed}
@@ -102,37 +96,33 @@ def terms(
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
 
 
-def changed_terms(
-    snapshot: ClusterSnapshot,
-    pods: Collection[PodState],
-    limits: OwnerLimits,
-    changed: PodState | None,
-    *,
-    fair: bool = False,
-) -> dict[str, PodTerms] | None:
-    """Return the terms that are new since one pod changed, by uid, where the limits permit all; ``None``: they do not.
-
-    ``changed``: the pod; ``None``: it left. Before the change they must have permitted all, and the pods must be under
-    the terms of then. The result is what `terms` finds, without a look at pods that the change does not concern: those
-    of most owners, most of the time.
-    """
-    if not _permits_all(pods, limits):
-        return None
-    held = sum(map(_holds, pods))
-    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
-    concerned = (pod for pod in pods if pod is changed or _shows_others(snapshot, pod, limits, held))
-    return {pod.uid: _unlimited_terms(snapshot, pod, limits, held, standing) for pod in concerned}
-
-
-def _shows_others(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int) -> bool:
-    """Tell whether the terms of a pod follow from what the owner's other pods hold, or did so last."""
-    if pod.standing is not None:
-        return True
-    if limits.gpus is None or pod.pod_limit is None:
+def permits_all(claims: int, limits: OwnerLimits) -> bool:
+    """Tell whether the limits permit all that pods hold and wish, together ``claims`` milli: true of most owners."""
+    if limits.models or limits.memory or limits.reclaimed:
         return False
-    most = limits.gpus.amount
-    left = most - (held - pod.holds)
-    return pod.pod_limit.milli != most or not pod.node or left < MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ())
+    return limits.gpus is None or claims <= limits.gpus.amount
+
+
+def permitted_terms(
+    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, *, fair: bool = False
+) -> PodTerms:
+    """Return the terms of a pod that may have all that it wishes; `Division` would come to the same.
+
+    Nothing counts of the owner's other pods but ``held``: the milli that all of them hold together.
+    """
+    waits = OwnerStanding(held, limits.guaranteed, limits.weight) if fair and pod.wished > pod.has else None
+    if limits.gpus is None:
+        return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
+    most, source = limits.gpus.amount, limits.gpus.source
+    shown = _pod_limit(snapshot, pod, most - (held - pod.holds), most, source, None)
+    return PodTerms(max(pod.has, pod.wished), (), shown, waits)
+
+
+def unconcerned_until(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits) -> float:
+    """Return the milli that the owner's pods may hold without any effect on the `permitted_terms` that a pod is under."""
+    if pod.standing is not None or (limits.gpus and not pod.node):
+        return 0
+    return limits.gpus.amount - MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ()) if limits.gpus else inf
 
 
 def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now: float) -> tuple[Reclaim, ...]:
@@ -141,25 +131,6 @@ def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now:
     here = before.pod_limit.reclaimed if before and before.pod_limit else ()
     recorded = pod.allocated.limit.reclaimed if pod.allocated and pod.allocated.limit else ()
     return noticed(here or recorded, amount, seconds=limits.grace, now=now) if amount else ()
-
-
-def _permits_all(pods: Collection[PodState], limits: OwnerLimits) -> bool:
-    """Tell whether the limits permit all that the pods hold and wish: true of most owners, and quickly found."""
-    if limits.models or limits.memory or limits.reclaimed:
-        return False
-    return limits.gpus is None or sum(map(_claimed, pods)) <= limits.gpus.amount
-
-
-def _unlimited_terms(
-    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, standing: OwnerStanding | None
-) -> PodTerms:
-    """Return the terms of a pod that may have all that it wishes; `Division` would come to the same."""
-    waits = standing if pod.wished > pod.has else None
-    if limits.gpus is None:
-        return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
-    most, source = limits.gpus.amount, limits.gpus.source
-    shown = _pod_limit(snapshot, pod, most - (held - pod.holds), most, source, None)
-    return PodTerms(max(pod.has, pod.wished), (), shown, waits)
 
 
 def _limited_terms(

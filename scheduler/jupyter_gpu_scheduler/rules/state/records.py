@@ -12,11 +12,11 @@ Anything unreadable fails closed, and never takes anything from a pod:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import (
@@ -49,6 +49,17 @@ class PodUsage:
     requests: Mapping[str, int]
 
 
+class Decoded(NamedTuple):
+    """An annotation that was read."""
+
+    text: str | None
+    """``None``: there is none."""
+    value: Any
+    """``None``: there is none, or it can't be read."""
+    problem: str
+    """Reason why it can't be read; empty: it can."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodRecord:
     """One Pod, as far as it matters here."""
@@ -69,6 +80,8 @@ class PodRecord:
     """Kind and group of the controller that made it, such as ``Job.batch``; empty: none."""
     termination: int = 30
     """Seconds that its programs have to end once asked to."""
+    decoded: Mapping[str, Decoded] = field(default_factory=dict, repr=False, compare=False)
+    """Its annotations, by key: most new versions of a pod have the same, which are then not read again."""
 
     def job_grace(self, kinds: Collection[str]) -> int | None:
         """Return the seconds that its programs have to end, if a controller of these ``kinds`` made it."""
@@ -106,15 +119,20 @@ class NodeRecord:
         )
 
 
-_rest = attrgetter(*(each.name for each in fields(PodRecord) if each.name not in ("state", "resource_version")))
+_OWN = ("state", "resource_version")
+_rest = attrgetter(*(each.name for each in fields(PodRecord) if each.compare and each.name not in _OWN))
 _rest_of_state = attrgetter(*(each.name for each in fields(PodState) if each.compare and each.name != "allocated"))
 
 
-def read_pod(pod: Mapping[str, Any]) -> PodRecord:
-    """Read a Pod, one that matters or any other."""
-    requested, problem = objects.decoded(pod, REQUESTED, decode_requested)
-    allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
-    attached, unreadable = objects.decoded(pod, ATTACHED, decode_attached)
+def read_pod(pod: Mapping[str, Any], before: PodRecord | None = None) -> PodRecord:
+    """Read a Pod, one that matters or any other.
+
+    ``before``: another version of it; annotations that are the same there are taken from it.
+    """
+    decoded = {key: _decoded(pod, key, decode, before) for key, decode in _DECODERS.items()}
+    requested, problem = decoded[REQUESTED].value, decoded[REQUESTED].problem
+    allocated, attached = decoded[ALLOCATED].value, decoded[ATTACHED].value
+    unreadable = decoded[ATTACHED].problem
     node, slots, finished = objects.node_name(pod), sum(objects.slots(pod).values()), objects.finished(pod)
     requests = pod_requests(pod)
     fault = problem
@@ -151,7 +169,22 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         opaque=bool(unreadable) and bool(node),
         controller=objects.controller_kind(pod),
         termination=_termination_grace(pod),
+        decoded=decoded,
     )
+
+
+_DECODERS: Mapping[str, Callable[[str], Any]] = {
+    REQUESTED: decode_requested,
+    ALLOCATED: decode_allocated,
+    ATTACHED: decode_attached,
+}
+
+
+def _decoded(pod: Mapping[str, Any], key: str, decode: Callable[[str], Any], before: PodRecord | None) -> Decoded:
+    known, text = before.decoded.get(key) if before else None, objects.annotation(pod, key)
+    if known and known.text == text:
+        return known
+    return Decoded(text, *objects.decoded(pod, key, decode))
 
 
 def _holds(attached: Attached | None) -> bool:

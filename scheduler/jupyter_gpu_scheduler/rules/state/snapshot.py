@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -272,12 +273,38 @@ class PodState:
 
         ``allocated`` may differ in nothing else. Several times faster than `replace`, as all pods of an owner change.
         """
-        made = object.__new__(PodState)
-        for name in PodState.__slots__:
-            object.__setattr__(made, name, getattr(self, name))
+        made = _copy(self)
         object.__setattr__(made, "pod_limit", limit)
         object.__setattr__(made, "allocated", allocated)
         return made
+
+    def under(
+        self,
+        allowance: int | None,
+        model_allowances: tuple[tuple[str, int], ...],
+        limit: PodLimit,
+        standing: OwnerStanding | None,
+    ) -> PodState:
+        """Return the pod under other terms: what it holds and wishes stays, and so what is computed of that."""
+        made = _copy(self)
+        object.__setattr__(made, "allowance", allowance)
+        object.__setattr__(made, "model_allowances", model_allowances)
+        object.__setattr__(made, "pod_limit", limit)
+        object.__setattr__(made, "standing", standing)
+        if standing or self.standing:  # without, a rank does not follow from terms
+            made.__post_init__()
+        return made
+
+
+_slots = attrgetter(*PodState.__slots__)
+_setters = tuple(getattr(PodState, name).__set__ for name in PodState.__slots__)
+
+
+def _copy(pod: PodState) -> PodState:
+    made = object.__new__(PodState)
+    for put, value in zip(_setters, _slots(pod), strict=True):
+        put(made, value)
+    return made
 
 
 class GpuKind(NamedTuple):
@@ -311,6 +338,7 @@ class ClusterSnapshot:
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
         self._owned: dict[Owner, dict[str, PodState]] = {}
         self._owner_holds: dict[Owner, int] = {}
+        self._owner_claims: dict[Owner, int] = {}
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._gpu_kinds: Counter[GpuKind] = Counter()
         self._claimed_twice: set[str] = set()
@@ -376,6 +404,7 @@ class ClusterSnapshot:
             self._holders.setdefault(uuid, {})[pod.uid] = milli
         self._owned.setdefault(pod.owner, {})[pod.uid] = pod
         self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + pod.holds
+        self._owner_claims[pod.owner] = self._owner_claims.get(pod.owner, 0) + pod.claimed
         self._touched(pod)
 
     def show(self, pod: PodState) -> None:
@@ -393,8 +422,9 @@ class ClusterSnapshot:
         _discard(self._by_node, pod.node, uid)
         _discard(self._owned, pod.owner, uid)
         self._owner_holds[pod.owner] -= pod.holds
+        self._owner_claims[pod.owner] -= pod.claimed
         if pod.owner not in self._owned:
-            del self._owner_holds[pod.owner]
+            del self._owner_holds[pod.owner], self._owner_claims[pod.owner]
         if pod.pending:
             self._pending.remove(pod.rank)
             for index, key in self._lines(pod):
@@ -473,6 +503,10 @@ class ClusterSnapshot:
     def holds(self, owner: Owner) -> int:
         """Return the milli that all pods of an owner hold: allocated, attached or draining."""
         return self._owner_holds.get(owner, 0)
+
+    def claims(self, owner: Owner) -> int:
+        """Return the milli that all pods of an owner hold or wish, each whichever is more."""
+        return self._owner_claims.get(owner, 0)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
