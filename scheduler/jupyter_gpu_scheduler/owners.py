@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.calendar import LimitsInForce, day_of, in_force, runs_out
@@ -27,7 +26,16 @@ from .rules.limits.grace import Grace
 from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
-from .rules.limits.terms import PodTerms, permits_all, permitted_terms, terms, unconcerned_until
+from .rules.limits.terms import (
+    PodTerms,
+    ends_stay_until,
+    is_within,
+    permits_all,
+    permitted_terms,
+    terms,
+    waiting_terms,
+    with_moved_end,
+)
 from .rules.state.snapshot import ClusterSnapshot, PodState
 from .settings import LimitSettings, PrioritySettings
 
@@ -46,12 +54,12 @@ class OwnerRecord:
     """Seconds since 1970 at which a pod must give back what is reclaimed from it; ``None``: nothing is."""
     due: float | None = None
     """Seconds since 1970 of the next change that time alone brings; ``None``: not foreseen."""
-    permits_all: bool = False
-    """Whether the limits permitted all that the pods held and wished, when their terms were computed last."""
+    is_within: bool = False
+    """Whether the pods were within the limits, when their terms were computed last, see `is_within`."""
     held: int = 0
     """Milli that they held then."""
-    unconcerned_until: float = 0
-    """Milli that they may hold without any effect on the terms of those whose own state stays the same."""
+    ends_stay_until: float = 0
+    """Milli that they may hold before the end of any slider shows it, see `ends_stay_until`."""
     settled: int | None = None
     """The inventories (`Owners.gpus_changed`) by which the pods in the snapshot have their terms; ``None``: some may
     need new ones, even if no pod changes."""
@@ -243,47 +251,51 @@ class Owners:
         if new is not None:
             new = self._capped(new, found)
         others = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
-        if found.permits_all and settled == self._inventories and permits_all(claims, found.limits):
+        pods = others if new is None else [new, *others]
+        if found.is_within and settled == self._inventories and is_within(pods, found.limits):
             self._set_alarm(owner, found)
-            yield from self._all_permitted(found, new, others, holds)
+            yield from self._within(found, new, pods, holds, claims)
         else:
-            changed = self._divided(found, new, others)
+            changed = self._divided(found, new, pods)
             self._set_alarm(owner, found)
             yield from changed
         found.held, found.settled = holds, self._inventories
 
-    def _all_permitted(
-        self, found: OwnerRecord, new: PodState | None, others: list[PodState], holds: int
+    def _within(
+        self, found: OwnerRecord, new: PodState | None, pods: list[PodState], holds: int, claims: int
     ) -> Iterator[PodState]:
-        """Yield the pods that have other terms, where the limits permit all that the pods hold and wish, as before."""
-        limits, snapshot = found.limits, self._snapshot
-        concerned = holds != found.held and max(holds, found.held) > found.unconcerned_until
-        least = inf if concerned else found.unconcerned_until
-        for pod in others if new is None else (new, *others):
-            if pod is not new and not concerned:
-                break
-            after = permitted_terms(snapshot, pod, limits, holds, fair=self._fair).applied(pod)
-            least = min(least, unconcerned_until(snapshot, after, limits))
+        """Yield the pods that have other terms, where they are within the limits, as before."""
+        limits, snapshot, waiting = found.limits, self._snapshot, dict[str, PodTerms]()
+        if not permits_all(claims, limits):
+            waiting = waiting_terms(snapshot, pods, limits, holds, fair=self._fair)
+        ends_move = holds != found.held and max(holds, found.held) > found.ends_stay_until
+        for pod in pods:
+            after = pod
+            if pod is new or pod.wished > pod.has:
+                made = waiting.get(pod.uid) or permitted_terms(snapshot, pod, limits, holds, fair=self._fair)
+                after = made.applied(pod)
+            elif ends_move:
+                after = with_moved_end(snapshot, pod, limits, holds)
             if pod is new or after is not pod:
                 yield after
-        found.unconcerned_until = least
+        if ends_move:
+            found.ends_stay_until = ends_stay_until(snapshot, pods, limits)
+        elif new is not None:
+            found.ends_stay_until = min(found.ends_stay_until, ends_stay_until(snapshot, (new,), limits))
 
-    def _divided(self, found: OwnerRecord, new: PodState | None, others: list[PodState]) -> list[PodState]:
-        """Divide the limits anew; return the pods that have other terms."""
-        pods = others if new is None else [new, *others]
+    def _divided(self, found: OwnerRecord, new: PodState | None, pods: list[PodState]) -> list[PodState]:
+        """Compute all terms anew; return the pods that have other ones."""
         capped = [self._capped(pod, found) for pod in pods]
         known = self._all_terms(found, capped)
         after = [known[pod.uid].applied(pod) for pod in capped]
-        if found.permits_all:
-            each = (unconcerned_until(self._snapshot, pod, found.limits) for pod in after)
-            found.unconcerned_until = min(each, default=inf)
+        found.ends_stay_until = ends_stay_until(self._snapshot, pods, found.limits)
         return [now for pod, now in zip(pods, after, strict=True) if pod is new or now is not pod]
 
     def _all_terms(self, found: OwnerRecord, pods: list[PodState]) -> Mapping[str, PodTerms]:
         back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
         limits = replace(found.limits, reclaimed=back) if back else found.limits
         known = terms(self._snapshot, pods, limits, stored=found.grace.since, now=self._now(), fair=self._fair)
-        found.grace, found.reclaims_at, found.permits_all = known.grace, known.reclaims_at, known.permits_all
+        found.grace, found.reclaims_at, found.is_within = known.grace, known.reclaims_at, known.is_within
         return known.pods
 
     def _capped(self, pod: PodState, found: OwnerRecord) -> PodState:

@@ -72,17 +72,20 @@ def test_slider_that_is_longer_than_the_node_ignores_other_pods() -> None:
         ),
         max_size=4,
     ),
+    st.none() | st.sampled_from([0, 500, 1000, 2000, 3500, 5000]),
     st.booleans(),
 )
-def test_terms_that_permit_all_are_those_of_a_division(pods: list[PodState], fair: bool) -> None:
-    """Most owners wish less than they may have; the short way comes to the same as the long one."""
-    most = sum(max(one.holds, one.wished) for one in pods)
+def test_terms_within_a_maximum_are_those_of_a_division(pods: list[PodState], most: int | None, fair: bool) -> None:
+    """Most owners have no more than they may; the short way comes to the same as the long one."""
+    if most is None:
+        most = sum(max(one.holds, one.wished) for one in pods)
     short, long = (
         terms(_cluster(), pods, OwnerLimits(Maximum(most, USER), models=models), stored=None, now=0, fair=fair)
         for models in ({}, {"none": Maximum(0)})
     )
     assert (short.pods, short.grace) == (long.pods, long.grace)
-    assert (short.permits_all, long.permits_all) == (True, False)
+    assert short.is_within == (sum(one.has for one in pods if not one.gone) <= most)
+    assert not long.is_within
 
 
 MODELS = {

@@ -10,7 +10,7 @@ it would keep from the others what it can't use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from .claims import Claim
 from .giving_back import excess, losses
@@ -38,8 +38,16 @@ def allowances(
     found = {claim.uid: claim.has for claim in claims}
     room = maximum - sum(claim.has for claim in claims if not claim.leaving)
     free = max(0, maximum - sum(claim.holds for claim in claims))
-    more = [claim for claim in claims if claim.wished > claim.has]
-    for claim in sorted(more, key=lambda claim: claim.order):
+    return found | raised((claim for claim in claims if claim.wished > claim.has), room, free, usable)
+
+
+def raised(claims: Iterable[Claim], room: int, free: int, usable: Usable) -> dict[str, int]:
+    """Return how much each pod that wishes more than it has may be allocated, by uid.
+
+    ``room``: what is left of the maximum if all that drains is closed; ``free``: what is left of it now, or 0.
+    """
+    found: dict[str, int] = {}
+    for claim in sorted(claims, key=lambda claim: claim.order):
         closing = claim.holds - claim.has
         most = min(claim.wished, claim.has + min(room, closing + free))
         found[claim.uid] = max(claim.has, usable(claim.uid, most))

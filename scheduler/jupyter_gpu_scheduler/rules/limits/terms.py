@@ -15,7 +15,10 @@ from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
+from .allowances import raised
+from .claims import claims
 from .division import Division, PodBound
+from .feasibility import can_use_more
 from .grace import Grace, grace
 from .owner_limits import OwnerLimits
 from .reclaim_notices import due, next_at, noticed
@@ -57,8 +60,8 @@ class OwnerTerms:
     grace: Grace
     reclaims_at: float | None = None
     """Seconds since 1970 at which a pod must give back the next amount that is reclaimed; ``None``: none must."""
-    permits_all: bool = False
-    """Whether the limits permit all that the pods hold and wish."""
+    is_within: bool = False
+    """Whether the pods have no more than the one maximum that there is, if any, see `is_within`."""
 
 
 def terms(
@@ -77,10 +80,11 @@ def terms(
     ends.
     """
     held = sum(map(_holds, pods))
-    if permits_all(sum(map(_claimed, pods)), limits):
-        found = grace(stored, above=False, seconds=limits.grace, now=now)
+    if is_within(pods, limits):
         made = {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
-        return OwnerTerms(made, found, permits_all=True)
+        if not permits_all(sum(map(_claimed, pods)), limits):
+            made |= waiting_terms(snapshot, pods, limits, held, fair=fair)
+        return OwnerTerms(made, Grace(), is_within=True)
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     division = Division(snapshot, pods, limits)
     found = grace(stored, above=division.is_above(), seconds=limits.grace, now=now)
@@ -96,17 +100,28 @@ def terms(
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
 
 
-def permits_all(claims: int, limits: OwnerLimits) -> bool:
-    """Tell whether the limits permit all that pods hold and wish, together ``claims`` milli: true of most owners."""
+def is_within(pods: Collection[PodState], limits: OwnerLimits) -> bool:
+    """Tell whether pods are within the limits of their owner, and these are the simplest: one maximum, of GPUs, or none.
+
+    So it is for most owners, most of the time. Then pods have something to do with each other only where they wait:
+    `permitted_terms` and `waiting_terms` come to the same as `Division`.
+    """
     if limits.models or limits.memory or limits.reclaimed:
         return False
-    return limits.gpus is None or claims <= limits.gpus.amount
+    return limits.gpus is None or sum(pod.has for pod in pods if not pod.gone) <= limits.gpus.amount
+
+
+def permits_all(claimed: int, limits: OwnerLimits) -> bool:
+    """Tell whether the limits permit all that pods hold and wish, ``claimed`` milli together: true of most owners."""
+    if limits.models or limits.memory or limits.reclaimed:
+        return False
+    return limits.gpus is None or claimed <= limits.gpus.amount
 
 
 def permitted_terms(
     snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, *, fair: bool = False
 ) -> PodTerms:
-    """Return the terms of a pod that may have all that it wishes; `Division` would come to the same.
+    """Return the terms of a pod that may have all that it wishes.
 
     Nothing counts of the owner's other pods but ``held``: the milli that all of them hold together.
     """
@@ -114,15 +129,57 @@ def permitted_terms(
     if limits.gpus is None:
         return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
     most, source = limits.gpus.amount, limits.gpus.source
-    shown = _pod_limit(snapshot, pod, most - (held - pod.holds), most, source, None)
+    shown = _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, source, None)
     return PodTerms(max(pod.has, pod.wished), (), shown, waits)
 
 
-def unconcerned_until(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits) -> float:
-    """Return the milli that the owner's pods may hold without any effect on the `permitted_terms` that a pod is under."""
-    if pod.standing is not None or (limits.gpus and not pod.node):
+def waiting_terms(
+    snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits, held: int, *, fair: bool = False
+) -> dict[str, PodTerms]:
+    """Return the terms of those ``pods`` of one owner that wish more than they have, by uid; they must be within."""
+    if limits.gpus is None:
+        return {}
+    most, waiting = limits.gpus.amount, {pod.uid: pod for pod in pods if pod.wished > pod.has}
+
+    def usable(uid: str, amount: int) -> int:
+        pod = waiting[uid]
+        return permitted(pod.requested.wish, amount).milli if pod.requested else amount
+
+    last = [uid for uid, pod in waiting.items() if not can_use_more(snapshot, pod)]
+    room = most - sum(pod.has for pod in pods if not pod.gone)
+    parts = raised(claims(waiting.values(), last), room, max(0, most - held), usable)
+    standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
+    return {
+        uid: PodTerms(
+            parts[uid],
+            (),
+            _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, limits.gpus.source, None),
+            standing if standing and _may_gain(pod, parts[uid]) else None,
+        )
+        for uid, pod in waiting.items()
+    }
+
+
+def with_moved_end(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int) -> PodState:
+    """Return a pod that does not wait under its `permitted_terms`, if nothing is new but ``held``; else the same object.
+
+    Then only the end of its slider can be another.
+    """
+    shown = pod.pod_limit
+    if limits.gpus is None or shown is None:
+        return pod
+    most = limits.gpus.amount
+    milli = _end_of_slider(snapshot, pod, max(0, most - (held - pod.holds)), most)
+    return pod if milli == shown.milli else pod.showing(PodLimit(milli, most, shown.source), pod.allocated)
+
+
+def ends_stay_until(snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits) -> float:
+    """Return the milli that an owner's pods may hold together before the end of any slider shows it."""
+    if limits.gpus is None:
+        return inf
+    if not all(pod.node for pod in pods):
         return 0
-    return limits.gpus.amount - MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ()) if limits.gpus else inf
+    return limits.gpus.amount - max((_room(snapshot, pod.node) for pod in pods), default=0)
 
 
 def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now: float) -> tuple[Reclaim, ...]:
@@ -171,10 +228,21 @@ def _pod_limit(
 ) -> PodLimit:
     """Return the limit that a pod's panel shows; the one that it has, where that is the same.
 
-    Where the owner's other pods leave more than its node has, they are not counted: so a change of one pod is not
-    written to all pods of a large owner.
+    ``milli``: what the owner's other pods leave.
     """
-    if milli is not None and pod.node and milli >= MILLI_PER_GPU * len(snapshot.gpus(pod.node) or ()):
-        milli = most
+    if milli is not None:
+        milli = _end_of_slider(snapshot, pod, milli, most)
     found = PodLimit(milli, most, source, give_back_at, reclaims)
     return pod.pod_limit if pod.pod_limit == found else found
+
+
+def _end_of_slider(snapshot: ClusterSnapshot, pod: PodState, milli: int, most: int | None) -> int | None:
+    """Return where a pod's slider ends: where that is more than its node has, the other pods are not counted.
+
+    So a change of one pod is not written to all pods of a large owner.
+    """
+    return most if pod.node and milli >= _room(snapshot, pod.node) else milli
+
+
+def _room(snapshot: ClusterSnapshot, node: str) -> int:
+    return MILLI_PER_GPU * len(snapshot.gpus(node) or ())
