@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
@@ -33,6 +34,9 @@ from .usage_counters import UsageCounters
 WITHHELD = (
     "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
 )
+
+
+_rest = attrgetter(*(each.name for each in fields(PodState) if each.compare and each.name != "standing"))
 
 
 @dataclass(eq=False, slots=True)
@@ -358,14 +362,18 @@ class ClusterCache:
             if uid in self._pods:  # its annotations were removed, or it finished and no longer holds anything
                 self._forget_record(uid)
             return
+        known, asked = self._pods.get(uid), self._paced.get(uid)
         self._pods[uid] = record
         self._changed_pods[uid] = None
         self._pace(uid)
         pending_write = self._pending_writes.get(uid)
-        if pending_write and pending_write.written and record.state.node:
+        bound = pending_write is not None and pending_write.written and bool(record.state.node)
+        if bound:
             del self._pending_writes[uid]
         self._withhold_node(uid, record.state.node if record.opaque else "")
-        self._put_pod(uid)
+        same = known is not None and known.state == record.state and self._paced[uid] == asked
+        if bound or not same or not self.owners.has_settled(record.state.owner):
+            self._put_pod(uid)
 
     def _forget_pod(self, uid: str) -> None:
         self._count(uid, None)
@@ -451,8 +459,9 @@ class ClusterCache:
 
     def _waits_alone(self, before: PodState, after: PodState) -> bool:
         """Tell whether only the standing changed of a pod that waits alone on its node: it stands behind no other."""
-        line = self.snapshot.line(after.node) if after.node else ()
-        return [pod.uid for pod in line] == [after.uid] and replace(before, standing=after.standing) == after
+        if not after.node or _rest(before) != _rest(after):
+            return False
+        return [pod.uid for pod in self.snapshot.line(after.node)] == [after.uid]
 
     def _mark_nodes_of(self, uid: str) -> None:
         for node in self.nodes_of(uid):

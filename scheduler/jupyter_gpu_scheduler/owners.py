@@ -33,7 +33,8 @@ from .rules.limits.terms import (
     permits_all,
     permitted_terms,
     terms,
-    waiting_terms,
+    total_has,
+    unserved_terms,
     with_moved_end,
 )
 from .rules.state.snapshot import ClusterSnapshot, PodState
@@ -218,6 +219,10 @@ class Owners:
         else:
             yield from self._under_terms(owner, found, new, holds, claims)
 
+    def has_settled(self, owner: Owner) -> bool:
+        """Tell whether an owner's pods in the snapshot have their terms as long as nothing changes."""
+        return not len(self._limits) or self._record(owner).settled == self._inventories
+
     def gpus_changed(self) -> None:
         """Note that a node has other GPUs: the terms of any pod may follow from them."""
         self._inventories += 1
@@ -250,38 +255,45 @@ class Owners:
         settled, found.settled = found.settled, None  # a caller may leave this generator
         if new is not None:
             new = self._capped(new, found)
-        others = [pod for pod in self._snapshot.owned(owner) if new is None or pod.uid != new.uid]
-        pods = others if new is None else [new, *others]
-        if found.is_within and settled == self._inventories and is_within(pods, found.limits):
-            self._set_alarm(owner, found)
-            yield from self._within(found, new, pods, holds, claims)
+        has = claims if permits_all(claims, found.limits) else total_has(self._with_new(owner, new))
+        if found.is_within and settled == self._inventories and is_within(has, found.limits):
+            changed = self._within(owner, found, new, holds, claims, has)
         else:
-            changed = self._divided(found, new, pods)
-            self._set_alarm(owner, found)
-            yield from changed
+            changed = self._divided(found, new, self._with_new(owner, new))
+        self._set_alarm(owner, found)
+        yield from changed
         found.held, found.settled = holds, self._inventories
 
+    def _with_new(self, owner: Owner, new: PodState | None) -> list[PodState]:
+        """Return the pods of an owner, the new one first."""
+        pods = _others(self._snapshot.owned(owner), new)
+        return pods if new is None else [new, *pods]
+
     def _within(
-        self, found: OwnerRecord, new: PodState | None, pods: list[PodState], holds: int, claims: int
-    ) -> Iterator[PodState]:
-        """Yield the pods that have other terms, where they are within the limits, as before."""
-        limits, snapshot, waiting = found.limits, self._snapshot, dict[str, PodTerms]()
+        self, owner: Owner, found: OwnerRecord, new: PodState | None, holds: int, claims: int, has: int
+    ) -> list[PodState]:
+        """Return the pods that have other terms, where they are within the limits, as before: see `is_within`.
+
+        Those are the new one, those that lack GPUs, and those whose sliders end elsewhere.
+        """
+        snapshot, limits, fair = self._snapshot, found.limits, self._fair
+        pods, made = _others(snapshot.unserved(owner), new), dict[str, PodTerms]()
         if not permits_all(claims, limits):
-            waiting = waiting_terms(snapshot, pods, limits, holds, fair=self._fair)
-        ends_move = holds != found.held and max(holds, found.held) > found.ends_stay_until
-        for pod in pods:
-            after = pod
-            if pod is new or pod.wished > pod.has:
-                made = waiting.get(pod.uid) or permitted_terms(snapshot, pod, limits, holds, fair=self._fair)
-                after = made.applied(pod)
-            elif ends_move:
-                after = with_moved_end(snapshot, pod, limits, holds)
-            if pod is new or after is not pod:
-                yield after
-        if ends_move:
+            lacking = [new, *pods] if new is not None and new.lacks_gpus else pods
+            made = unserved_terms(snapshot, lacking, limits, holds, has, fair=fair)
+        if new is not None:
+            pods.insert(0, new)
+        after = [
+            (made.get(pod.uid) or permitted_terms(snapshot, pod, limits, holds, fair=fair)).applied(pod) for pod in pods
+        ]
+        if holds != found.held and max(holds, found.held) > found.ends_stay_until:
+            served = [pod for pod in _others(snapshot.owned(owner), new) if not pod.lacks_gpus]
+            after += [with_moved_end(snapshot, pod, limits, holds) for pod in served]
+            pods += served
             found.ends_stay_until = ends_stay_until(snapshot, pods, limits)
         elif new is not None:
             found.ends_stay_until = min(found.ends_stay_until, ends_stay_until(snapshot, (new,), limits))
+        return _changed(new, pods, after)
 
     def _divided(self, found: OwnerRecord, new: PodState | None, pods: list[PodState]) -> list[PodState]:
         """Compute all terms anew; return the pods that have other ones."""
@@ -289,7 +301,7 @@ class Owners:
         known = self._all_terms(found, capped)
         after = [known[pod.uid].applied(pod) for pod in capped]
         found.ends_stay_until = ends_stay_until(self._snapshot, pods, found.limits)
-        return [now for pod, now in zip(pods, after, strict=True) if pod is new or now is not pod]
+        return _changed(new, pods, after)
 
     def _all_terms(self, found: OwnerRecord, pods: list[PodState]) -> Mapping[str, PodTerms]:
         back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
@@ -365,3 +377,11 @@ class Owners:
             if owner in self._owners and self._owners[owner].due == when:
                 found[owner] = None
         return tuple(found)
+
+
+def _others(pods: Iterable[PodState], new: PodState | None) -> list[PodState]:
+    return [pod for pod in pods if new is None or pod.uid != new.uid]
+
+
+def _changed(new: PodState | None, pods: list[PodState], after: list[PodState]) -> list[PodState]:
+    return [now for pod, now in zip(pods, after, strict=True) if pod is new or now is not pod]

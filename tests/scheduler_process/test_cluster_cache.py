@@ -116,12 +116,38 @@ def test_pending_write_holds_old_and_new_shares(before: Any, attaches: Any, afte
     found.pod_changed(ObjectChange("added", pod("a", 1, "n0", before, attaches)))
     held = {*(before or ()), *(attaches or ())}
     will = set(after or ())
-    pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
+    pending_write = found.assume("a", Allocated(1, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
     assert found.in_flight("a")
     found.finish_write("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
+
+
+def test_share_that_is_taken_away_drains_until_the_write_is_confirmed() -> None:
+    """The answer shows the pod as it was decided; what the node reported counts again, not what was assumed of it."""
+    found = empty_cache()
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0",), ())))
+    pending_write = found.assume("a", Allocated(1))
+    assert found.snapshot.free("n0-0") == 0
+    found.finish_write("a", pending_write, read_pod(pod("a", 2, "n0", (), ())))
+    assert found.snapshot.free("n0-0") == 1000
+    state = found.snapshot.pod("a")
+    assert state
+    assert state.attached == Attached(1)
+
+
+def test_version_in_which_nothing_changed_is_known() -> None:
+    """Most new versions of a pod have nothing new for the scheduler; the next write still names the newest version."""
+    found = empty_cache()
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", ("n0-0",), ())))
+    state = found.snapshot.pod("a")
+    found.pod_changed(ObjectChange("changed", pod("a", 2, "n0", ("n0-0",), ())))
+    assert found.snapshot.pod("a") is state
+    record = found.record("a")
+    assert record
+    assert record.resource_version == "2"
 
 
 def test_older_version_changes_nothing() -> None:

@@ -97,6 +97,20 @@ def finished(attached: str = "") -> dict[str, Any]:
     return done
 
 
+texts = st.sampled_from(("2", "{", GIVEN, encode(Attached(1, (GpuShare("g", 1000),)))))
+words = st.dictionaries(st.sampled_from((REQUESTED, ALLOCATED, ATTACHED)), texts)
+
+
+@given(words, words, st.integers(0, 1))
+def test_version_is_read_the_same_after_another(before: dict[str, str], after: dict[str, str], slots: int) -> None:
+    """Annotations that are known from another version change nothing of what is read; only they are not read again."""
+    known, new = read_pod(a_pod(before)), a_pod(after, slots=slots)
+    found = read_pod(new, known)
+    assert found == read_pod(new)
+    for key in before.keys() & after.keys():
+        assert (found.decoded[key] is known.decoded[key]) == (before[key] == after[key])
+
+
 @pytest.mark.parametrize(
     ("attached", "counts"),
     [

@@ -56,7 +56,7 @@ def test_owners_agree_with_a_scan_of_all_pods(steps: list[tuple[str, Owner, str,
     snapshot = ClusterSnapshot()
     for uid, owner, node, has, stays in steps:
         if stays:
-            snapshot.put_pod(replace(pod(uid, wants=1, has=has, draining=[9]), owner=owner, node=node))
+            snapshot.put_pod(replace(pod(uid, wants=2, has=has, draining=[9]), owner=owner, node=node))
         else:
             snapshot.remove_pod(uid)
         pods = [state for uid in "abcd" if (state := snapshot.pod(uid))]
@@ -65,6 +65,8 @@ def test_owners_agree_with_a_scan_of_all_pods(steps: list[tuple[str, Owner, str,
             own = tuple(state for state in pods if state.owner == one)
             assert snapshot.owned(one) == own
             assert snapshot.holds(one) == sum(sum(state.held.values()) for state in own)
+            assert snapshot.claims(one) == sum(max(state.holds, state.wished) for state in own)
+            assert snapshot.unserved(one) == tuple(state for state in own if state.wished > state.has)
 
 
 def test_served_wish_is_cut_by_the_allowance() -> None:

@@ -34,10 +34,8 @@ def reclaimed(snapshot: ClusterSnapshot, node: str, limits: LimitsOf, *, guarant
     ``guarantees``: whether guaranteed GPUs are reclaimed, too, not only those of preemptible pods. Call this again when
     the node changes; the result stays the same while pods have their grace and close what they give back.
     """
-    if not guarantees and not any(_may_give(pod) for pod in snapshot.pods(node)):
-        return {}
     waiting = [pod for pod in snapshot.line(node) if _is_served(pod)]
-    if not waiting:
+    if not waiting or not (guarantees or any(map(_may_give, snapshot.pods(node)))):
         return {}
     reclaim = _NodeReclaim(snapshot, node, limits, guarantees)
     for pod in waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
@@ -80,10 +80,11 @@ def terms(
     ends.
     """
     held = sum(map(_holds, pods))
-    if is_within(pods, limits):
+    if is_within(total_has(pods), limits):
         made = {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
         if not permits_all(sum(map(_claimed, pods)), limits):
-            made |= waiting_terms(snapshot, pods, limits, held, fair=fair)
+            unserved = [pod for pod in pods if pod.lacks_gpus]
+            made |= unserved_terms(snapshot, unserved, limits, held, total_has(pods), fair=fair)
         return OwnerTerms(made, Grace(), is_within=True)
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     division = Division(snapshot, pods, limits)
@@ -100,22 +101,25 @@ def terms(
     return OwnerTerms(made, found, min((at for at in times if at is not None), default=None))
 
 
-def is_within(pods: Collection[PodState], limits: OwnerLimits) -> bool:
-    """Tell whether pods are within the limits of their owner, and these are the simplest: one maximum, of GPUs, or none.
+def total_has(pods: Iterable[PodState]) -> int:
+    """Return the milli that pods have together; those that are being deleted are not counted."""
+    return sum(pod.has for pod in pods if not pod.gone)
 
-    So it is for most owners, most of the time. Then pods have something to do with each other only where they wait:
-    `permitted_terms` and `waiting_terms` come to the same as `Division`.
+
+def is_within(has: int, limits: OwnerLimits) -> bool:
+    """Tell whether pods that have ``has`` milli are within limits of the simplest form: one maximum, of GPUs, or none.
+
+    So it is for most owners, most of the time. Then pods have something to do with each other only where they lack
+    GPUs: `permitted_terms` and `unserved_terms` come to the same as `Division`.
     """
     if limits.models or limits.memory or limits.reclaimed:
         return False
-    return limits.gpus is None or sum(pod.has for pod in pods if not pod.gone) <= limits.gpus.amount
+    return limits.gpus is None or has <= limits.gpus.amount
 
 
 def permits_all(claimed: int, limits: OwnerLimits) -> bool:
     """Tell whether the limits permit all that pods hold and wish, ``claimed`` milli together: true of most owners."""
-    if limits.models or limits.memory or limits.reclaimed:
-        return False
-    return limits.gpus is None or claimed <= limits.gpus.amount
+    return is_within(claimed, limits)
 
 
 def permitted_terms(
@@ -125,7 +129,7 @@ def permitted_terms(
 
     Nothing counts of the owner's other pods but ``held``: the milli that all of them hold together.
     """
-    waits = OwnerStanding(held, limits.guaranteed, limits.weight) if fair and pod.wished > pod.has else None
+    waits = OwnerStanding(held, limits.guaranteed, limits.weight) if fair and pod.lacks_gpus else None
     if limits.gpus is None:
         return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
     most, source = limits.gpus.amount, limits.gpus.source
@@ -133,37 +137,42 @@ def permitted_terms(
     return PodTerms(max(pod.has, pod.wished), (), shown, waits)
 
 
-def waiting_terms(
-    snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits, held: int, *, fair: bool = False
+def unserved_terms(
+    snapshot: ClusterSnapshot,
+    pods: Collection[PodState],
+    limits: OwnerLimits,
+    held: int,
+    has: int,
+    *,
+    fair: bool = False,
 ) -> dict[str, PodTerms]:
-    """Return the terms of those ``pods`` of one owner that wish more than they have, by uid; they must be within."""
+    """Return the terms of all pods of an owner that lack GPUs, by uid; the owner must be within the limits.
+
+    ``held`` and ``has`` are the milli that all pods of the owner hold and have (`total_has`).
+    """
     if limits.gpus is None:
-        return {}
-    most, waiting = limits.gpus.amount, {pod.uid: pod for pod in pods if pod.wished > pod.has}
+        return {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
+    most, source, lacking = limits.gpus.amount, limits.gpus.source, {pod.uid: pod for pod in pods}
 
     def usable(uid: str, amount: int) -> int:
-        pod = waiting[uid]
-        return permitted(pod.requested.wish, amount).milli if pod.requested else amount
+        requested = lacking[uid].requested
+        return permitted(requested.wish, amount).milli if requested else amount
 
-    last = [uid for uid, pod in waiting.items() if not can_use_more(snapshot, pod)]
-    room = most - sum(pod.has for pod in pods if not pod.gone)
-    parts = raised(claims(waiting.values(), last), room, max(0, most - held), usable)
+    last = [pod.uid for pod in pods if not can_use_more(snapshot, pod)]
+    parts = raised(claims(pods, last), most - has, max(0, most - held), usable)
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
-    return {
-        uid: PodTerms(
-            parts[uid],
-            (),
-            _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, limits.gpus.source, None),
-            standing if standing and _may_gain(pod, parts[uid]) else None,
-        )
-        for uid, pod in waiting.items()
-    }
+    found = {}
+    for uid, pod in lacking.items():
+        shown = _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, source, None)
+        waits = standing if standing and _may_gain(pod, parts[uid]) else None
+        found[uid] = PodTerms(parts[uid], (), shown, waits)
+    return found
 
 
 def with_moved_end(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int) -> PodState:
-    """Return a pod that does not wait under its `permitted_terms`, if nothing is new but ``held``; else the same object.
+    """Return a pod that lacks no GPUs under its `permitted_terms`, where nothing is new but ``held``.
 
-    Then only the end of its slider can be another.
+    Then only the end of its slider can be another; if it is not, the same object is returned.
     """
     shown = pod.pod_limit
     if limits.gpus is None or shown is None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ from .line import Line, Rank
 from .memos import Memos
 from .offers import OfferedNodes
 from .permitted import permitted
+from .slots_copied import copier
 from .standing import OwnerStanding, next_amount
 from .tickets import Tickets
 
@@ -237,6 +237,11 @@ class PodState:
         return self.requested.milli if self.requested and not self.fault and not self.gone else 0
 
     @property
+    def lacks_gpus(self) -> bool:
+        """Whether its user wishes more than it has, permitted or not."""
+        return self.wished > self.has
+
+    @property
     def claimed(self) -> int:
         """Milli that it holds or wishes in all, whichever is more."""
         known: int | None = self._claimed
@@ -296,15 +301,7 @@ class PodState:
         return made
 
 
-_slots = attrgetter(*PodState.__slots__)
-_setters = tuple(getattr(PodState, name).__set__ for name in PodState.__slots__)
-
-
-def _copy(pod: PodState) -> PodState:
-    made = object.__new__(PodState)
-    for put, value in zip(_setters, _slots(pod), strict=True):
-        put(made, value)
-    return made
+_copy = copier(PodState, PodState.__slots__)
 
 
 class GpuKind(NamedTuple):
@@ -339,6 +336,7 @@ class ClusterSnapshot:
         self._owned: dict[Owner, dict[str, PodState]] = {}
         self._owner_holds: dict[Owner, int] = {}
         self._owner_claims: dict[Owner, int] = {}
+        self._unserved: dict[Owner, dict[str, PodState]] = {}  # pods that wish more than they have
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._gpu_kinds: Counter[GpuKind] = Counter()
         self._claimed_twice: set[str] = set()
@@ -405,11 +403,15 @@ class ClusterSnapshot:
         self._owned.setdefault(pod.owner, {})[pod.uid] = pod
         self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + pod.holds
         self._owner_claims[pod.owner] = self._owner_claims.get(pod.owner, 0) + pod.claimed
+        if pod.lacks_gpus:
+            self._unserved.setdefault(pod.owner, {})[pod.uid] = pod
         self._touched(pod)
 
     def show(self, pod: PodState) -> None:
         """Replace a pod where only what it shows its user is new: no decision but its own record follows from that."""
         self._pods[pod.uid] = self._by_node[pod.node][pod.uid] = self._owned[pod.owner][pod.uid] = pod
+        if pod.lacks_gpus:
+            self._unserved[pod.owner][pod.uid] = pod
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod and free all that it held; an unknown pod is no error."""
@@ -421,6 +423,8 @@ class ClusterSnapshot:
             _discard(self._holders, uuid, uid)
         _discard(self._by_node, pod.node, uid)
         _discard(self._owned, pod.owner, uid)
+        if pod.lacks_gpus:
+            _discard(self._unserved, pod.owner, uid)
         self._owner_holds[pod.owner] -= pod.holds
         self._owner_claims[pod.owner] -= pod.claimed
         if pod.owner not in self._owned:
@@ -480,7 +484,7 @@ class ClusterSnapshot:
 
     def line(self, node: str) -> tuple[PodState, ...]:
         """Return the pods that are owed something, next first: priority, then ticket; nominated pending pods too."""
-        pods = (*self.pods(node), *self.nominated(node))
+        pods = (*self._by_node.get(node, {}).values(), *self.nominated(node))
         waiting = (pod for pod in pods if pod.ticket is not None and not pod.gone)
         return tuple(sorted(waiting, key=lambda pod: pod.rank))
 
@@ -507,6 +511,11 @@ class ClusterSnapshot:
     def claims(self, owner: Owner) -> int:
         """Return the milli that all pods of an owner hold or wish, each whichever is more."""
         return self._owner_claims.get(owner, 0)
+
+    def unserved(self, owner: Owner) -> tuple[PodState, ...]:
+        """Return the pods of an owner that wish more than they have, by uid."""
+        found = self._unserved.get(owner)
+        return tuple(found[uid] for uid in sorted(found)) if found else ()
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
