@@ -1,5 +1,6 @@
 """Fixtures of Jupyter servers, the order of tests, and reports of tests that cannot run here."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -81,6 +82,17 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Print which cluster is used, if there is more than one answer."""
     return existing.choice().why
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: every worker collects all tests, which stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # the collector never looks at the tests again
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
