@@ -90,8 +90,7 @@ class HubServiceSettings:
     mirror_seconds: float = bounded(10.0, least=0.2, most=3600)
     """Seconds between two looks at the hub's groups. Default 10."""
     mirror_shared: bool = True
-    """Whether limits for groups of every hub get their members from this one. Where several hubs share a cluster, only
-    one of them may do so. Default true."""
+    """Whether limits for groups of every hub count for this hub's groups of those names, too. Default true."""
     users_seconds: float = bounded(60.0, least=0.2, most=3600)
     """Age in seconds at which the list of the hub's users is read again when a page shows it. Default 60."""
     pages: int = bounded(500, least=1, most=10_000)

@@ -126,6 +126,7 @@ def test_hub_s_service_mirrors_members_of_groups_only(world: World) -> None:
 
     for name in ("of-a-group", "helm", "plain"):
         assert write(name, {"members": ["ann", "ünï"]}).ok
+        assert write(name, {"membersOfHubs": {"jhub": ["ann", "ünï"], "other": []}}).ok
         for status in (
             {"used": "0"},
             {"waiting": "1"},
@@ -134,7 +135,8 @@ def test_hub_s_service_mirrors_members_of_groups_only(world: World) -> None:
         ):
             assert refusals({"status": write(name, status)}) == {"status": MEMBERS}
     for name in ("of-a-user", "of-everyone", "the-cap", "of-a-namespace"):
-        assert refusals({"status": write(name, {"members": ["ann"]})}) == {"status": MEMBERS}
+        for members in ({"members": ["ann"]}, {"membersOfHubs": {"jhub": ["ann"]}}):
+            assert refusals({"status": write(name, members)}) == {"status": MEMBERS}
 
 
 def test_hub_s_service_writes_the_members_for_good(world: World) -> None:
@@ -153,7 +155,8 @@ def test_scheduler_writes_only_the_status_of_limits(world: World) -> None:
     scheduler = world.identities["scheduler"]
     assert scheduler("PATCH", f"{LIMITS}/of-a-user/status{DRY}", {"status": {"used": "1", "waiting": "0"}}, MERGE).ok
     answer = scheduler("PATCH", f"{LIMITS}/of-a-group/status{DRY}", {"status": {"members": ["eve"]}}, MERGE)
-    assert refusals({"members": answer}) == {"members": STATUS}
+    of_hubs = scheduler("PATCH", f"{LIMITS}/of-a-group/status{DRY}", {"status": {"membersOfHubs": {"a": []}}}, MERGE)
+    assert refusals({"members": answer, "of hubs": of_hubs}) == {"members": STATUS, "of hubs": STATUS}
     for answer in (
         scheduler("POST", LIMITS + DRY, limit({"subject": {"kind": "Default"}})),
         scheduler("PATCH", f"{LIMITS}/of-a-user{DRY}", {"spec": {"max": 9}}, MERGE),

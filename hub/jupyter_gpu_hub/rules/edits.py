@@ -108,8 +108,9 @@ def prepare(edit: Edit, current: KnownLimit | None, by: str, at: int, *, cap: st
     name = current.name if current else object_name(edit.subject.kind, edit.subject.name, edit.subject.hub)
     change = LimitChange(by, at, before, after)
     made = _object(name, edit.subject, after or {}, change)
-    members = current.limit.members if current else frozenset()
-    limit = None if after is None else replace(read_limit(made), members=members)
+    limit = None if after is None else read_limit(made)
+    if limit and current:
+        limit = replace(limit, members=current.limit.members, hub_members=current.limit.hub_members)
     return Prepared(_write(name, made, current, change), edit.subject, name, change, limit)
 
 

@@ -89,6 +89,7 @@ def _small(limit: Limit) -> Limit:
         subject=subject and Subject(subject.kind, sys.intern(subject.name), sys.intern(subject.hub)),
         changed=changed and LimitChange(sys.intern(changed.by), changed.at),
         members=limit.members or _NO_NAMES,
+        hub_members=limit.hub_members or _NOTHING,
         unread=limit.unread or _NO_NAMES,
         models=limit.models or _NOTHING,
         extra=limit.extra or _NOTHING,

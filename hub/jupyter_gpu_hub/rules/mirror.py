@@ -18,6 +18,14 @@ class SetMembers:
 
     object_name: str
     members: tuple[str, ...]
+    hub: str | None = None
+    """The hub whose members they are, of a group of every hub; ``None``: the limit is for a group of one hub."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The fields of the status to merge; what other hubs wrote stays."""
+        members = list(self.members)
+        return {"members": members} if self.hub is None else {"membersOfHubs": {self.hub: members}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ def plan(groups: Mapping[str, Group], limits: Iterable[Limit], hub: str, *, shar
     """Return the writes that are missing, in the order of objects; nothing is left to do where there is none.
 
     ``groups``: all groups of the hub, by name. ``hub``: its name. ``shared``: whether limits for groups of every hub
-    have this hub's members; where several hubs share a cluster only one of them may write these.
+    have this hub's members, too.
     """
     of_groups = [limit for limit in limits if limit.subject and limit.subject.kind is SubjectKind.GROUP]
     properties = list(_properties(groups, of_groups, hub))
@@ -105,8 +113,10 @@ def _fields(limit: Limit) -> dict[str, Any]:
 def _members(groups: Mapping[str, Group], limits: list[Limit], hub: str, shared: bool) -> Iterator[Write]:
     for limit in sorted(limits, key=lambda limit: limit.object_name):
         assert limit.subject is not None
-        if limit.subject.hub == hub or (shared and not limit.subject.hub):
-            group = groups.get(limit.subject.name)
-            members = group.members if group else frozenset()
-            if members != limit.members:
-                yield SetMembers(limit.object_name, tuple(sorted(members)))
+        group = groups.get(limit.subject.name)
+        members = group.members if group else frozenset()
+        names = tuple(sorted(members))
+        if limit.subject.hub == hub and members != limit.members:
+            yield SetMembers(limit.object_name, names)
+        elif shared and not limit.subject.hub and members != limit.hub_members.get(hub):
+            yield SetMembers(limit.object_name, names, hub)

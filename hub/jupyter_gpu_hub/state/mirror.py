@@ -94,8 +94,8 @@ class Mirror:
 
     async def _write(self, write: Write) -> None:
         match write:
-            case SetMembers(name, members):
-                await self._store.patch(paths.limit(name, "status"), {"status": {"members": list(members)}})
+            case SetMembers(name):
+                await self._store.patch(paths.limit(name, "status"), {"status": write.status})
             case RemoveProperties(name):
                 await self._store.delete(paths.limit(name))
             case WriteProperties(name, exists=exists):

@@ -130,7 +130,9 @@ def applies(limit: Limit, owner: Owner, groups: Collection[str] | None = None) -
         return False
     if subject.kind is SubjectKind.USER:
         return subject.name == owner.name
-    return owner.name in limit.members if groups is None else subject.name in groups
+    if groups is not None:
+        return subject.name in groups
+    return owner.name in (limit.hub_members.get(owner.hub, ()) if limit.hub_members else limit.members)
 
 
 def _levels(owner: Owner, limits: Iterable[Limit], groups: Collection[str] | None) -> _Levels:

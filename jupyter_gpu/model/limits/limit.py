@@ -120,7 +120,9 @@ class Limit:
     grace: int | None = None
     """Seconds before GPUs above a lowered maximum are taken back."""
     members: frozenset[str] = frozenset()
-    """Names of a group's members, as last mirrored from its hub."""
+    """Names of a group's members, as last mirrored from its hub; of a group of every hub those of all hubs."""
+    hub_members: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
+    """The members of a group of every hub, by hub; empty: ``members`` are those of each hub."""
     changed: LimitChange | None = None
     """The newest change that is recorded."""
     managed_by: str = ""

@@ -85,7 +85,7 @@ def read_limit(obj: Any) -> Limit:
     if extra := strict.unknown(reading.spec, ("subject", *Limit.FIELDS)):
         names = ", ".join(sorted(repr(strict.printable(key, 60)) for key in extra))
         reading.problems.append(gettext("This version does not know the fields %1, and ignores them.", names))
-    members = _members(body, reading) if subject and subject.kind is SubjectKind.GROUP else frozenset()
+    members, by_hub = _members(body, reading) if subject and subject.kind is SubjectKind.GROUP else (frozenset(), {})
     return Limit(
         subject=subject,
         max=most,
@@ -100,6 +100,7 @@ def read_limit(obj: Any) -> Limit:
         remote=reading.take("remote", strict.boolean, False),
         grace=reading.take("grace", reader(lambda value: parse_duration(value, 0)), 0),
         members=members,
+        hub_members=by_hub,
         changed=_newest(_mapping(meta.get("annotations"))),
         managed_by=_manager(meta),
         object_name=_text(meta.get("name")),
@@ -161,9 +162,17 @@ def _read_budget(value: Any, key: str) -> Budget:
     return Budget(UNLIMITED, BudgetWindow.MONTH) if says_unlimited(value) else Budget.from_json(value, key)
 
 
-def _members(body: Mapping[str, Any], reading: _SpecReader) -> frozenset[str]:
+def _members(body: Mapping[str, Any], reading: _SpecReader) -> tuple[frozenset[str], dict[str, frozenset[str]]]:
+    """Return the members of a group, and those of each hub; once a hub has told its own, only such count."""
+    status = _mapping(body.get("status"))
+    by_hub = {hub: _names(listed, reading) for hub, listed in _mapping(status.get("membersOfHubs")).items()}
+    if by_hub:
+        return frozenset[str]().union(*by_hub.values()), by_hub
+    return _names(status.get("members"), reading), {}
+
+
+def _names(listed: Any, reading: _SpecReader) -> frozenset[str]:
     """Return the names that can be read: a bad one must not drop the group's other members."""
-    listed = _mapping(body.get("status")).get("members")
     if listed is None:
         return frozenset()
     names = [name for name in listed if isinstance(name, str) and name] if isinstance(listed, list) else []

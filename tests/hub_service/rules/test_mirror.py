@@ -20,7 +20,7 @@ from jupyter_gpu_hub.rules.mirror import (
     properties_object,
 )
 
-from .builders import HUB, ML, known, limit, mirrored
+from .builders import HUB, ML, known, limit, limit_object, mirrored
 
 NAME = properties_name("ml", HUB)
 SUBJECT = Subject(SubjectKind.GROUP, "ml", HUB)
@@ -32,7 +32,7 @@ def groups(*members: str, **properties: Any) -> dict[str, Group]:
 
 
 def test_members_are_written_where_they_differ() -> None:
-    """In each limit of the group: of this hub, and of every hub if this one is responsible for these."""
+    """In each limit of the group: of this hub, and under this hub's name in those of every hub."""
     of_all = {"kind": "Group", "name": "ml"}
     limits = [
         limit(ML, name="b", members=["bob"]),
@@ -43,9 +43,22 @@ def test_members_are_written_where_they_differ() -> None:
         limit({"kind": "User", "name": "ml"}, name="f"),
         limit("nonsense", name="g"),
     ]
-    mine = [SetMembers("b", ("ann", "bob")), SetMembers("c", ("ann", "bob")), SetMembers("e", ())]
+    mine = [SetMembers("b", ("ann", "bob")), SetMembers("c", ("ann", "bob"), HUB), SetMembers("e", ())]
     assert plan(groups("ann", "bob"), limits, HUB) == mine
     assert plan(groups("ann", "bob"), limits, HUB, shared=False) == [mine[0], mine[2]]
+
+
+def test_hubs_do_not_overwrite_each_others_members() -> None:
+    """Each writes its own once into a limit of every hub, though it may have no such group."""
+    body: Any = limit_object({"kind": "Group", "name": "ml"}, name="c", members=["eve"])
+    hubs: list[tuple[str, dict[str, Group]]] = [(HUB, groups("ann", "bob")), ("other", {})]
+    for hub, found in hubs:
+        (write,) = plan(found, [read_limit(body)], hub)
+        assert isinstance(write, SetMembers)
+        body["status"].setdefault("membersOfHubs", {}).update(write.status["membersOfHubs"])
+    assert body["status"] == {"members": ["eve"], "membersOfHubs": {HUB: ["ann", "bob"], "other": []}}
+    for hub, found in hubs:
+        assert plan(found, [read_limit(body)], hub) == []
 
 
 def test_properties_become_a_limit() -> None:
@@ -89,27 +102,36 @@ def test_copies_of_another_hub_are_left_alone() -> None:
 def carried_out(limits: list[Limit], writes: list[Write]) -> list[Limit]:
     """Return the limits after the writes, as the API server would have them."""
     by_name: dict[str, dict[str, Any]] = {
-        item.object_name: {"spec": item.spec(), "members": sorted(item.members)} for item in limits
+        item.object_name: {
+            "spec": item.spec(),
+            "status": {
+                "members": sorted(item.members),
+                "membersOfHubs": {hub: sorted(names) for hub, names in item.hub_members.items()},
+            },
+        }
+        for item in limits
     }
     labels = {item.object_name: item.managed_by for item in limits}
     for write in writes:
         match write:
-            case SetMembers(name, members):
-                by_name[name]["members"] = list(members)
+            case SetMembers(name):
+                status = by_name[name]["status"]
+                of_hubs = {**status["membersOfHubs"], **write.status.get("membersOfHubs", {})}
+                by_name[name]["status"] = {**status, **write.status, "membersOfHubs": of_hubs}
             case RemoveProperties(name):
                 del by_name[name]
             case WriteProperties(name):
                 body = properties_object(write)
-                old = by_name.get(name, {"spec": {}, "members": []})
+                old = by_name.get(name, {"spec": {}, "status": {"members": [], "membersOfHubs": {}}})
                 spec = {key: value for key, value in {**old["spec"], **body["spec"]}.items() if value is not None}
-                by_name[name] = {"spec": spec, "members": old["members"]}
+                by_name[name] = {"spec": spec, "status": old["status"]}
                 labels[name] = HUB_PROPERTIES
     return [
         read_limit(
             {
                 "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": labels.get(name, "")}},
                 "spec": item["spec"],
-                "status": {"members": item["members"]},
+                "status": item["status"],
             }
         )
         for name, item in by_name.items()

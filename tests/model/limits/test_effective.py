@@ -287,3 +287,17 @@ def test_levels_are_in_order(order: tuple[str, ...]) -> None:
     limits = [made[name] for name in order]
     assert effective(ANN, limits).max.value == 1
     assert effective(ANN, [limit for limit in limits if limit is not made["user"]]).max.value == 2
+
+
+def test_group_of_every_hub_has_the_members_that_each_hub_told() -> None:
+    """Another hub's ann is not meant; members that no hub told count for each hub, as long as none told its own."""
+    body = {"metadata": {"name": "g"}, "spec": {"subject": {"kind": "Group", "name": "ml"}, "max": 4}}
+    status = {"members": ["eve"], "membersOfHubs": {"one": ["ann", ""], "two": ["bob"], "three": "no list"}}
+    found = read_limit({**body, "status": status})
+    assert found.members == {"ann", "bob"}
+    assert found.problem.count("'members' in the status") == 2
+    users = [Owner("User", name, hub) for name in ("ann", "bob", "eve") for hub in ("one", "two", "three", "four")]
+    members = [Owner("User", "ann", "one"), Owner("User", "bob", "two")]
+    assert [user for user in users if applies(found, user)] == members
+    shared = read_limit({**body, "status": {"members": ["eve"]}})
+    assert [user for user in users if applies(shared, user)] == [user for user in users if user.name == "eve"]

@@ -153,7 +153,8 @@ def _name(limit: Limit) -> str:
 
 def _merged(before: Limit, after: Limit) -> Limit:
     """Return the limit as it will be: the fields of the import, and what else the object has."""
-    return dataclasses.replace(after, members=before.members, object_name=before.object_name, extra=before.extra)
+    kept = {key: getattr(before, key) for key in ("members", "hub_members", "object_name", "extra")}
+    return dataclasses.replace(after, **kept)
 
 
 def _fields(limit: Limit) -> Mapping[str, Any]:

@@ -101,8 +101,8 @@ def usage(accounts: Iterable[Account], limits: Iterable[Limit], month: Month) ->
         row = _row(account, month)
         if row.days or not row.complete:
             found.append(row)
-            for name, hub in groups.get(row.name, ()) if row.kind is SubjectKind.USER else ():
-                if hub in ("", row.hub):
+            for name, hub, of in groups.get(row.name, ()) if row.kind is SubjectKind.USER else ():
+                if of in ("", row.hub):
                     shared.setdefault((name, hub), []).append(row)
     found += [
         UsageRow(
@@ -154,11 +154,13 @@ def _row(account: Account, month: Month) -> UsageRow:
     )
 
 
-def _groups_of_users(limits: Iterable[Limit]) -> dict[str, set[tuple[str, str]]]:
-    """Return the groups of each user as name and hub, by the user's name."""
-    found: dict[str, set[tuple[str, str]]] = {}
+def _groups_of_users(limits: Iterable[Limit]) -> dict[str, set[tuple[str, str, str]]]:
+    """Return the groups of each user, by the user's name: name and hub, and the hub of the user, empty for any."""
+    found: dict[str, set[tuple[str, str, str]]] = {}
     for limit in limits:
         if limit.subject and limit.subject.kind is SubjectKind.GROUP:
-            for member in limit.members:
-                found.setdefault(member, set()).add((limit.subject.name, limit.subject.hub))
+            hub = limit.subject.hub
+            for of, members in (limit.hub_members or {hub: limit.members}).items():
+                for member in members:
+                    found.setdefault(member, set()).add((limit.subject.name, hub, of))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
@@ -64,6 +65,14 @@ def test_groups_have_the_use_of_their_members() -> None:
         ("Group", "all", "", 5),
         ("Group", "ml", "hub", 3),
     ]
+
+
+def test_group_of_every_hub_has_the_use_of_each_hubs_members() -> None:
+    """Another hub's user of a member's name is none."""
+    both = replace(group("ml", hub=""), hub_members={"one": frozenset({"ann"}), "two": frozenset()})
+    accounts = [account(Owner("User", "ann", "one"), d1001=3), account(Owner("User", "ann", "two"), d1001=5)]
+    found = usage(accounts, [both], OCTOBER)
+    assert [row.amount for row in found if row.kind is SubjectKind.GROUP] == [3 * HOUR]
 
 
 def test_days_that_are_not_kept_any_more_are_told() -> None:
