@@ -14,12 +14,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
 from tests.counting import counted_lines, uncounted
+from tests.reaper import Reaper
 
 # The time of one example depends more on what else the machine does than on the code.
 hypothesis.settings.register_profile(
     "no deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("no deadline")
+
+REAPER = Reaper()
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
@@ -75,6 +78,7 @@ def missing(marker: str) -> bool:
 
 def pytest_configure() -> None:
     """Restore Ctrl-C: programs that a shell starts in the background ignore it, and so would all that tests start."""
+    REAPER.start()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
