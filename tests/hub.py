@@ -134,32 +134,34 @@ def _is_up(hub: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 class Person:
-    """A user with a browser."""
+    """A user with a browser. ``server``: the name of the server that it opens, of those that the user may have."""
 
-    def __init__(self, hub: str, name: str) -> None:
+    def __init__(self, hub: str, name: str, server: str = "") -> None:
         self.hub = hub
         self.name = name
+        self._server = server
+        self._own = f"/user/{name}/{server}/" if server else f"/user/{name}/"
         self._cookies = CookieJar()
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._cookies))
 
     def log_in(self) -> None:
-        """Log in by the hub's form; the server starts."""
+        """Log in by the hub's form; the server starts, and the named one, too."""
         self._open("/hub/login")
         form = {"username": self.name, "password": PASSWORD, "_xsrf": self._xsrf("/hub/")}
         request = urllib.request.Request(f"{self.hub}/hub/login", urllib.parse.urlencode(form).encode())
         with self._opener.open(request, timeout=SECONDS) as answer:
             answer.read()
+        if self._server:
+            self._open(f"/hub/spawn/{self.name}/{self._server}")
         until(self._lab, SECONDS, f"the server of {self.name}", every=0.5)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the answer of the extension's API in the user's server, as the page in the browser asks it."""
-        own = f"/user/{self.name}/"
-        return self._json(method, f"{own}jupyter-gpu/api/v1/{path}", own, body)
+        return self._json(method, f"{self._own}jupyter-gpu/api/v1/{path}", self._own, body)
 
     def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the answer of Jupyter's own API of the user's server."""
-        own = f"/user/{self.name}/"
-        return self._json(method, f"{own}api/{path}", own, body)
+        return self._json(method, f"{self._own}api/{path}", self._own, body)
 
     def run(self, code: str) -> str:
         """Run ``code`` in a new kernel of the person's server, as a page does, and return what it prints."""
@@ -170,7 +172,7 @@ class Person:
             self.api("DELETE", f"kernels/{kernel}")
 
     async def _run(self, kernel: str, code: str) -> str:
-        url = f"{self.hub.replace('http', 'ws', 1)}/user/{self.name}/api/kernels/{kernel}/channels"
+        url = f"{self.hub.replace('http', 'ws', 1)}{self._own}api/kernels/{kernel}/channels"
         headers = {"Cookie": self.cookie(url), "Origin": self.hub}
         channels = await websocket_connect(HTTPRequest(url, headers=headers))
         request = {
@@ -231,7 +233,7 @@ class Person:
 
     def _lab(self) -> bool:
         """Whether JupyterLab's page comes; the browser is sent to the hub and back to prove who it is."""
-        path = f"/user/{self.name}/lab"
+        path = f"{self._own}lab"
         return urllib.parse.urlsplit(self._open(path)).path == path
 
     def _open(self, path: str) -> str:

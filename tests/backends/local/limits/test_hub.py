@@ -131,9 +131,9 @@ def limits(folder: Path, *words: str) -> None:
     assert main(["limits", "set", "--limits-file", str(folder / "state" / "limits.json"), *words]) == 0
 
 
-def person(address: str, name: str) -> Person:
-    """Return a user who is logged in, and whose server runs and knows its limit."""
-    somebody = Person(address, name)
+def person(address: str, name: str, server: str = "") -> Person:
+    """Return a user who is logged in, and whose server (of that name) runs and knows its limit."""
+    somebody = Person(address, name, server)
     somebody.log_in()
     until(lambda: somebody.ask("GET", "status")["allocated"], SECONDS, "the limit")
     return somebody
@@ -183,3 +183,21 @@ def test_budget_of_a_user_of_a_hub_runs_out(address: str, folder: Path, capsys: 
         hours = {row["name"]: float(row["gpuHours"]) for row in rows}
         assert hours[BOB] >= 0.0028
         assert hours[ANN] > 0
+
+
+def test_named_servers_of_a_user_share_the_limit(address: str, folder: Path) -> None:
+    """The slider of each ends at what the others leave; what one gives back another may have."""
+    limits(folder, f"user:{ANN}", "max=2")
+    first, second, third = (person(address, ANN, server) for server in ("", "two", "three"))
+    for one in (first, second):
+        one.ask("PUT", "request", {"gpus": 1})
+        until(lambda: one.ask("GET", "status")["amounts"]["attached"] == 1000, SECONDS, "a GPU")  # noqa: B023
+    ends_at(third, 0)
+    for one, gpus in ((first, 2), (second, 2), (third, 1)):
+        with pytest.raises(AssertionError, match=r"LimitExceeded.*Your limit is 2 GPUs, set for you by .* Your other servers have"):
+            one.ask("PUT", "request", {"gpus": gpus})
+    first.ask("PUT", "request", {"gpus": 0})
+    ends_at(third, 1000)
+    third.ask("PUT", "request", {"gpus": 1})
+    until(lambda: third.ask("GET", "status")["amounts"]["attached"] == 1000, SECONDS, "the GPU that was given back")
+    ends_at(first, 0)
