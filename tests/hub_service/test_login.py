@@ -11,7 +11,7 @@ from tests.cluster.testbed import until
 from tests.hub import SECONDS
 
 from .browser import FETCH, Browser
-from .world import World
+from .world import HUB, World
 
 PAGE = "/services/gpu/"
 API = f"{PAGE}api/v1/"
@@ -150,6 +150,27 @@ def test_deleted_user_is_out(world: World) -> None:
     assert browser.fetch("GET", f"{API}me").status == 200
     world.script.hub_api("DELETE", "users/zoe")
     until(lambda: browser.fetch("GET", f"{API}me").status == 403, 10, "the session to end")
+
+
+def test_renamed_user_signs_with_the_new_name_and_leaves_the_limit(world: World) -> None:
+    """A write asks the hub, and a read soon shows the new name. The limit stays with the name that it was set for."""
+    world.script.hub_api("POST", "users/zoe")
+    world.script.hub_api("POST", "groups/gpu-admins/users", {"users": ["zoe"]})
+    limit = {"subject": {"kind": "User", "name": "zoe", "hub": HUB}, "set": {"max": 3}}
+    world.until_known(world.limits.gpu("POST", "limits", limit).json["object"])
+    browser = world.browser("zoe")
+    assert browser.fetch("GET", f"{API}me").json["limit"]["value"] == "3"
+    world.script.hub_api("PATCH", "users/zoe", {"name": "zed"})
+    try:
+        made = browser.fetch("POST", f"{API}limits", NEW)
+        assert (made.status, made.json["changed"]["by"]) == (201, "zed")
+        until(lambda: browser.fetch("GET", f"{API}me").json["name"] == "zed", 10, "the new name")
+        assert browser.fetch("GET", f"{API}me").json["limit"]["value"] == "unlimited"
+        until(lambda: not world.limits.gpu("GET", "users?search=zoe").json["items"][0]["known"], SECONDS)
+        (row,) = world.limits.gpu("GET", "users?search=zoe").json["items"]
+        assert row["limit"]["value"] == "3"
+    finally:
+        world.script.hub_api("DELETE", "users/zed")
 
 
 def test_open_page_goes_on_after_a_restart(world: World) -> None:
