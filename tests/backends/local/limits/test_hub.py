@@ -194,7 +194,9 @@ def test_named_servers_of_a_user_share_the_limit(address: str, folder: Path) -> 
         until(lambda: one.ask("GET", "status")["amounts"]["attached"] == 1000, SECONDS, "a GPU")  # noqa: B023
     ends_at(third, 0)
     for one, gpus in ((first, 2), (second, 2), (third, 1)):
-        with pytest.raises(AssertionError, match=r"LimitExceeded.*Your limit is 2 GPUs, set for you by .* Your other servers have"):
+        with pytest.raises(
+            AssertionError, match=r"LimitExceeded.*Your limit is 2 GPUs, set for you by .* other servers have"
+        ):
             one.ask("PUT", "request", {"gpus": gpus})
     first.ask("PUT", "request", {"gpus": 0})
     ends_at(third, 1000)
