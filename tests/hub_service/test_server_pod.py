@@ -142,6 +142,24 @@ def test_token_of_a_stopped_server_ends_at_once(pods: World) -> None:
     assert written(pods, "lab") is None
 
 
+def test_server_of_a_renamed_user_has_no_pod(pods: World) -> None:
+    """Its token still names the server as before, and so none of the user; also when another user has got the name."""
+    pods.script.hub_api("POST", "users/zoe")
+    pod(pods, "lab", "zoe")
+    server = pods.server_token("zoe")
+    version = read(server)["version"]
+    pods.script.hub_api("PATCH", "users/zoe", {"name": "zed"})
+    try:
+        assert [server.gpu("GET", "server/pod").status, ask(server, 1000, version).status] == [403, 403]
+        pods.script.hub_api("POST", "users/zoe")
+        assert ask(server, 1000, version).status == 403
+        assert written(pods, "lab") is None
+    finally:
+        pods.stop_server("zed")
+        for name in ("zoe", "zed"):
+            pods.script.send("DELETE", f"/hub/api/users/{name}")
+
+
 def test_body_names_no_pod(pods: World) -> None:
     """Neither does the query: fields that would are refused, and so is a path."""
     pod(pods, "lab")
