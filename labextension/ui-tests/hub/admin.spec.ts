@@ -33,12 +33,15 @@ test('limits are exported, and imported after a dry run', async ({ as }) => {
   const waiting = root.page.waitForEvent('download');
   await root.page.getByRole('link', { name: /CSV/ }).click();
   expect((await waiting).suggestedFilename()).toBe('gpu-limits.csv');
+  const document = root.page.waitForEvent('download');
+  await root.page.getByRole('link', { name: /JSON/ }).click();
+  expect((await document).suggestedFilename()).toBe('gpu-limits.json');
   const part = root.page.getByRole('region', { name: 'Import and export' });
   const hub = process.env.HUB_NAME;
-  const choose = (text: string) =>
+  const choose = (text: string, kind = 'csv') =>
     part.getByLabel('A file that was exported').setInputFiles({
-      name: 'limits.csv',
-      mimeType: 'text/csv',
+      name: `limits.${kind}`,
+      mimeType: kind === 'csv' ? 'text/csv' : 'application/json',
       buffer: Buffer.from(text)
     });
   await choose(`kind,name,hub,max\nUser,rita,${hub},many\n`);
@@ -50,8 +53,15 @@ test('limits are exported, and imported after a dry run', async ({ as }) => {
   await root.axeInBothThemes();
   await part.getByRole('button', { name: 'Import' }).click();
   await expect(part).toContainText('Saved.');
+  await choose(
+    JSON.stringify({ limits: [{ subject: { kind: 'User', name: 'rita', hub }, max: 2 }] }),
+    'json'
+  );
+  await expect(part).toContainText('1 changed');
+  await part.getByRole('button', { name: 'Import' }).click();
+  await expect(part).toContainText('Saved.');
   await root.page.getByRole('button', { name: 'Limits', exact: true }).click();
-  await expect(root.row('rita')).toContainText('set for user rita');
+  await expect(root.row('rita')).toContainText('2 GPUs');
   await setLimit('rita', null);
 });
 
