@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,6 @@ def test_limits_of_the_page_hold_in_servers_of_two_users(program: Program, folde
     assert by == ["service limits", "service limits"]
 
 
-def _row(program: Program, name: str) -> dict[str, object]:
-    found: dict[str, object] = program.gpu("GET", f"explain/{name}").json
+def _row(program: Program, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = program.gpu("GET", f"explain/{name}").json
     return found

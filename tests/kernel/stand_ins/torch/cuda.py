@@ -24,7 +24,7 @@ def _nvml_uuids() -> list[str]:
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:  # none stands in
-        return visible
+        return list(visible)
     nvml.nvmlInit_v2()
     count, handle, text = ctypes.c_uint(0), ctypes.c_void_p(), ctypes.create_string_buffer(96)
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
