@@ -35,11 +35,7 @@ export function parts(cluster: ICluster, trans: TranslationBundle): readonly IPa
  * `"8 GPUs in the cluster: 4 GPUs in use, …"`, for screen readers and below the bar; `machine`: of one machine, without a
  * cluster.
  */
-export function clusterText(
-  cluster: ICluster,
-  trans: TranslationBundle,
-  machine = false
-): string {
+export function clusterText(cluster: ICluster, trans: TranslationBundle, machine = false): string {
   if (!cluster.total) {
     return machine
       ? trans.__('No GPU of this machine is known that notebooks can get.')
