@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import (
@@ -45,12 +45,29 @@ _CREATED = "2026-05-04T12:00:00Z"
 _Write = tuple[str, Allocated, PendingWrite]
 
 
+class Spent(NamedTuple):
+    """CPU milliseconds of the scheduler for one change."""
+
+    own: float
+    """Until the first decision, about the pod whose wish changed if one did; all, if none followed."""
+    total: float
+    """Until nothing changes any more, in other pods neither."""
+    decisions: int
+    """About that pod and others, ends of sliders among them."""
+
+
 class OwnedCluster:
     """The nodes, pods and limits, and the cache of the scheduler that decides about them."""
 
     def __init__(self, nodes: int) -> None:
-        self.spent = 0.0
-        """CPU seconds of the scheduler since `take_spent`."""
+        self._began = 0.0
+        """Thread time when the scheduler's present step began."""
+        self._spent = 0.0
+        """CPU seconds since `take_spent`."""
+        self._own: float | None = None
+        self._decisions = 0
+        self._about = ""
+        """Uid of the pod whose wish changes."""
         self._cache = ClusterCache(lambda: None, SchedulerSettings(line=_LINE), complete=False)
         self._policy = Policy()
         self._pods: dict[str, dict[str, Any]] = {}
@@ -66,9 +83,11 @@ class OwnedCluster:
         self._cache.begin()
         self.settle()
 
-    def take_spent(self) -> float:
-        """Return the CPU milliseconds spent since the last call."""
-        found, self.spent = self.spent * 1000, 0.0
+    def take_spent(self) -> Spent:
+        """Return what was spent since the last call."""
+        own = self._spent if self._own is None else self._own
+        found = Spent(own * 1000, self._spent * 1000, self._decisions)
+        self._spent, self._own, self._decisions, self._about = 0.0, None, 0, ""
         return found
 
     def waiting(self) -> int:
@@ -97,6 +116,7 @@ class OwnedCluster:
         state = self._cache.snapshot.pod(uid)
         assert state
         assert state.requested
+        self._about = uid
         self._seen(self._written(uid, **{REQUESTED: encode(Requested(state.requested.generation + 1, wish))}))
 
     def touch(self, uid: str) -> None:
@@ -152,6 +172,9 @@ class OwnedCluster:
         for decision in decisions:
             if not self._cache.in_flight(decision.uid):
                 allocated = stamped(decision.allocated, time.time())
+                self._decisions += 1
+                if self._own is None and self._about in ("", decision.uid):
+                    self._own = self._spent + time.thread_time() - self._began
                 yield decision.uid, allocated, self._cache.assume(decision.uid, allocated, decided=node)
 
     def _written(self, uid: str, **annotations: str) -> dict[str, Any]:
@@ -168,16 +191,16 @@ class OwnedCluster:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        began = time.thread_time()
+        self._began = time.thread_time()
         yield
-        self.spent += time.thread_time() - began
+        self._spent += time.thread_time() - self._began
 
 
 def in_turn(
     clusters: tuple[OwnedCluster, ...], turns: int, change: Callable[[OwnedCluster, random.Random], object]
-) -> tuple[list[float], ...]:
-    """Return the CPU milliseconds of each turn, for each cluster: of the same change, and all that follows from it."""
-    found: tuple[list[float], ...] = tuple([] for _ in clusters)
+) -> tuple[list[Spent], ...]:
+    """Return what each turn costs, for each cluster: the same change, and all that follows from it."""
+    found: tuple[list[Spent], ...] = tuple([] for _ in clusters)
     for turn in range(turns):
         for index in sorted(range(len(clusters)), reverse=turn % 2 == 1):  # none of them is always the second
             clusters[index].take_spent()
