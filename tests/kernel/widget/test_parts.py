@@ -15,10 +15,20 @@ from hypothesis import strategies as st
 from jupyter_gpu.kernel.widget import words
 from jupyter_gpu.kernel.widget.attention import Attention
 from jupyter_gpu.kernel.widget.request_queue import RequestQueue
-from jupyter_gpu.kernel.widget.rules.messages import RequestMessage, VisibleMessage, read_message, saved_line
-from jupyter_gpu.model.view import GpuUser
+from jupyter_gpu.kernel.widget.rules.messages import (
+    RequestMessage,
+    VisibleMessage,
+    answer_message,
+    lost_message,
+    read_message,
+    sample_message,
+    saved_line,
+    view_message,
+)
+from jupyter_gpu.model.view import GpuLoad, GpuUser, Sample, View
 from tests.kernel.builders import view
 from tests.kernel.servers import await_
+from tests.model.strategies import views
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -49,6 +59,23 @@ def test_any_content_from_a_page_is_accepted(content: Any) -> None:
 def test_message_is_read_wholly_or_not_at_all(content: Any, found: Any) -> None:
     """A field that is missing or of another type makes it no message."""
     assert read_message(content) == found
+
+
+@pytest.mark.uncounted(after=10)
+@given(views)
+def test_page_gets_the_whole_view(sent: View) -> None:
+    """The message of a view can be read back from its JSON, with nothing lost."""
+    message = json.loads(json.dumps(view_message(sent)))
+    assert (message["type"], View.from_json(message["view"])) == ("view", sent)
+
+
+def test_page_gets_samples_errors_and_answers() -> None:
+    """Each kind of message has its own type; an answer repeats the id of its request."""
+    sample = Sample(5.0, {"GPU-1": GpuLoad(42.0, 2**30)})
+    message = json.loads(json.dumps(sample_message(sample)))
+    assert (message["type"], Sample.from_json(message["sample"])) == ("sample", sample)
+    assert lost_message("Gone.") == {"type": "error", "reason": "ServerUnreachable", "message": "Gone."}
+    assert answer_message("a", "Too many.") == {"type": "answer", "id": "a", "error": "Too many."}
 
 
 @given(st.text(min_size=3), st.integers(1, 2**31 - 1))
