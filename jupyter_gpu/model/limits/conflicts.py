@@ -98,7 +98,7 @@ def subject_name(subject: Subject) -> Message:
             text = gettext("user %1", name)
         case SubjectKind.GROUP:
             text = gettext("group %1", name)
-        case SubjectKind.NAMESPACE:
+        case _:  # SubjectKind.NAMESPACE, the only one left
             text = gettext("namespace %1", name)
     return gettext("%1 of hub %2", text, strict.printable(subject.hub, 64)) if subject.hub else text
 
