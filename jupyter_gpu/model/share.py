@@ -72,6 +72,16 @@ class ShareUse:
         """Time that it earns in a period."""
         return self.effective * self.period // MILLI_PER_GPU
 
+    @property
+    def with_work(self) -> int:
+        """Time that it had the GPU, or work and not the GPU."""
+        return self.guaranteed + self.borrowed + self.idle + self.overrun + self.waited
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it is the whole GPU."""
+        return self.allocated == MILLI_PER_GPU
+
     def aged(self, passed: int) -> ShareUse:
         """Return the share as it is ``passed`` microseconds later, if its node has nothing new to report.
 

@@ -2,7 +2,7 @@
 
 A GPU is *idle* while it is given to a pod and does nothing for it: no process has it open, or some process has, and it
 *rests*: it has done nothing for a minute. A node that says nothing about rest, as an older one, or one that cannot find
-it out, counts each open GPU as working.
+it out, counts each open GPU as working. On one machine each server tells it for its own pod.
 """
 
 from __future__ import annotations

@@ -56,6 +56,12 @@ shares = st.builds(
 )
 
 
+def test_time_with_work_is_what_it_used_and_what_it_waited() -> None:
+    """The cost of passing the GPU on is none of it, nor what was lost."""
+    assert ONE.with_work == 11_100
+    assert (ONE.exclusive, replace(ONE, allocated=1000).exclusive) == (False, True)
+
+
 @given(shares)
 def test_share_survives_a_round_trip(share: ShareUse) -> None:
     """Any share is read as it was written, over text."""

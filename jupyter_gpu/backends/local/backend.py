@@ -234,7 +234,8 @@ def load() -> None:
 
     from jupyter_gpu.model import limit_words, refusal  # noqa: F401
     from jupyter_gpu.model.limits import machine_file  # noqa: F401
-    from jupyter_gpu_node.agent.rules import plan  # noqa: F401
+    from jupyter_gpu_node.agent.rules import plan, use_class, work  # noqa: F401
+    from jupyter_gpu_node.gpus import simulated_load  # noqa: F401
 
     from . import cleanup, decision, pod  # noqa: F401
     from .scans import holder_scan  # noqa: F401

@@ -37,6 +37,7 @@ def decision(
     requested: Requested | None,
     *,
     busy: frozenset[str],
+    resting: frozenset[str],
     gpus: Collection[Gpu],
     used_outside: frozenset[str],
     other_pods: Iterable[OtherPod],
@@ -47,12 +48,12 @@ def decision(
 ) -> Decided:
     """Decide what pod ``uid`` is allocated now that it wants ``requested``.
 
-    ``busy``: uuids that it has open; ``used_outside``: uuids that programs of no pod use; ``unreadable``: a pod
-    lives whose record cannot be read, so nothing more is handed out; ``patience`` and ``now`` in seconds since boot;
-    ``users``: the limits of the pods' users, where there are any.
+    ``busy``: uuids that it has open, ``resting``: those of them that do nothing; ``used_outside``: uuids that programs
+    of no pod use; ``unreadable``: a pod lives whose record cannot be read, so nothing more is handed out; ``patience``
+    and ``now`` in seconds since boot; ``users``: the limits of the pods' users, where there are any.
     """
     overdue = partial(is_overdue, patience=patience, now=now)
-    me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
+    me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy, resting)
     me = replace(me, overdue=overdue(record.allocated))
     # A GPU that we only have not closed yet is no claim against other pods.
     mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}

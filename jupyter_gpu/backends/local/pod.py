@@ -27,6 +27,7 @@ from .rules.views import KnownState, ShareTroubles, Troubles, Visibility, compos
 from .scans.pod_scanner import PodScanner
 from .site import surroundings
 from .steps import Parts, Steps
+from .use_looks import UseLooks
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
@@ -54,6 +55,14 @@ class Pod:
         )
         self._scanner = PodScanner(self._own, self._registry, self._guard, self._settings.system_holders)
         self._limits = MachineLimits(self._store.path, hub=self._own.record.hub_user is not None)
+        self._uses = UseLooks(
+            self._own,
+            self._registry,
+            self._scanner,
+            self._client,
+            every=self._settings.look,
+            rest=self._settings.rest,
+        )
         self._steps = Steps(
             Parts(
                 self._store,
@@ -64,6 +73,7 @@ class Pod:
                 self._client,
                 self._schedule,
                 self._limits,
+                self._uses,
             ),
             self._settings.patience,
         )
@@ -126,6 +136,7 @@ class Pod:
             self._scanner.ask_driver()
             if held and strangers.due(held, time.monotonic()):
                 self._scanner.survey()
+            self._uses.look()
             self._steps.advance(None, thorough=self._new)
             if self._new and self._start.of_this_process:
                 self._client.prepare()

@@ -28,6 +28,10 @@ class Settings(NamedTuple):
     patience: float = 600.0
     """Seconds in line after which no later wish is served first, whatever its priority; in a cluster the scheduler's
     ``patience_seconds``, with the same default."""
+    look: float = 5.0
+    """Seconds between two looks at which GPUs are open and used; in a cluster ``node.settings.openSeconds``."""
+    rest: float = 60.0
+    """Seconds without use after which an open GPU rests; in a cluster ``node.settings.restSeconds``."""
     follow_visible_devices: bool = True
     """Whether the `CUDA_VISIBLE_DEVICES` that this process was started with limits the GPUs; simulated ones never."""
     pid: int | None = None

@@ -15,12 +15,13 @@ from .guard import PodGuard
 from .limits.machine_limits import MachineLimits
 from .processes.identity import alive, identify, since_boot
 from .records.own_record import OwnRecord
-from .records.record import MAX_REVOCATIONS, Record
+from .records.record import MAX_REVOCATIONS, Record, without_use
 from .records.store import Session, StateStore
 from .scans.pod_scanner import PodScanner
 from .scans.scan_result import ScanResult
 from .schedule import RETRY, Schedule
 from .sharing.pod_client import PodClient
+from .use_looks import LEAST, UseLooks
 
 if TYPE_CHECKING:
     from .decision import Decided
@@ -43,6 +44,7 @@ class Parts(NamedTuple):
     client: PodClient
     schedule: Schedule
     limits: MachineLimits
+    uses: UseLooks
 
 
 class Steps:
@@ -51,7 +53,7 @@ class Steps:
     def __init__(self, parts: Parts, patience: float) -> None:
         self._store, self._own, self._registry, self._guard = parts.store, parts.own, parts.registry, parts.guard
         self._scanner, self._client, self._schedule = parts.scanner, parts.client, parts.schedule
-        self._limits = parts.limits
+        self._limits, self._uses = parts.limits, parts.uses
         self._patience = patience
         self._due: float | None = None  # since 1970: the limit is another one then
         self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
@@ -72,6 +74,8 @@ class Steps:
         if busy is None:
             choice = 0 < wish.milli < own.milli if wish is not None else self._is_taken_back()
             busy = self._scanner.scan(own.held, proof=False).busy if choice else frozenset()
+            if choice:
+                self._uses.look(LEAST)
         scan = ScanResult()
         try:
             for _ in range(MAX_STEPS):
@@ -91,7 +95,7 @@ class Steps:
         finally:
             self.follow()
             self._plan_ahead(before)
-            if own.record != before:
+            if without_use(own.record) != without_use(before):
                 faults.point("attach:recorded")
                 own.notify_others()
         self._schedule.succeeded()
@@ -136,6 +140,7 @@ class Steps:
             self._own.record,
             requested,
             busy=busy,
+            resting=self._uses.resting,
             gpus=self._registry.gpus,
             used_outside=self._scanner.strangers.used,
             other_pods=others,
@@ -184,7 +189,7 @@ class Steps:
         after = plan(record.allocated, record.attached, observed, self._registry.unhealthy)
         if self._guard.allow(after.allowed, seen, self._registry.devices):
             faults.point("rules:applied")
-            own.save(session, attached=after.attached)
+            own.save(session, attached=self._uses.record_in(after.attached))
 
     def _reap(self) -> bool:
         """Remove the dead pods of which nothing is left; return whether one of them held something."""
@@ -209,7 +214,7 @@ class Steps:
     def _plan_ahead(self, before: Record) -> None:
         """Plan the next reconcile that no event causes. An idle pod plans none."""
         own, strangers, others = self._own, self._scanner.strangers, self._own.others
-        if own.record.attached != before.attached:
+        if without_use(own.record).attached != without_use(before).attached:
             self._schedule.restart()
             strangers.granted(time.monotonic())
         pauses = []
@@ -223,7 +228,8 @@ class Steps:
         if self._client.waits:
             pauses.append(RETRY)
         if own.held:
-            pauses += [INTERVAL, strangers.pause(time.monotonic())]
+            now = time.monotonic()
+            pauses += [INTERVAL, strangers.pause(now), self._uses.pause(now)]
         if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for pods that came later
             pauses.append(ahead)
         if self._due is not None:

@@ -9,6 +9,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
+from jupyter_gpu_node.agent.rules.use_class import reported
 from jupyter_gpu_node.holders.rules.rights import Rights, holders
 from jupyter_gpu_node.holders.scanner import HolderScan, inner_pid
 
@@ -82,9 +83,10 @@ def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[s
 
 def _reported_use(pod: ManagedPod, shares: Iterable[GpuShare]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which of ``shares`` are open, and which of these rest: as observed, else as an earlier process wrote."""
-    recorded, mine = pod.attached or _NOTHING, {share.uuid for share in shares}
-    opened, rests = (recorded.open, recorded.rests) if pod.use.open is None else (pod.use.open, pod.use.rests)
-    return tuple(sorted(mine & set(opened))), tuple(sorted(mine & set(opened) & set(rests)))
+    if pod.use.open is not None:
+        return reported(shares, pod.use.open, pod.use.rests)
+    recorded = pod.attached or _NOTHING
+    return reported(shares, recorded.open, recorded.rests)
 
 
 def _with_unrecorded(

@@ -37,7 +37,7 @@ class UseReader:
     async def read(self, opened: OpenGpus) -> dict[str, frozenset[str]]:
         """Return, by pod, the uuids of open GPUs that it used since the last call, or of which that is not known."""
         turns = self._read_turns(opened)
-        asked = {share for share in _shares(opened) if not _is_told(turns.get(share))}
+        asked = {share for share in _shares(opened) if not ((told := turns.get(share)) and told.tells)}
         seen = await (self._simulated(opened) if self._driver is None else self._real(self._driver, asked))
         return {
             pod: frozenset(gpu for gpu in gpus if used(turns.get((pod, gpu)), seen.get((pod, gpu), False)))
@@ -73,7 +73,3 @@ class UseReader:
 
 def _shares(opened: OpenGpus) -> list[Share]:
     return [(pod, gpu) for pod, gpus in opened.items() for gpu in gpus]
-
-
-def _is_told(turns: TurnTotals | None) -> bool:
-    return turns is not None and (turns.grew or turns.alone)

@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _read_index = strict.integer(0, 4095)
 _read_text = strict.text(96)
+_read_percent = strict.integer(0, 100)
 _read_instances = strict.list_of(_read_text, 64)
 _read_pids = strict.list_of(strict.integer(1, 2**31 - 1), 65536)
 
@@ -142,6 +143,17 @@ class NvmlSource:
         for item in answer.gpus if answer else ():
             with contextlib.suppress(strict.FieldError):
                 found[strict.required(item, "uuid", _read_text)] = frozenset(strict.required(item, "pids", _read_pids))
+        return found
+
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return the highest use of each in the last ``seconds``, in per cent, where the driver has samples of them."""
+        since = time.time_ns() // 1000 - int(seconds * 1e6)  # the driver dates its samples so
+        with self._lock:
+            answer = self._ask({"do": "peaks", "uuids": sorted(uuids), "since": since}) if uuids else None
+        found = {}
+        for item in answer.gpus if answer else ():
+            with contextlib.suppress(strict.FieldError):
+                found[strict.required(item, "uuid", _read_text)] = strict.required(item, "peak", _read_percent)
         return found
 
     def processes(self) -> frozenset[int]:

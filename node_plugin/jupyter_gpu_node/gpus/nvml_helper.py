@@ -1,7 +1,8 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.gpus.nvml_helper``. Its other end is `nvml`.
 
-One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…],
-"bare": true?}``, ``bare`` if GPUs without a device of their own count.
+One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "peaks" | "users", "uuids": […]?, "skip":
+[index…], "bare": true?, "since": µs?}``; ``bare`` if GPUs without a device of their own count; ``since`` for peaks, in
+microseconds since 1970.
 
 Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
 and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions":
@@ -9,8 +10,8 @@ and of ``{"uuid", "xid"}`` for errors that the driver reported since the last ti
 inventory annotation, or ``{"index", "error"}``; ``actions`` says by uuid what the driver thinks that a GPU needs
 (`xids`), null where it does not tell; ``instances`` says by uuid which instances (MIG) a GPU has, null for one
 that is not in MIG mode. An item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
-``details`` a `Reading` with ``uuid``, as measured last (`nvml_details`), one of
-``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
+``details`` a `Reading` with ``uuid``, as measured last (`nvml_details`), one of ``peaks`` ``{"uuid", "peak"}``
+(`nvml_peak`), one of ``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 
 NVML is loaded at the first question and released when the input ends. Instances are not managed: a GPU in MIG mode is
 reported as unusable, because it cannot be used as a whole. Its instances are reported, so that they are recognised when
@@ -25,13 +26,15 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.gpus.rules.instances import MIG_MODE
+
+from .nvml_peak import peak
 
 DXG = "/dev/dxg"
 """The device that stands for all GPUs in WSL 2."""
@@ -231,15 +234,21 @@ class Nvml:
 
     def users(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
         """Return the programs that compute on them, of all users of the machine."""
-        found = []
+        return [{"uuid": uuid, "pids": self.programs(handle)} for uuid, handle in self.asked(uuids, skip)]
+
+    def peaks(self, uuids: Sequence[str], skip: Collection[int], since: int) -> list[dict[str, Any]]:
+        """Return the highest use of each since then, in per cent."""
+        return [{"uuid": uuid, "peak": peak(self.api, handle, since)} for uuid, handle in self.asked(uuids, skip)]
+
+    def asked(self, uuids: Sequence[str], skip: Collection[int]) -> Iterator[tuple[str, Any]]:
+        """Yield the GPUs that are there, each with its handle, once it is said which one is touched next."""
         for uuid in uuids:
             with contextlib.suppress(self.api.NVMLError):
                 handle = self.api.nvmlDeviceGetHandleByUUID(uuid.encode())
                 index = self.api.nvmlDeviceGetIndex(handle)
                 if index not in skip:
                     self.say({"at": index})
-                    found.append({"uuid": uuid, "pids": self.programs(handle)})
-        return found
+                    yield uuid, handle
 
     def programs(self, handle: Any) -> list[int] | None:
         """Return pids; None for a driver that does not report them."""
@@ -306,6 +315,8 @@ def serve(questions: TextIO, answers: TextIO) -> None:
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             elif question["do"] == "details":
                 say({"gpus": nvml.details(question["uuids"], question["skip"])})
+            elif question["do"] == "peaks":
+                say({"gpus": nvml.peaks(question["uuids"], question["skip"], question["since"])})
             elif question["do"] == "users":
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:

@@ -37,6 +37,14 @@ class ReportsUsers(Protocol):
         """Return pids by uuid; a GPU whose users are not known is missing."""
 
 
+@runtime_checkable
+class ReportsPeaks(Protocol):
+    """A source that knows how much its GPUs were used at most."""
+
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return per cent by uuid for the last ``seconds``; a GPU of which that is not known is missing."""
+
+
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
 """Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself.
 
@@ -134,6 +142,10 @@ class Registry:
     def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return pids of the programs that use those GPUs; a GPU for which the driver tells none is missing."""
         return self.source.users(uuids) if uuids and isinstance(self.source, ReportsUsers) else {}
+
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return the highest use of those GPUs in the last ``seconds``, in per cent; missing where it is not known."""
+        return self.source.peaks(uuids, seconds) if uuids and isinstance(self.source, ReportsPeaks) else {}
 
     def helpers(self) -> frozenset[int]:
         """Return pids of the processes that ask the driver, for all servers of the machine."""

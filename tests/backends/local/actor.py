@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ class Actor:
         self.files: dict[str, int] = {}
         self.maps: dict[str, mmap.mmap] = {}
         self.children: list[subprocess.Popen[bytes]] = []
+        self.works = threading.Event()
 
     # -- like a kernel ------------------------------------------------------------------------------------------------
 
@@ -54,6 +56,20 @@ class Actor:
     def close(self, path: str) -> None:
         """Close what was opened or received."""
         os.close(self.files.pop(path))
+
+    def work(self) -> None:
+        """Compute on a processor from now on, until `rest`."""
+        self.works.set()
+
+        def compute() -> None:
+            while self.works.is_set():
+                pass
+
+        threading.Thread(target=compute, daemon=True).start()
+
+    def rest(self) -> None:
+        """Compute no more."""
+        self.works.clear()
 
     def tries(self, paths: list[str]) -> list[bool]:
         """Return the paths that can be opened now; each is closed again at once."""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.agent.rules.use_class import APART, UseScan, UseScans
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node.agent.rules.use_class import APART, UseScan, UseScans, reported
 from jupyter_gpu_node.agent.rules.work import TurnTotals, used
 
 SCAN = 5.0
@@ -90,6 +91,22 @@ def test_changes_come_with_every_second_scan_at_most(found: list[tuple[set[str],
             assert pod.open is not None
             assert pod.rests <= pod.open
             assert all(at - used_at[uuid] >= rest for uuid in pod.rests)
+
+
+def test_rest_is_known_before_it_is_published() -> None:
+    """So a shrink chooses by the last scans, though the record may be changed later."""
+    pod = UseScans()
+    published(*[("a", "")] * 14, pod=pod)
+    assert (pod.resting, pod.rests) == ({"a"}, {"a"})
+    pod.observe(UseScan(70, frozenset("ab"), frozenset("a")), 60)
+    assert (pod.resting, pod.rests) == (set(), {"a"})
+
+
+def test_only_shares_of_the_pod_are_reported() -> None:
+    """What rests is open; the lists are sorted, so that an equal report is an equal text."""
+    shares = [GpuShare(uuid, 500) for uuid in ("c", "b", "a")]
+    assert reported(shares, frozenset("dbca"), frozenset("da")) == (("a", "b", "c"), ("a",))
+    assert reported(shares, ["b"], ["a"]) == (("b",), ())
 
 
 @pytest.mark.parametrize(

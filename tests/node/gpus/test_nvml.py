@@ -502,6 +502,17 @@ def test_users_of_a_gpu(driver: Driver) -> None:
     assert source.users([]) == {}
 
 
+def test_peaks_of_gpus(driver: Driver) -> None:
+    """The highest sample of the time that was asked for; missing where the driver has none, or does not tell."""
+    samples = {"a": [[9.0, 70], [1.5, 3], [0.5, 1]], "b": [[9.0, 5], [0.5, 0]], "c": [], "d": None}
+    driver.set(*(gpu(name, **({"samples": some} if some is not None else {})) for name, some in samples.items()))
+    source = driver.source()
+    asked = [f"GPU-{name}" for name in (*samples, "gone")]
+    assert source.peaks(asked, 5) == {"GPU-a": 3, "GPU-b": 0}
+    assert source.peaks(asked, 20) == {"GPU-a": 70, "GPU-b": 5}
+    assert source.peaks([], 5) == {}
+
+
 def test_gpu_that_hangs_when_asked_for_users_costs_one_deadline(driver: Driver) -> None:
     """The others are asked by a fresh helper."""
     driver.set(gpu("a", hangs="ComputeRunningProcesses"), gpu("b", computing=[[8, None]]))

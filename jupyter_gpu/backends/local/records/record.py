@@ -91,6 +91,11 @@ class Record(NamedTuple):
         )
 
 
+def without_use(record: Record) -> Record:
+    """Return the record without what its pod does with its GPUs, which no decision of another server depends on."""
+    return record._replace(attached=record.attached and replace(record.attached, open=(), rests=()))
+
+
 def without(record: Record, gpu: str) -> Wish | None:
     """Return the wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
     share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None

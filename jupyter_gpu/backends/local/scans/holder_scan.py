@@ -117,6 +117,17 @@ def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     )
 
 
+def opened(
+    gpus: Iterable[Gpu], pids: frozenset[int], driver_users: Mapping[str, frozenset[int]]
+) -> dict[str, tuple[proc.ProcessInfo, ...]]:
+    """Return, by uuid, which of ``pids`` have a GPU open, by descriptors and by what the driver says; never a proof."""
+    asked = tuple(gpus)
+    found = {uuid: set(processes) for uuid, processes in device_scan.open_descriptors(asked, pids).items()}
+    for gpu in asked:
+        found.setdefault(gpu.uuid, set()).update(_described(driver_users.get(gpu.uuid, frozenset()) & pids))
+    return {uuid: tuple(sorted(processes)) for uuid, processes in found.items() if processes}
+
+
 def families(other_pods: Iterable[OtherPod], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
     """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
     me = Family(own.server, os.geteuid())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from .scan_result import ScanResult
 from .strangers import Strangers, commands
 
 if TYPE_CHECKING:  # loaded with the first GPU, not when a server starts
+    from jupyter_gpu_node.processes.proc import ProcessInfo
+
     from .holder_scan import Exemptions
 
 
@@ -78,6 +80,14 @@ class PodScanner:
         recorded = {self._own.uid, *self._own.others.unreadable, *(one.uid for one in other_pods)}
         self.strangers.note(found.strangers, recorded)
         return found._replace(scanned=uuids)
+
+    def opened(self, uuids: Iterable[str]) -> Mapping[str, tuple[ProcessInfo, ...]]:
+        """Return the pod's own processes that have these GPUs open; only GPUs that some process has: to choose by."""
+        from .holder_scan import opened  # as in scan
+
+        helpers = self._registry.helpers() if self._guard.mode is Mode.SOFT else frozenset()
+        pids = self._guard.processes.pids() - helpers
+        return opened([self._registry.seen[uuid] for uuid in uuids], pids, self._driver_users)
 
     def ask_driver(self) -> None:
         """Ask the driver for users of GPUs that `/proc` does not show us. Its pids are the machine's own."""

@@ -243,6 +243,15 @@ class PodClient:
                 self._bad.add(uuid)
         return found
 
+    def turns_so_far(self, uuids: Iterable[str]) -> Mapping[str, tuple[int, bool]]:
+        """Return the microseconds for which programs had each GPU, or work and not the GPU, so far.
+
+        And whether turns alone let them compute, as the pod has a part of the GPU. Missing where they take no turns.
+        """
+        if self.missing:
+            return {}
+        return {uuid: (share.with_work, not share.exclusive) for uuid, share in self.sample(uuids).items()}
+
     def _read(self, name: str, most: int) -> bytes:
         """Read a file that the arbiter wrote for this pod. Raises `OSError`."""
         if self.arbiter_user is None:

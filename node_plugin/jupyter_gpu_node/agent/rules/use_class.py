@@ -7,8 +7,10 @@ whatever its programs do: with scans every five seconds six times a minute, howe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+
+from jupyter_gpu.model.gpu import GpuShare
 
 AGREE = 2
 """Scans in a row that must say the same."""
@@ -65,6 +67,11 @@ class UseScans:
         self._since_change = min(self._since_change + 1, APART)
         return self._publish()
 
+    @property
+    def resting(self) -> frozenset[str]:
+        """Those that rest according to the last scans, published or not."""
+        return frozenset(uuid for uuid, quiet in self._quiet.items() if quiet >= AGREE)
+
     def _publish(self) -> bool:
         if self._confirmed is None or self._since_change < APART:
             return False
@@ -78,3 +85,11 @@ class UseScans:
         if uuid not in self._quiet:  # the last scan found it closed, which is not confirmed: it is idle all the same
             return uuid in self.rests
         return self._quiet[uuid] >= AGREE
+
+
+def reported(
+    shares: Iterable[GpuShare], opened: Collection[str], rests: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the uuids of those of ``shares`` that are open, and of those of them that rest, as `Attached` has them."""
+    mine = {share.uuid for share in shares}
+    return tuple(sorted(mine & set(opened))), tuple(sorted(mine & set(opened) & set(rests)))

@@ -23,12 +23,17 @@ class TurnTotals:
         """Whether there was work since the last look."""
         return self.before is not None and self.before != self.now
 
+    @property
+    def tells(self) -> bool:
+        """Whether turns alone say whether there was work."""
+        return self.grew or self.alone
+
 
 def used(turns: TurnTotals | None, seen: bool | None) -> bool:
     """Tell whether a pod used a GPU. ``turns``: None where its programs take none.
 
     ``seen``: whether the driver saw anything run; None: it does not tell. Asked only where turns leave it open.
     """
-    if turns and (turns.grew or turns.alone):
+    if turns and turns.tells:
         return turns.grew
     return seen is not False

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.publisher import Publisher
@@ -192,8 +191,7 @@ class Sharing:
             share = self.server.share(gpu, uid)
         except KeyError:  # it is not served
             return None
-        used = share.guaranteed + share.borrowed + share.idle + share.overrun
-        return used + share.waited, share.allocated < MILLI_PER_GPU
+        return share.with_work, not share.exclusive
 
     def figures(self) -> Iterator[ShareSample]:
         """Yield the figures of all shares that are served, whole GPUs too."""

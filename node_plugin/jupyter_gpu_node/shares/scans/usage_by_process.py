@@ -21,6 +21,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
+from jupyter_gpu_node.gpus.nvml_peak import peak
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.scans.usage_by_process")
 MAX_ANSWER = 64 * 1024
@@ -92,11 +93,7 @@ class NvmlUsageReader:
         return None if answer is None else {pid: percent * (end - begin) // 100 for pid, percent in answer.items()}
 
     async def peak(self, gpu: str, begin: int) -> int | None:
-        """Return the highest of the driver's samples: five a second, kept for 14 seconds (an H200, driver 580).
-
-        Each is the part of its fifth of a second in which a kernel ran, rounded down: 2 ms are seen, 1 ms is not, nor
-        a copy of a megabyte. A process that has the GPU open and does nothing leaves it at 0.
-        """
+        """Return the highest of the driver's samples, see `nvml_peak`."""
         return await self._answer({"gpu": gpu, "since": _driver_time(begin), "peak": True}, _read_peak)
 
     async def memory(self, gpu: str) -> MemoryByPid | None:
@@ -217,16 +214,6 @@ def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
     return [[pid, sum(parts) // len(parts)] for pid, parts in found.items() if pid > 0]
 
 
-def _peak(api: Any, gpu: str, since: int) -> int | None:
-    """Return the highest sample of the GPU's use; None where the driver has none, or keeps none."""
-    handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
-    try:
-        _, samples = api.nvmlDeviceGetSamples(handle, api.NVML_GPU_UTILIZATION_SAMPLES, since)
-    except api.NVMLError:
-        return None
-    return max((min(100, int(one.sampleValue.uiVal)) for one in samples if int(one.timeStamp) > since), default=None)
-
-
 def _memory(api: Any, gpu: str) -> list[list[int | None]] | None:
     """Return the memory of programs that compute or draw; None where the driver reports neither."""
     handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
@@ -254,7 +241,8 @@ def serve(questions: TextIO, answers: TextIO) -> None:
                 pynvml.nvmlInit()
                 api = pynvml
             if "peak" in question:
-                answer: dict[str, Any] = {"peak": _peak(api, question["gpu"], question["since"])}
+                handle = api.nvmlDeviceGetHandleByUUID(question["gpu"].encode())
+                answer: dict[str, Any] = {"peak": peak(api, handle, question["since"])}
             elif "since" in question:
                 answer = {"uses": _uses(api, question["gpu"], question["since"])}
             else:

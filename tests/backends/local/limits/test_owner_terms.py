@@ -36,6 +36,7 @@ class Machine:
         self.records: dict[str, Record] = {}
         self.users: dict[str, str] = {}
         self.busy: dict[str, frozenset[str]] = {}
+        self.resting: frozenset[str] = frozenset()
         self.now = MONDAY
         self.used: dict[str, int] = {}
         """Milli-GPU-seconds of today, by user."""
@@ -70,6 +71,7 @@ class Machine:
             record,
             record.requested,
             busy=self.busy.get(uid, frozenset()),
+            resting=self.resting,
             gpus=self.gpus,
             used_outside=frozenset(),
             other_pods=[OtherPod(other, 1000, dead=False) for name, other in self.records.items() if name != uid],
@@ -166,6 +168,27 @@ def test_lowered_limit_takes_back_after_the_grace_from_the_newest_server() -> No
     machine.settle()
     assert machine.has() == {"a1": 1000, "a2": 0, "b1": 0}
     assert machine.limit_of("a1").give_back_at is None
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_pod_gives_closed_gpus_back_first_then_resting_ones(limited: bool) -> None:
+    """Whether its user wants less or may have less; one that a scan found closed does not rest, whatever looks said."""
+    machine = two_servers(*[limit("User", "ann", max=4)] * limited)
+    machine.wants("a1", 4)
+    machine.settle()
+    closed, working, rests, newest = (one.uuid for one in machine.gpus)
+    machine.busy = {"a1": frozenset({working, rests, newest})}
+    machine.resting = frozenset({rests, closed})
+    for amount, gone in ((3, closed), (2, rests), (1, newest)):
+        if limited:
+            machine.limit(limit("User", "ann", max=amount, grace="0s"))
+        else:
+            machine.wants("a1", amount)
+        machine.settle()
+        made = machine.records["a1"].allocated
+        assert made
+        assert len(made.shares) == amount
+        assert gone not in {share.uuid for share in made.shares}
 
 
 def test_limit_lowered_further_begins_a_new_grace() -> None:

@@ -49,6 +49,16 @@ def test_pods_and_gpus_are_read_as_in_a_cluster() -> None:
     assert (found.total, found.owned, found.draining, found.free, found.waiting) == (3000, 1000, 500, 1500, 1000)
 
 
+def test_gpus_are_idle_as_in_a_cluster() -> None:
+    """As the record of the pod says which are open, and which of these rest."""
+    shares = (ONE, HALF, GpuShare("g2", 250))
+    attached = Attached(1, shares, open=("g1", "g2"), rests=("g1",))
+    pod = MachinePod("a" * 32, "ann", 7, False, Requested(1, Wish(1750)), Allocated(1, shares), attached)
+    (found,) = map(usage.read_pod, pod_objects(MachineUse(GPUS, "", (pod,)), HUB).values())
+    assert found
+    assert (found.milli, found.idle) == (1750, 1500)
+
+
 def test_accounts_say_what_is_in_force() -> None:
     """From limits, hours and use; with the notice that pods have, and of users without hours, too."""
     written = MachineAccounts(

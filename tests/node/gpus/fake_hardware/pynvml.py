@@ -1,10 +1,10 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, "mig": mode?,
-"instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
-"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more. What
-takes PCIe's measure is noted in a file beside it.
+function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "samples": [[age in s, per cent]]?,
+"unnumbered": true?, "mig": mode?, "instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches":
+[[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after it was made;
+``broken``: of none any more. What takes PCIe's measure is noted in a file beside it.
 """
 
 import json
@@ -26,6 +26,7 @@ NVML_TEMPERATURE_GPU, NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 0, 1
 NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NOT_FOUND, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 6, 10, 999
 NVML_ERROR_FUNCTION_NOT_FOUND = 13
+NVML_GPU_UTILIZATION_SAMPLES = 1
 
 
 class NVMLError(Exception):
@@ -188,6 +189,13 @@ def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[SimpleNamespace]: 
 def nvmlDeviceGetGraphicsRunningProcesses(handle: int) -> list[SimpleNamespace]:  # noqa: N802
     found = _sensor(handle, "GraphicsRunningProcesses", "drawing")
     return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in found]
+
+
+def nvmlDeviceGetSamples(handle: int, kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:  # noqa: N802
+    assert kind == NVML_GPU_UTILIZATION_SAMPLES
+    now, found = time.time_ns() // 1000, _sensor(handle, "Samples", "samples")
+    dated = [(now - int(age * 1e6), SimpleNamespace(uiVal=percent)) for age, percent in found]
+    return 1, [SimpleNamespace(timeStamp=at, sampleValue=value) for at, value in dated if at > since - 1_000_000]
 
 
 def _links(handle: int) -> list[SimpleNamespace]:

@@ -1,7 +1,7 @@
 """Pure: the terms of a machine's pods under the limits of their owners, as the scheduler of a cluster computes them.
 
-Each server decides about its own pod alone, so the terms follow from what all servers know. Which GPUs are in use each
-knows of its own pod only: so idle GPUs go first within a pod, and not between the pods of an owner.
+Each server decides about its own pod alone, so the terms follow from what all servers know. Which GPUs are in use
+each knows of its own pod only: so idle GPUs go first within a pod, and not between the pods of an owner.
 
 The grace of an owner begins with the first pod whose record says when it ends. GPU-hours are those of the account.
 """
