@@ -236,11 +236,11 @@ class Gpu:
 
     def _patience(self, timeout: float | None) -> Patience:
         from .arguments import seconds
-        from .own_holds import own_holders
+        from .own_holds import nvml_refusal, own_holders
         from .progress import choose
         from .waiting import Patience
 
-        return Patience(seconds(timeout), self._progress or choose(), own_holders)
+        return Patience(seconds(timeout), self._progress or choose(), own_holders, nvml_refusal)
 
 
 class Runner:

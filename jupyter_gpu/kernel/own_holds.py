@@ -38,6 +38,11 @@ def own_holders(view: View) -> tuple[Worker, ...]:
     return tuple(found.values())
 
 
+def nvml_refusal() -> str:
+    """Return why NVML keeps GPUs open in this process; "" if it does not, as far as is known."""
+    return guard().nvml_refusal
+
+
 def _close_nvml(view: View) -> None:
     """Have NVML close the GPUs that this process gives back, if nothing else here has them open."""
     mine = guard()

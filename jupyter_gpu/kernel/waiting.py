@@ -61,6 +61,8 @@ class Patience:
     progress: Progress
     own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
     """Function that returns our processes that have a draining GPU open: this one and those that it started."""
+    nvml_refusal: Callable[[], str] = lambda: ""
+    """Function that returns why NVML keeps GPUs open in this process; "" if it does not."""
     suspected: float | None = None
     """Time from which on only workers of this process seem to keep GPUs open; they may be about to end."""
     named: bool = False
@@ -118,7 +120,7 @@ def _check_own(view: View, patience: Patience) -> None:
     """Raise if this process waits for itself, or for workers that wait for it; name other programs that it started."""
     own = patience.own_holders(view)
     if any(one.kind == SELF for one in own):
-        raise deadlock(view)
+        raise deadlock(view, patience.nvml_refusal())
     waiting = [one for one in own if one.waits]
     if not waiting:
         patience.suspected = None
@@ -166,12 +168,13 @@ def expired(view: View) -> GpuError:
     )
 
 
-def deadlock(view: View) -> Draining:
-    """Return the error of a process that waits for itself."""
+def deadlock(view: View, nvml_refusal: str = "") -> Draining:
+    """Return the error of a process that waits for itself; ``nvml_refusal``: why NVML keeps the GPU open, if so."""
     leaving = sorted(item.gpu.index for item in view.gpus if item.state is GpuState.DRAINING)
     names = ("GPU " if len(leaving) == 1 else "GPUs ") + ", ".join(map(str, leaving))
+    nvml = f"It is NVML that has it open, and it can't be shut down now: {nvml_refusal}. " if nvml_refusal else ""
     return Draining(
-        f"This kernel itself still has {names} open, so to wait here would never end. There are two ways out: "
+        f"This kernel itself still has {names} open, so to wait here would never end. {nvml}There are two ways out: "
         "restart this kernel (or close what uses the GPU), and it is given back at once; "
         f"or keep it with gpu.resize({_kept(view)}).",
         holders=[user.to_json() for user in holders(view)],

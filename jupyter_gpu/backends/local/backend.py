@@ -234,10 +234,9 @@ def load() -> None:
 
     from jupyter_gpu.model import limit_words, refusal  # noqa: F401
     from jupyter_gpu.model.limits import machine_file  # noqa: F401
-    from jupyter_gpu_node.agent.rules import plan, use_class, work  # noqa: F401
-    from jupyter_gpu_node.gpus import simulated_load  # noqa: F401
+    from jupyter_gpu_node.agent.rules import plan, use_class  # noqa: F401
 
     from . import cleanup, decision, pod  # noqa: F401
-    from .scans import holder_scan  # noqa: F401
+    from .scans import holder_scan, used_gpus  # noqa: F401
     from .sharing import ending, front  # noqa: F401
     from .sharing.rules import revocation  # noqa: F401

@@ -52,6 +52,8 @@ class CudaGuard:
         self._nvml = nvml or Nvml()
         self._nvml_due: bool | None = None
         """None: NVML need not follow. Otherwise, whether it is to be initialised again."""
+        self.nvml_refusal = ""
+        """Reason why NVML could not follow, and keeps the GPUs open that it had; empty: nothing keeps it from that."""
         self._reader = attached.AttachedReader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
         """Environment with which the process was started."""
@@ -108,7 +110,8 @@ class CudaGuard:
         if self._nvml_due is None:
             return
         hindrance = STARTED if self._started_with is not None else self._nvml.restart(start=self._nvml_due)
-        if hindrance in ("", STARTED):
+        self.nvml_refusal = "" if hindrance == STARTED else hindrance
+        if not self.nvml_refusal:
             self._nvml_due = None
 
     def check(self) -> None:

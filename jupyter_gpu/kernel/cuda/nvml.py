@@ -59,7 +59,7 @@ class Nvml:
         """Shut NVML down; with ``start``, initialise it as often again. Return why that was not possible, or ""."""
         if not self.loaded:
             return ""
-        if why := threads_elsewhere() or self._hindrance():  # before anything waits for a thread that computes
+        if why := self._hindrance():  # before anything waits for a thread that computes
             return why
         with _alone():
             if why := threads_elsewhere():
@@ -88,7 +88,7 @@ class Nvml:
     def _hindrance(self) -> str:
         if cuda_nodes(open_files(), mapped_devices()):
             return STARTED
-        return "the program keeps handles of devices" if keeps_handles() else ""
+        return threads_elsewhere() or ("the program keeps handles of devices" if keeps_handles() else "")
 
 
 def _loaded() -> Any:

@@ -139,6 +139,15 @@ def test_own_open_gpu_is_an_error_at_once() -> None:
         drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
 
 
+def test_nvml_that_keeps_the_gpu_open_is_named() -> None:
+    """With the reason, as no cell that the user remembers has used the GPU."""
+    mine = patience(itself=True)
+    mine.nvml_refusal = lambda: "a thread runs code of wandb.gpu"
+    drains = view(1000, generation=2, draining=(1,), users=(GpuUser(1, "python"),))
+    with pytest.raises(Draining, match=r"NVML that has it open.*now: a thread runs code of wandb\.gpu\. There are two"):
+        drive(resize({"milli": 1000}, mine), drains)
+
+
 def test_own_workers_are_an_error_soon() -> None:
     """They wait for this process. Workers that were just told to end have a moment; then the error says what to do."""
     mine = patience()

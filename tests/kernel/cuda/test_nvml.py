@@ -193,6 +193,9 @@ def test_threads_are_judged_by_their_innermost_code(monkeypatch: pytest.MonkeyPa
 
 def test_started_cuda_keeps_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process keeps its GPUs anyway, and its libraries may use NVML."""
+    monkeypatch.setattr(nvml, "threads_elsewhere", lambda: "a thread runs code of wandb.gpu")
+    monkeypatch.setattr(nvml, "cuda_nodes", lambda *_: frozenset())
+    assert Nvml(lambda: object()).restart(start=True) == "a thread runs code of wandb.gpu"
     monkeypatch.setattr(nvml, "cuda_nodes", lambda *_: frozenset({"/dev/nvidia0"}))
     assert Nvml(lambda: object()).restart(start=True) == STARTED
 
@@ -256,8 +259,10 @@ def test_refused_restart_is_tried_again() -> None:
     mine.why = "a thread runs"
     guard.see(hint(2))
     guard.new_notice()
+    assert guard.nvml_refusal == "a thread runs"
     mine.why = STARTED
     guard.new_notice()
+    assert guard.nvml_refusal == "", "it is CUDA that has the GPU open"
     guard.new_notice()
     assert mine.calls == [False] * 3
     guard.see(hint(3, 0))
