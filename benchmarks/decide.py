@@ -1,4 +1,4 @@
-"""The time to decide one resize, and to filter and rate one new pod.
+"""The time to decide one resize, to filter and rate one new pod, and to choose a pair of nodes for either.
 
 In synthetic clusters of 100, 1,000 and 5,000 nodes with 8 GPUs each.
 """
@@ -11,6 +11,9 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.relation import SWITCH_KEYS
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -27,6 +30,8 @@ _REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
 _NEW = 200  # new pods; the first of each kind are not counted, as their wish is new
 _KINDS = (Wish(0), Wish(500), Wish(1000), Wish(2000), Wish(4000, topology="island"))
 _FACTS = NodeFacts(allocatable={SLOT: 50, CPU: 128_000})
+_RACK = 32  # nodes on one switch
+_ANEW = 40  # one pair in so many is also chosen with nothing known
 _COMMAND = "scripts/bench decide"
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
 
@@ -57,7 +62,7 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
     new = Figure.of(
         f"filter and prioritize: one new pod, {nodes:,} nodes", "ms", again, _COMMAND, goal=goal, baseline=first
     )
-    return [resize, new]
+    return [resize, new, *_pairs(chance, snapshot, list(inventories))]
 
 
 def _wish(chance: random.Random) -> Wish:
@@ -127,6 +132,43 @@ def _new_pods(
             assert isinstance(granted, Allocated)
             snapshot.put_pod(replace(pod, node=best, allocated=granted, attached=Attached(1, granted.shares)))
     return first, again
+
+
+def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]) -> list[Figure]:
+    """Measure the choice of a pair after one change; the baseline examines all nodes anew."""
+    rules = PairPolicy()
+    for number, name in enumerate(names):
+        labelled = replace(_FACTS, labels={SWITCH_KEYS[0]: f"switch-{number // _RACK}"})
+        snapshot.put_node(name, snapshot.gpus(name) or (), labelled)
+    chooser = PairChooser(snapshot, rules)
+    running: list[float] = []
+    new: list[float] = []
+    anew: list[float] = []
+    for number in range(_NEW):
+        wish = _KINDS[1 + number % (len(_KINDS) - 1)]
+        pod = PodState(f"pair-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random())
+        fixed = replace(pod, node=chance.choice(names))
+        if not number % _ANEW:
+            fresh = PairChooser(snapshot, PairPolicy())
+            began = time.perf_counter()
+            fresh.for_running(fixed, wish)
+            anew.append((time.perf_counter() - began) * 1000)
+        began = time.perf_counter()
+        chooser.for_running(fixed, wish)
+        middle = time.perf_counter()
+        pair = chooser.for_new(pod, names)
+        if number >= len(_KINDS):
+            running.append((middle - began) * 1000)
+            new.append((time.perf_counter() - middle) * 1000)
+        if pair and pair.gpu_node == pair.pod_node:
+            granted = allocate(snapshot, pod, pair.pod_node)
+            assert isinstance(granted, Allocated)
+            snapshot.put_pod(replace(pod, node=pair.pod_node, allocated=granted, attached=Attached(1, granted.shares)))
+    nodes = f"{len(names):,} nodes"
+    return [
+        Figure.of(f"pair: other node for a running pod, {nodes}", "ms", running, _COMMAND, baseline=anew),
+        Figure.of(f"pair: both nodes for one new pod, {nodes}", "ms", new, _COMMAND),
+    ]
 
 
 def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:

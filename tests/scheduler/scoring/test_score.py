@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
-from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, Place, best, place_score, prioritize
+from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, best, node_score, prioritize
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
@@ -29,7 +29,7 @@ def rated(
 ) -> float:
     """Return the rating of a node by one attribute, for a pod that wants a GPU."""
     snapshot = cluster({"n": gpus}, pods, {"n": about or facts()})
-    return place_score(snapshot, me or new("me", wants=1), Place("n", "n"), Policy(weights={attribute: 1.0}, **fields))
+    return node_score(snapshot, me or new("me", wants=1), "n", Policy(weights={attribute: 1.0}, **fields))
 
 
 def test_free_gpus_raise_the_score() -> None:
@@ -112,39 +112,25 @@ def test_cpu_that_strands_gpus_counts_as_fragmentation() -> None:
     assert rated("fragmentation", 1, me=me, about=facts(cpu=3), **policy) == 0.5
 
 
-def test_pair_of_nodes_is_scored() -> None:
-    """CPU is looked at where the pod is, GPUs where they are, the network at both ends."""
-    snapshot = cluster({"near": 2, "far": 8}, about={"near": facts(cpu=4, network=0.5), "far": facts(cpu=2, network=0)})
-    me = new("me", wants=2, asks={"cpu": 1000})
-
-    def says(attribute: str) -> list[float]:
-        places = (Place("near", "near"), Place("near", "far"), Place("far", "near"))
-        return [place_score(snapshot, me, place, Policy(weights={attribute: 1.0})) for place in places]
-
-    assert says("local") == [1, 0, 0]
-    assert says("cpu_free") == [0.75, 0.75, 0.5]
-    assert says("gpu_free") == [0, 0.75, 0]
-    assert says("network_free") == [0.5, 0.5, 0.5]
-    assert says("fragmentation")[1] != says("fragmentation")[0]
-
-
 @pytest.mark.parametrize(
     ("weights", "mean"),
     [
-        ({"local": 1, "cpu_free": 1}, 0.5),
-        ({"local": 3, "cpu_free": 1}, 0.75),
-        ({"local": -1}, 0),
+        ({"relation": 1, "cpu_free": 1}, 0.5),
+        ({"relation": 3, "cpu_free": 1}, 0.75),
+        ({"relation": -1}, 0),
         ({"cpu_free": -2}, 1),
-        ({"memory_free": 1, "local": 3, "cpu_free": -4}, 1),
+        ({"memory_free": 1, "relation": 3, "cpu_free": -4}, 1),
         ({}, 0.5),
-        ({"local": 0}, 0.5),
+        ({"relation": 0}, 0.5),
     ],
 )
 def test_score_is_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
     """A negative weight wants the opposite; weights of 0 count for nothing."""
-    full = NodeFacts(allocatable={SLOT: 1, "cpu": 1000, "memory": 9}, used={"cpu": 1000})  # local and memory_free are 1
+    full = NodeFacts(
+        allocatable={SLOT: 1, "cpu": 1000, "memory": 9}, used={"cpu": 1000}
+    )  # relation and memory_free are 1
     snapshot = cluster({"n": 1}, about={"n": full})
-    assert place_score(snapshot, new("me", wants=1), Place("n", "n"), only(**weights)) == mean
+    assert node_score(snapshot, new("me", wants=1), "n", only(**weights)) == mean
 
 
 def test_scores_are_spread_between_best_and_worst() -> None:

@@ -116,6 +116,11 @@ def _fits_on(
             yield node, found.fits[key], ahead
 
 
+def could_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> bool:
+    """Tell whether ``pod`` would fit on ``node`` if no other pod waited there."""
+    return _without_queue(_node_state(snapshot, node), wanted(pod), pod, {}).fits
+
+
 def exact_fit(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Fit, int]:
     """Return the fit on one node, with the grants in the node's own order of GPUs, and how many pods are ahead."""
     known, wish = known_fits(snapshot, pod), wanted(pod)

@@ -13,7 +13,7 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 | ``memory_free``   | all memory is, likewise                                                                        |
 | ``disk_free``     | all ephemeral storage is, likewise                                                             |
 | ``network_free``  | the network is idle, of the pod's node and of the GPUs'                                        |
-| ``local``         | the GPUs are on the pod's own node                                                             |
+| ``relation``      | the GPUs are on the pod's own node; less, the farther their node is (see `pairs`)              |
 | ``left_for_others`` | the pods that are there and may still grow lose nothing by it (see `expectation`)            |
 | ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
 
@@ -36,7 +36,7 @@ from jupyter_gpu.model.quantity import parse_milli
 
 ATTRIBUTES = (
     *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
-    *("cpu_free", "memory_free", "disk_free", "network_free", "local", "left_for_others", "expected"),
+    *("cpu_free", "memory_free", "disk_free", "network_free", "relation", "left_for_others", "expected"),
 )
 """Names of all weights."""
 WITHOUT_WISH = frozenset(
@@ -49,7 +49,7 @@ WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
 """Attributes that rate a place for a pod that wants GPUs."""
 
 _COMMON = {
-    "together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0, "left_for_others": 1.0, "expected": 20.0,
+    "together": 2.0, "preference": 2.0, "network_free": 0.5, "relation": 5.0, "left_for_others": 1.0, "expected": 20.0,
 }  # fmt: skip
 PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {

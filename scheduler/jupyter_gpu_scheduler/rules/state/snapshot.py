@@ -20,6 +20,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .changes import Changes
 from .line import Line, Rank
 from .memos import Memos
 from .offers import OfferedNodes
@@ -72,6 +73,8 @@ class NodeFacts:
     """Whether it takes new pods; False: cordoned, and the pods it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
+    speed: int | None = None
+    """Speed of its uplink in Mbit/s; ``None``: not known."""
     outside: frozenset[str] = frozenset()
     """UUIDs of its GPUs that outside processes use, which were not granted them: they are given last."""
 
@@ -341,8 +344,8 @@ class ClusterSnapshot:
         self._gpu_kinds: Counter[GpuKind] = Counter()
         self._claimed_twice: set[str] = set()
         self._tickets = Tickets()
-        self._versions: dict[str, int] = {}
-        self._count = 0
+        self.changes = Changes()
+        """Changes of nodes, for indexes to read; "" stands for pods in no line."""
         self._memos = Memos()
         self._gpu_memos = Memos()
 
@@ -381,8 +384,8 @@ class ClusterSnapshot:
         """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
         self._leave_homes(name, self._nodes.pop(name, None))
         self._gpu_memos.drop(name)
-        self._changed(name)
-        del self._versions[name]  # else the names of all former nodes would stay
+        self._memos.drop(name)
+        self.changes.remove(name)
 
     def put_pod(self, pod: PodState) -> None:
         """Add or replace a pod."""
@@ -455,8 +458,7 @@ class ClusterSnapshot:
             self._changed(name)
 
     def _changed(self, node: str) -> None:
-        self._count += 1
-        self._versions[node] = self._count
+        self.changes.put(node)
         self._memos.drop(node)
 
     # --- pods -----------------------------------------------------------------------------------------------------
@@ -575,7 +577,7 @@ class ClusterSnapshot:
 
     def version(self, node: str) -> int:
         """Return a number that changes whenever anything changed on a node or in its line."""
-        return self._versions.get(node, 0)
+        return self.changes.version(node)
 
     # --- cached answers -------------------------------------------------------------------------------------------
 

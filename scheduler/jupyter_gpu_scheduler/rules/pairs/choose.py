@@ -1,0 +1,213 @@
+"""Pure: the best pair of nodes for a pod that wants GPUs.
+
+A pair counts only if the GPUs, the slot and what a worker pod asks for are there on the GPUs' node, and the slot and
+what the pod asks for on the pod's. Of these the one with the most points is the best (`terms`); of equals the one that
+adds less fragmentation, then the one whose nodes are one, then the first by name.
+
+Nodes that could give the GPUs are kept in an index for each kind of wish, and examined again only once they change. A
+node where other pods wait is examined for each pod, as those before it are served first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources, unacceptable
+from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot, PodState
+
+from .nearest import Nearest, Rated
+from .relation import Location, Relation, location_of
+from .terms import PairPolicy, Terms
+from .uplinks import Uplinks
+
+KINDS = 64
+"""Kinds of wishes with an index; the least recently used one is dropped for a new one."""
+LOCAL = "local"
+"""The placement of a wish that only the pod's own node may serve."""
+
+
+class Pair(NamedTuple):
+    """The node of the GPUs, and the node of the pod."""
+
+    gpu_node: str
+    pod_node: str
+    points: int
+    """Billionths. Of a running pod: without those of its own node, which are the same for all pairs."""
+
+
+class PairChooser:
+    """Chooses pairs in one snapshot, and keeps what it has examined."""
+
+    def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy) -> None:
+        self._snapshot = snapshot
+        self._rules = rules
+        self._terms = Terms(rules, {})
+        self._indexes: dict[Hashable, _Index] = {}
+
+    def for_running(self, pod: PodState, wish: Wish) -> Pair | None:
+        """Return the best other node for all of ``wish``, which is a part of what a running pod wants.
+
+        ``None``: no other node can serve it now.
+        """
+        worker, here = worker_of(pod, wish, self._rules), location_of(self._snapshot, pod.node, self._rules.network)
+        found = self._index(worker).nearest.best(here, pod.node, self._terms.relation)
+        return Pair(found.node, pod.node, -found.cost) if found else None
+
+    def for_new(self, pod: PodState, names: Sequence[str]) -> Pair | None:
+        """Return the best pair for a pod without a node; ``names``: the nodes where kube-scheduler would place it.
+
+        ``None``: no pair can serve it now.
+        """
+        wish = wanted(pod)
+        if wish is None or unacceptable(pod):
+            return None
+        index = self._index(worker_of(pod, wish, self._rules))
+        others = () if wish.placement == LOCAL else self._others(pod, names, index)
+        found = min((*self._own(pod, names, index.uplinks), *others), default=None)
+        return Pair(found.gpu_node, found.pod_node, -found.cost) if found else None
+
+    def _own(self, pod: PodState, names: Iterable[str], uplinks: Uplinks) -> Iterator[_Candidate]:
+        """Yield the nodes that can take the pod and give it the GPUs."""
+        snapshot, terms = self._snapshot, Terms(self._rules, pod.asks)
+        answers: dict[str, tuple[Fit, Rated]] = snapshot.memo(("own", self._rules, pod.wish, _asks(pod)))
+        points = terms.relation(Relation.NODE)
+        for name, found, _ in fits_on(snapshot, pod, names):
+            if not found.fits or not self._takes(pod, name):
+                continue
+            known = answers.get(name)
+            if known is None or known[0] is not found:  # another fit where other pods are ahead
+                known = answers[name] = (found, terms.of_one(snapshot, name, found))
+            cost, growth, _ = known[1]
+            both = 2 * terms.switch(uplinks.use(location_of(snapshot, name, self._rules.network)))
+            yield _Candidate(cost - points - both, growth, False, name, name)
+
+    def _others(self, pod: PodState, names: Iterable[str], index: _Index) -> Iterator[_Candidate]:
+        """Yield each node that can take the pod, with the best other node for the GPUs."""
+        terms = Terms(self._rules, pod.asks)
+        answers: dict[str, tuple[Location, int] | None] = self._snapshot.memo(("pod", self._rules, _asks(pod)))
+        nearest: dict[Location, tuple[Rated | None, int]] = {}
+        for name in names:
+            if name not in answers:
+                answers[name] = self._rate_pod_node(pod, name, terms)
+            known = answers[name]
+            if known is None:
+                continue
+            location, points = known
+            if location not in nearest:
+                found = index.nearest.best(location, "", terms.relation)
+                nearest[location] = (found, terms.switch(index.uplinks.use(location)))
+            found, switch = nearest[location]
+            if found and found.node == name:
+                found = index.nearest.best(location, name, terms.relation)
+            if found:
+                yield _Candidate(found.cost - points - switch, found.growth, True, found.node, name)
+
+    def _rate_pod_node(self, pod: PodState, name: str, terms: Terms) -> tuple[Location, int] | None:
+        if not self._takes(pod, name):
+            return None
+        return location_of(self._snapshot, name, self._rules.network), terms.of_pod(self._snapshot, name)
+
+    def _takes(self, pod: PodState, name: str) -> bool:
+        """Tell whether a node has the slot and what the pod asks for beside GPUs."""
+        facts = self._snapshot.facts(name)
+        slots = facts.allocatable.get(SLOT, 0) - self._snapshot.slots_taken(name)
+        return slots >= pod.slots and acceptable(pod, facts) and has_resources(pod, facts)
+
+    def _index(self, worker: PodState) -> _Index:
+        """Return the index for a wish, up to date for this worker."""
+        kind = (worker.wish, worker.model_allowances)
+        index = self._indexes.pop(kind, None)
+        if index is None:
+            index = _Index(self._snapshot, self._rules)
+            if len(self._indexes) >= KINDS:
+                del self._indexes[next(iter(self._indexes))]
+        self._indexes[kind] = index
+        index.update(worker)
+        return index
+
+
+class _Candidate(NamedTuple):
+    """A pair that can serve the pod; the least is the best."""
+
+    cost: int
+    growth: int
+    apart: bool
+    gpu_node: str
+    pod_node: str
+
+
+class _Index:
+    """The nodes that can give a worker the GPUs of one kind of wish."""
+
+    def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy) -> None:
+        self._snapshot = snapshot
+        self._rules = rules
+        self._read: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.nearest = Nearest()
+        self.uplinks = Uplinks(self._snapshot, self._rules.network)
+        self._behind: dict[str, Fit] = {}  # nodes that could serve the wish if no other pod waited there
+
+    def update(self, worker: PodState) -> None:
+        """Examine the nodes that changed, and those where others wait."""
+        changes = self._snapshot.changes
+        changed = None if self._read is None else changes.since(self._read)
+        if changed is None:
+            self._forget()
+            changed = set(self._snapshot.nodes())
+        self._read = changes.last
+        terms = Terms(self._rules, {})
+        if terms.weigh_uplinks:
+            for switch in self.uplinks.update(changed):
+                self._rate_switch(Location("", *switch), terms)
+        for name in changed:
+            self._behind.pop(name, None)
+            if self._snapshot.gpus(name) is None:
+                self.nearest.remove(name)
+        known = known_fits(self._snapshot, worker)
+        names = [name for name in changed if self._snapshot.gpus(name) is not None]
+        for name, found, _ in fits_on(self._snapshot, worker, [*names, *self._behind]):
+            if self._behind.get(name) is not found:
+                self._examine(name, found, worker, terms)
+                if isinstance(known[name], QueuedFits) and could_fit(self._snapshot, worker, name):
+                    self._behind[name] = found
+
+    def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
+        if found.fits and has_resources(worker, self._snapshot.facts(name)):
+            location = location_of(self._snapshot, name, self._rules.network)
+            self._rate_switch(location, terms)
+            self.nearest.put(location, terms.of_gpus(self._snapshot, name, found))
+        else:
+            self.nearest.remove(name)
+
+    def _rate_switch(self, location: Location, terms: Terms) -> None:
+        if terms.weigh_uplinks:
+            self.nearest.add(location, terms.switch(self.uplinks.use(location)))
+
+
+def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:
+    """Return the worker pod that would serve ``wish`` for ``pod``: it stands in a line where ``pod`` would."""
+    assert pod.requested is not None
+    return replace(
+        pod,
+        node="",
+        requested=replace(pod.requested, wish=wish),
+        attached=None,
+        limit=None,
+        allowance=None,
+        slots=1,
+        asks=rules.worker,
+        selector={},
+        blocked=False,
+    )
+
+
+def _asks(pod: PodState) -> Hashable:
+    """Return all that decides which nodes take the pod, and how they are rated, beside GPUs."""
+    return (pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)), frozenset(pod.selector.items()))

@@ -1,0 +1,108 @@
+"""Pure: the best nodes by zone, key and switch, so that the best one for a pod's node is found without asking all.
+
+The points of a relation are the same for all nodes on a switch, as seen from a pod's node, and for all other switches
+of a zone and key. So of each switch the best node is kept, and of each zone and key the best switch. The use of a
+switch counts for all its nodes: it is added to the switch, and changes no node.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .relation import Location, Relation, relate
+
+
+class Rated(NamedTuple):
+    """A node and what it costs; the least is the best."""
+
+    cost: int
+    """Its points in billionths, negated."""
+    growth: int
+    """Growth of fragmentation in billionths of a milli; of equals the least is the best."""
+    node: str
+
+
+class Nearest:
+    """Nodes by location; adding, changing and removing one costs about the same whatever the number of nodes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Location, Rated]] = {}
+        self._on: dict[Location, list[Rated]] = {}  # the nodes of each switch, best first
+        self._best: dict[tuple[str, str], list[tuple[Rated, Location]]] = {}  # the best of each switch, likewise
+        self._added: dict[tuple[str, str], int] = {}  # to all nodes of a switch
+
+    def put(self, location: Location, rated: Rated) -> None:
+        """Add a node, or replace what is known of it."""
+        if self._known.get(rated.node) == (location, rated):
+            return
+        self.remove(rated.node)
+        self._known[rated.node] = (location, rated)
+        self._change(location, lambda nodes: insort(nodes, rated))
+
+    def remove(self, node: str) -> None:
+        """Remove a node; an unknown one is no error."""
+        if node in self._known:
+            location, rated = self._known.pop(node)
+            self._change(location, lambda nodes: nodes.pop(bisect_left(nodes, rated)))
+
+    def add(self, location: Location, points: int) -> None:
+        """Set the points, in billionths, that all nodes of a switch have beside their own, in whatever zone."""
+        switch = location[1:]
+        if self._added.get(switch, 0) == points:
+            return
+        same = [other for other in self._on if other[1:] == switch]
+        for other in same:
+            self._leave(other)
+        self._added[switch] = points
+        for other in same:
+            self._enter(other)
+
+    def best(self, location: Location, own: str, points: Callable[[Relation], int]) -> Rated | None:
+        """Return the best node but ``own`` for a pod on that node, which is at ``location``; ``None``: there is none.
+
+        ``points``: those of a relation, in billionths. The cost includes them, and what the switch adds.
+        """
+        found = None
+        for there, rated in self._candidates(location, own):
+            total = rated._replace(cost=rated.cost - points(relate(location, there)))
+            if found is None or total < found:
+                found = total
+        return found
+
+    def _candidates(self, location: Location, own: str) -> Iterator[tuple[Location, Rated]]:
+        """Yield the best of each class of nodes that the same points are given, as seen from a location."""
+        for (zone, key), bests in self._best.items():
+            near = Location(zone, *location[1:]) if key == location.key else None
+            first = next((one for one in self._on.get(near, ())[:2] if one.node != own), None) if near else None
+            if near and first:
+                yield near, self._with_added(near, first)
+            other = next(((there, rated) for rated, there in bests[:2] if there != near), None)
+            if other:
+                yield other
+
+    def _change(self, location: Location, change: Callable[[list[Rated]], object]) -> None:
+        self._leave(location)
+        nodes = self._on.setdefault(location, [])
+        change(nodes)
+        if not nodes:
+            del self._on[location]
+        self._enter(location)
+
+    def _leave(self, location: Location) -> None:
+        """Take the best node of a switch out of the order of switches."""
+        nodes = self._on.get(location)
+        if nodes:
+            bests = self._best[location[:2]]
+            del bests[bisect_left(bests, (self._with_added(location, nodes[0]), location))]
+            if not bests:
+                del self._best[location[:2]]
+
+    def _enter(self, location: Location) -> None:
+        nodes = self._on.get(location)
+        if nodes:
+            insort(self._best.setdefault(location[:2], []), (self._with_added(location, nodes[0]), location))
+
+    def _with_added(self, location: Location, rated: Rated) -> Rated:
+        return rated._replace(cost=rated.cost - self._added.get(location[1:], 0))
