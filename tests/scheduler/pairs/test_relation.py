@@ -135,7 +135,8 @@ def test_best_node_is_found_by_location() -> None:
     assert nearest.best(here, "p", points) is None
     nearest.put(Location("z", "k", "t"), Rated(-15, 0, "far"))
     nearest.put(here, Rated(0, 0, "near"))
-    nearest.put(here, Rated(-9, 0, "p"))
+    for _ in range(2):
+        nearest.put(here, Rated(-9, 0, "p"))
     assert nearest.best(here, "p", points) == (-30, 0, "near")
     assert nearest.best(here, "", points) == (-39, 0, "p")
     nearest.add(Location("", "k", "t"), 6)
