@@ -44,13 +44,13 @@ ACCOUNT_POINTS: Final = (
     "accounts:kept",  # the file that outlives a boot is written, its copy for servers is not
     "accounts:copied",  # both are written, what the service of a hub reads is not
 )
+"""The points of the process that counts GPU-hours on one machine."""
 
 LIMIT_POINTS: Final = (
     "limits:temporary",  # the new limits of a machine are in a temporary file, not yet under their name
     "limits:replaced",  # they are in force, and their writer has not said so
 )
 """The points of writes of a machine's limits."""
-"""The points of the process that counts GPU-hours on one machine."""
 
 HUB_POINTS: Final = (
     "hub:recorded",  # the removal of a limit is recorded, the limit is still there

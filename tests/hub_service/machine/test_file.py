@@ -93,17 +93,12 @@ def test_file_of_another_user_does_not_count(world: MachineWorld) -> None:
 
 
 @pytest.mark.parametrize("point", faults.LIMIT_POINTS)
-def test_service_killed_while_it_writes_leaves_a_whole_file(
-    world: MachineWorld, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_killed_while_it_writes_leaves_a_whole_file(world: MachineWorld, point: str) -> None:
     """The old limits or the new ones; the next one goes on."""
     world.put(PLAIN, reclaim=True)
     until(lambda: most(world) == "2", SECONDS)
     version = world.limits.gpu("GET", f"limits/{NAME}").json["version"]
-    world.service.stop()
-    monkeypatch.setenv(faults.VARIABLE, point)
-    world.service.start()
-    monkeypatch.delenv(faults.VARIABLE)
+    world.service.crash_at.write_text(point)
     assert edited(world, {"max": 3}, version).status >= 500
     assert world.service.process
     assert world.service.process.wait(SECONDS) == -signal.SIGKILL
