@@ -1,12 +1,14 @@
 """The wire vocabulary: the annotations, the only writer of each, and their JSON.
 
-| object | key           | class        | only writer                                    |
-|--------|---------------|--------------|------------------------------------------------|
-| Pod    | ``requested`` | `Requested`  | server extension or hub, for the pod's user    |
-| Pod    | ``allocated`` | `Allocated`  | scheduler                                      |
-| Pod    | ``attached``  | `Attached`   | that pod's node plugin                         |
-| Pod    | ``service``   | reserved     | scheduler                                      |
-| Node   | ``inventory`` | list of `Gpu`| that node's plugin                             |
+| object | key               | class          | only writer                                  |
+|--------|-------------------|----------------|----------------------------------------------|
+| Pod    | ``requested``     | `Requested`    | server extension or hub, for the pod's user  |
+| Pod    | ``allocated``     | `Allocated`    | scheduler                                    |
+| Pod    | ``attached``      | `Attached`     | that pod's node plugin                       |
+| Pod    | ``service``       | in `service`   | scheduler                                    |
+| Pod    | ``worker``        | in `service`   | worker controller, when it creates the pod   |
+| Pod    | ``worker-status`` | in `service`   | worker controller                            |
+| Node   | ``inventory``     | list of `Gpu`  | that node's plugin                           |
 
 ``allocated`` has a field ``limit`` where limits are in force, ``{"milli", "max", "source", "giveBackAt"}``: the most
 that this pod may have now and its owner's maximum (both in milli; both absent: unlimited), the limit that sets the
@@ -22,21 +24,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import strict
 from .errors import InvalidAnnotation
-from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid
+from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid, read_vendor
+from .quantity import MAX_BYTES as MAX_MEMORY
 from .quantity import MAX_MILLI, parse_milli
 
-if TYPE_CHECKING:  # loaded with the first limit, not when a kernel starts
+if TYPE_CHECKING:  # loaded with the first limit or peer, not when a kernel starts
     from .limits.pod_limit import PodLimit
+    from .service import Peer
 
 PREFIX = "jupyter-gpu.io/"
 REQUESTED = PREFIX + "requested"
 ALLOCATED = PREFIX + "allocated"
 ATTACHED = PREFIX + "attached"
 SERVICE = PREFIX + "service"
+WORKER = PREFIX + "worker"
+WORKER_STATUS = PREFIX + "worker-status"
 INVENTORY = PREFIX + "inventory"
 
 MAX_BYTES = 64 * 1024
@@ -67,6 +73,12 @@ def _read_limit(value: Any, key: str) -> PodLimit:
     from .limits.pod_limit import PodLimit
 
     return PodLimit.from_json(value, key)
+
+
+def _read_peer(value: Any, key: str) -> Peer:
+    from .service import Peer
+
+    return Peer.from_json(value, key)
 
 
 def _reason(body: Mapping[str, Any]) -> Reason | None:
@@ -100,9 +112,13 @@ class Wish:
     """0–9, higher is served first."""
     base: int | None = None
     """The part of ``milli`` wanted for itself, where reservations (`reservation`) raise it; less than ``milli``."""
+    vendor: str | None = None
+    """The vendor of the GPUs, in any case; ``None``: any."""
+    set: int | None = None
+    """Milli that a reservation needs on one node, as one process uses them: part of ``milli``, or more than it."""
 
-    OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
-    KNOWN = ("milli", *OPTIONS, "base")
+    OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
+    KNOWN = ("milli", *OPTIONS, "base", "set")
 
     @property
     def pieces(self) -> tuple[int, ...]:
@@ -116,35 +132,45 @@ class Wish:
             "each": self.each,
             "memory": self.memory,
             "model": list(self.model) or None,
+            "vendor": self.vendor,
             "topology": self.topology,
             "placement": self.placement,
             "priority": self.priority,
             "base": self.base,
+            "set": self.set,
         }
         return strict.without_none(body)
 
     @classmethod
     def from_fields(cls, body: Mapping[str, Any]) -> Wish:
-        """Read the fields of a JSON object; raises `FieldError`."""
+        """Read the fields of a JSON object; raises `FieldError`. Memory without an amount asks for the least share."""
+        memory = strict.optional(body, "memory", strict.integer(1, MAX_MEMORY))
         wish = cls(
-            milli=strict.required(body, "milli", _read_milli),
+            milli=1 if memory and "milli" not in body else strict.required(body, "milli", _read_milli),
             each=strict.optional(body, "each", strict.integer(1, 1000)),
-            memory=strict.optional(body, "memory", strict.integer(1, strict.MAX_GENERATION)),
+            memory=memory,
             model=strict.optional(body, "model", strict.list_of(strict.text(128), 16)) or (),
+            vendor=strict.optional(body, "vendor", read_vendor),
             topology=strict.optional(body, "topology", strict.one_of("any", "island", "switch")),
             placement=strict.optional(body, "placement", strict.one_of("local", "any")),
             priority=strict.optional(body, "priority", strict.integer(0, 9)),
             base=strict.optional(body, "base", _read_milli),
+            set=strict.optional(body, "set", strict.integer(1, MAX_MILLI)),
         )
         if wish.base is not None and (wish.base >= wish.milli or wish.base % (wish.each or 1)):
             raise strict.FieldError("'base' must be less than 'milli', and whole shares.", "base")
-        try:
-            count = len(wish.pieces)
-        except ValueError as error:
-            raise strict.FieldError(str(error), "each") from None
-        if count > MAX_GPUS:
-            raise strict.FieldError(f"{count} shares are more than one pod can have ({MAX_GPUS}).", "milli")
+        _check_pieces("milli", wish.milli, wish.each)
+        _check_pieces("set", wish.set or 0, wish.each)
         return wish
+
+
+def _check_pieces(key: str, milli: int, each: int | None) -> None:
+    try:
+        count = len(pieces(milli, each))
+    except ValueError as error:
+        raise strict.FieldError(str(error), "each") from None
+    if count > MAX_GPUS:
+        raise strict.FieldError(f"{count} shares are more than one pod can have ({MAX_GPUS}).", key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +298,11 @@ class Attached:
     """Uuids of those in ``open`` that have done nothing for a minute; some seconds late (`use_class`)."""
     lacks: tuple[str, ...] = ()
     """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
+    peer: Peer | None = None
+    """The public keys that the pod says are its own, for its remote GPUs or as a worker."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer")
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
@@ -287,6 +315,7 @@ class Attached:
             **({"open": list(self.open)} if self.open else {}),
             **({"rests": list(self.rests)} if self.rests else {}),
             **({"lacks": list(self.lacks)} if self.lacks else {}),
+            **({"peer": self.peer.to_json()} if self.peer else {}),
             **self.extra,
         }
 
@@ -311,6 +340,7 @@ class Attached:
             open=uuids["open"],
             rests=uuids["rests"],
             lacks=uuids["lacks"],
+            peer=strict.optional(body, "peer", _read_peer),
             extra=strict.unknown(body, cls._KNOWN),
         )
 
@@ -326,7 +356,8 @@ def held(allocated: Allocated | None, attached: Attached | None) -> dict[str, in
     return found
 
 
-def _decode(key: str, text: str | bytes, read: Callable[[Any], T]) -> T:
+def decode(key: str, text: str | bytes, read: Callable[[Any], T]) -> T:
+    """Decode the annotation ``key`` by ``read``; raises `InvalidAnnotation`."""
     try:
         return read(strict.loads(text, MAX_BYTES))
     except strict.FieldError as error:
@@ -339,17 +370,17 @@ def decode_requested(text: str | bytes) -> Requested:
     try:
         return Requested(0, Wish.from_fields({"milli": parse_milli(word)}))
     except ValueError:  # not a bare quantity: then it must be JSON
-        return _decode(REQUESTED, text, Requested.from_json)
+        return decode(REQUESTED, text, Requested.from_json)
 
 
 def decode_allocated(text: str | bytes) -> Allocated:
     """Decode the ``allocated`` annotation; raises `InvalidAnnotation`."""
-    return _decode(ALLOCATED, text, Allocated.from_json)
+    return decode(ALLOCATED, text, Allocated.from_json)
 
 
 def decode_attached(text: str | bytes) -> Attached:
     """Decode the ``attached`` annotation; raises `InvalidAnnotation`."""
-    return _decode(ATTACHED, text, Attached.from_json)
+    return decode(ATTACHED, text, Attached.from_json)
 
 
 def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
@@ -365,10 +396,17 @@ def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
         _distinct("inventory", [gpu.device for gpu in gpus if gpu.device], "device")
         return gpus
 
-    return _decode(INVENTORY, text, read)
+    return decode(INVENTORY, text, read)
 
 
-def encode(value: Requested | Allocated | Attached | tuple[Gpu, ...]) -> str:
+class Written(Protocol):
+    """A class of the vocabulary that knows its JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the annotation."""
+
+
+def encode(value: Written | tuple[Gpu, ...]) -> str:
     """Encode an annotation; reading the text gives the same value again."""
     body = [gpu.to_json() for gpu in value] if isinstance(value, tuple) else value.to_json()
     return strict.dumps(body)

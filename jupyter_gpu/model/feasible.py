@@ -1,6 +1,6 @@
 """Wishes that can never be served, however much comes free: the server and the scheduler refuse them at once.
 
-A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
+A GPU *fits* a share if it is of the vendor and of a model wished, and the share of its memory is enough. A wish for an
 ``island`` or a ``switch`` is a demand: all shares on one.
 """
 
@@ -28,6 +28,10 @@ class GpuProperties(Protocol):
     def memory(self) -> int:
         """Bytes."""
 
+    @property
+    def vendor(self) -> str:
+        """Its maker, in lower case."""
+
 
 def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
@@ -36,6 +40,8 @@ def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
     """
     if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
+        return False
+    if wish.vendor and wish.vendor.casefold() != gpu.vendor.casefold():
         return False
     return not wish.model or any(named(gpu.model, model) for model in wish.model)
 
@@ -118,7 +124,7 @@ def _too_few(wish: Wish, count: int) -> str:
 
 
 def _demands(wish: Wish) -> str:
-    words = [" or ".join(wish.model)] if wish.model else []
+    words = [word for word in (" or ".join(wish.model), wish.vendor) if word]
     if wish.memory:
         words.append(f"{format_bytes(wish.memory)} of memory in each share")
     return f" ({', '.join(words)})" if words else ""

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from . import strict
-from .quantity import MAX_MILLI, MILLI_PER_GPU
+from .quantity import MAX_BYTES, MAX_MILLI, MILLI_PER_GPU
 
 MAX_GPUS = 256
 """GPUs in one inventory, and shares in one annotation."""
+NVIDIA = "nvidia"
+"""The vendor of a GPU that names none, and of simulated GPUs."""
 
 read_uuid = strict.text(96)
 read_health = strict.label(512)
 read_command = strict.label(256)
+read_vendor = strict.text(32)
 read_minor = strict.integer(0, 2**20 - 1)  # Linux keeps 12 bits of major and 20 of minor
 read_major = strict.integer(0, 2**12 - 1)
 
@@ -63,13 +66,21 @@ class Gpu:
     """GPUs with the same word are joined by NVLink."""
     switch: str | None = None
     """GPUs with the same word share a PCIe switch."""
+    fabric: str | None = None
+    """GPUs with the same word, also of other nodes, are joined by one NVLink fabric."""
     simulated: bool = False
+    vendor: str = NVIDIA
+    """Its maker, in lower case."""
+    slow: bool = False
+    """Whether it is given last: its driver slows it down, or it is about to be drained."""
+    gate: bool = False
+    """Whether its node plugin enforces the memory that a share has in the books (`GpuShare.memory`)."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fields of a newer version, kept as they are."""
 
     _KNOWN = (
         *("uuid", "index", "model", "memory", "device", "path", "healthy", "health"),
-        *("numa", "island", "switch", "simulated"),
+        *("numa", "island", "switch", "fabric", "simulated", "vendor", "slow", "gate"),
     )
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +99,11 @@ class Gpu:
             "numa": self.numa,
             "island": self.island,
             "switch": self.switch,
+            "fabric": self.fabric,
             "simulated": self.simulated or None,
+            "vendor": None if self.vendor == NVIDIA else self.vendor,
+            "slow": self.slow or None,
+            "gate": self.gate or None,
         }
         return {**body, **strict.without_none(optional), **self.extra}
 
@@ -108,7 +123,11 @@ class Gpu:
             numa=strict.optional(body, "numa", strict.integer(0, 1023)),
             island=strict.optional(body, "island", strict.text(96)),
             switch=strict.optional(body, "switch", strict.text(96)),
+            fabric=strict.optional(body, "fabric", strict.text(96)),
             simulated=strict.optional(body, "simulated", strict.boolean) or False,
+            vendor=strict.optional(body, "vendor", read_vendor) or NVIDIA,
+            slow=strict.optional(body, "slow", strict.boolean) or False,
+            gate=strict.optional(body, "gate", strict.boolean) or False,
             extra=strict.unknown(body, cls._KNOWN),
         )
 
@@ -118,6 +137,8 @@ class GpuShare(NamedTuple):
 
     uuid: str
     milli: int
+    memory: int = 0
+    """Bytes that it has in the books, where they are not simply its part of the GPU's; 0: its part."""
 
     @property
     def exclusive(self) -> bool:
@@ -125,15 +146,19 @@ class GpuShare(NamedTuple):
         return self.milli == MILLI_PER_GPU
 
     def to_json(self) -> dict[str, Any]:
-        """Return ``{"uuid", "milli"}``."""
-        return {"uuid": self.uuid, "milli": self.milli}
+        """Return ``{"uuid", "milli", "memory"?}``."""
+        body: dict[str, Any] = {"uuid": self.uuid, "milli": self.milli}
+        return {**body, "memory": self.memory} if self.memory else body
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> GpuShare:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
-        milli = strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU))
-        return cls(strict.required(body, "uuid", read_uuid), milli)
+        return cls(
+            uuid=strict.required(body, "uuid", read_uuid),
+            milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
+            memory=strict.optional(body, "memory", strict.integer(0, MAX_BYTES)) or 0,
+        )
 
 
 class Holder(NamedTuple):
@@ -167,23 +192,25 @@ class DrainingShare(NamedTuple):
     uuid: str
     milli: int
     holders: tuple[Holder, ...] = ()
+    memory: int = 0
+    """Bytes that it still has in the books, as in `GpuShare`."""
 
     @property
     def share(self) -> GpuShare:
         """The share that is on its way out."""
-        return GpuShare(self.uuid, self.milli)
+        return GpuShare(self.uuid, self.milli, self.memory)
 
     def to_json(self) -> dict[str, Any]:
-        """Return ``{"uuid", "milli", "holders"?}``."""
+        """Return ``{"uuid", "milli", "memory"?, "holders"?}``."""
         holders = [holder.to_json() for holder in self.holders]
-        return {"uuid": self.uuid, "milli": self.milli, **({"holders": holders} if holders else {})}
+        return {**self.share.to_json(), **({"holders": holders} if holders else {})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "draining") -> DrainingShare:
         """Read and check the JSON; raises `FieldError`."""
         share = GpuShare.from_json(value, key)
         holders = strict.optional(value, "holders", strict.list_of(Holder.from_json, 64)) or ()
-        return cls(share.uuid, share.milli, holders)
+        return cls(share.uuid, share.milli, holders, share.memory)
 
 
 def total(shares: Iterable[GpuShare]) -> int:

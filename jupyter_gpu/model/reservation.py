@@ -109,7 +109,7 @@ def base_of(wish: Wish | None) -> int:
 
 def own(wish: Wish | None) -> Wish:
     """Return ``wish`` without what reservations add to it."""
-    return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None)
+    return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None, set=None)
 
 
 def need(reservations: Iterable[Reservation]) -> int:

@@ -7,9 +7,22 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
-from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.gpu import NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MAX_BYTES
+from jupyter_gpu.model.service import (
+    MAX_WORKERS,
+    Z85,
+    Peer,
+    Relation,
+    Service,
+    WorkerIdentity,
+    WorkerPart,
+    WorkerService,
+    WorkerState,
+    WorkerStatus,
+    WorkerStatuses,
+)
 from jupyter_gpu.model.strict import MAX_GENERATION
 from jupyter_gpu.model.view import Condition, GpuState, GpuUser, Mode, PodGpu, View, steps
 
@@ -40,9 +53,10 @@ def extras(known: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.text(SHOWN).filter(lambda key: key not in known), json_values, max_size=2)
 
 
-shares = st.builds(GpuShare, uuids, st.integers(1, 1000))
+memories = st.just(0) | st.integers(1, MAX_BYTES)
+shares = st.builds(GpuShare, uuids, st.integers(1, 1000), memories)
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), names(256), st.booleans())
-draining = st.builds(DrainingShare, uuids, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
+draining = st.builds(DrainingShare, uuids, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple), memories)
 devices = st.builds(Device, st.integers(0, 2**12 - 1), st.integers(0, 2**20 - 1))
 gpus = st.builds(
     Gpu,
@@ -57,7 +71,11 @@ gpus = st.builds(
     numa=st.none() | st.integers(0, 1023),
     island=st.none() | names(96),
     switch=st.none() | names(96),
+    fabric=st.none() | names(96),
     simulated=st.booleans(),
+    vendor=st.sampled_from([NVIDIA, "amd"]) | names(32),
+    slow=st.booleans(),
+    gate=st.booleans(),
     extra=extras((*Gpu.__slots__, "milli", "state", "users")),
 )
 
@@ -82,10 +100,12 @@ def _wishes(draw: st.DrawFn) -> Wish:
         each=each,
         memory=draw(st.none() | st.integers(1, MAX_BYTES)),
         model=draw(st.lists(names(128), max_size=3).map(tuple)),
+        vendor=draw(st.none() | names(32)),
         topology=draw(st.sampled_from([None, "any", "island", "switch"])),
         placement=draw(st.sampled_from([None, "local", "any"])),
         priority=draw(st.none() | st.integers(0, 9)),
         base=draw(st.none() | st.integers(0, count - 1).map(lambda less: less * (each or 1))) if count else None,
+        set=draw(st.none() | st.integers(1, 256).map(lambda shares: shares * (each or 1000))),
     )
 
 
@@ -115,6 +135,57 @@ allocated = st.builds(
         ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
     ),
 )
+
+_key_parts = st.binary(min_size=32, max_size=32).map(
+    lambda secret: [int.from_bytes(secret[start : start + 4], "big") for start in range(0, 32, 4)]
+)
+public_keys = _key_parts.map(
+    lambda parts: "".join(Z85[part // 85**place % 85] for part in parts for place in range(4, -1, -1))
+)
+worker_ids = st.integers(1, 10**9 - 1).map(lambda number: f"w{number}")
+ports = st.integers(1, 65535)
+times = st.none() | st.integers(0, 253402300799)
+peers = st.builds(Peer, public_keys, ports) | st.builds(
+    Peer, keys=st.dictionaries(worker_ids, public_keys, max_size=MAX_WORKERS).map(lambda keys: tuple(keys.items()))
+)
+_parts = st.builds(
+    WorkerPart,
+    id=worker_ids,
+    node=names(253),
+    milli=st.integers(0, 1_000_000),
+    relation=st.sampled_from(Relation),
+    pod=st.just("") | names(253),
+    uid=st.just("") | names(128),
+    address=st.just("") | st.ip_addresses().map(str),
+    port=st.none() | ports,
+    key=st.just("") | public_keys,
+    attached=distinct(shares),
+    idle_since=times,
+    revision=generations,
+    extra=extras(
+        (
+            *("id", "node", "milli", "relation", "pod", "uid", "address", "port", "key", "attached"),
+            *("idleSince", "revision"),
+        )
+    ),
+)
+_workers = st.lists(_parts, max_size=4, unique_by=(lambda part: part.id, lambda part: part.uid or object())).map(tuple)
+services = st.builds(Service, generations, _workers, extras(("generation", "workers")))
+worker_services = st.builds(
+    WorkerService,
+    name=names(253),
+    uid=names(128),
+    key=st.just("") | public_keys,
+    revision=generations,
+    extra=extras(("notebook", "revision")),
+)
+worker_identities = st.builds(WorkerIdentity, names(128), worker_ids, extras(("notebook", "id")))
+worker_statuses = st.dictionaries(
+    worker_ids,
+    st.builds(WorkerStatus, st.sampled_from(WorkerState), st.just("") | names(1024), st.integers(0, 10**6), times),
+    max_size=MAX_WORKERS,
+).map(WorkerStatuses)
+
 attached = st.builds(
     Attached,
     observed_generation=generations,
@@ -122,7 +193,8 @@ attached = st.builds(
     draining=distinct(draining),
     reason=reasons,
     revision=generations,
-    extra=extras(("observedGeneration", "shares", "draining", "reason", "revision")),
+    peer=st.none() | peers,
+    extra=extras(("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer")),
 )
 
 users = st.builds(

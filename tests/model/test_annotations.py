@@ -28,6 +28,7 @@ from jupyter_gpu.model.gpu import MAX_GPUS, Device, DrainingShare, GpuShare, Hol
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
 from jupyter_gpu.model.reservation import own
+from jupyter_gpu.model.service import decode_service, decode_worker, decode_worker_service, decode_worker_status
 
 from . import strategies as any_
 from .test_strict import nearly_json
@@ -39,11 +40,16 @@ DECODERS: list[Callable[[str | bytes], Any]] = [
     decode_allocated,
     decode_attached,
     decode_inventory,
+    decode_service,
+    decode_worker_service,
+    decode_worker,
+    decode_worker_status,
 ]
 KNOWN_FIELDS = st.sampled_from(
     (
         *("generation", "milli", "gpus", "each", "memory", "model", "priority", "topology"),
         *("observedGeneration", "shares", "draining", "reason", "message", "ticket", "position", "uuid", "holders"),
+        *("workers", "notebook", "id", "w1", "node", "uid", "name", "relation", "state", "peer", "keys", "key", "set"),
     )
 )
 nearly_right = st.dictionaries(KNOWN_FIELDS, any_.json_values | st.lists(st.dictionaries(KNOWN_FIELDS, any_.scalars)))

@@ -35,6 +35,23 @@ def test_model_fits_by_its_words(wished: str, fit: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wished", "fit"), [(None, True), ("amd", True), ("AMD", True), ("nvidia", False), ("am", False)]
+)
+def test_vendor_fits_in_any_case(wished: str | None, fit: bool) -> None:
+    """A wished vendor is a whole name."""
+    assert fits(gpu(0, vendor="amd"), wish(1, vendor=wished), 1000) is fit
+    assert fits(gpu(0, vendor="Amd"), wish(1, vendor=wished), 1000) is fit
+
+
+def test_gpu_is_nvidias_unless_it_says_otherwise() -> None:
+    """Inventories of versions that know one vendor name none."""
+    assert fits(gpu(0), wish(1, vendor="NVIDIA"), 1000)
+    error = refuse(wish(1, vendor="amd", model=("MI300X",)), limit=None, gpus=FOUR)
+    assert error is not None
+    assert "No GPU here is what you ask for (MI300X, amd)" in error.message
+
+
+@pytest.mark.parametrize(
     ("milli", "memory", "fit"),
     [(1000, 80, True), (1000, 81, False), (500, 40, True), (500, 41, False), (999, 80, False), (1, 0, True)],
 )

@@ -19,6 +19,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest
 from jupyter_gpu.model.request import decode_request
 from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.service import decode_service, decode_worker, decode_worker_service, decode_worker_status
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import GpuState, Mode, Sample, View
@@ -30,7 +31,15 @@ DECODERS: dict[str, Callable[[str | bytes], Any]] = {
     "allocated": decode_allocated,
     "attached": decode_attached,
     "inventory": decode_inventory,
+    "service": decode_service,
+    "worker-status": decode_worker_status,
+    "worker": decode_worker,
 }
+
+
+def decoder(case: dict[str, Any]) -> Callable[[str | bytes], Any]:
+    """Return the function that reads the annotation of a case: a worker's ``service`` is another than a notebook's."""
+    return decode_worker_service if case.get("pod") == "worker" else DECODERS[case["key"]]
 
 
 def cases(name: str) -> list[Any]:
@@ -93,7 +102,7 @@ def test_wishes(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("annotations"))
 def test_annotations(case: dict[str, Any]) -> None:
     """Text of each annotation, its value, and the text that is written again."""
-    decode = DECODERS[case["key"]]
+    decode = decoder(case)
     if "error" not in case:
         assert json.loads(encode(decode(case["text"]))) == case["value"]
         assert encode(decode(case["text"].encode())) == case["again"]
@@ -124,5 +133,5 @@ def test_layout(path: Any) -> None:
     """A golden file is laid out in one way, and no two cases in it have the same name."""
     text = path.read_text(encoding="utf-8")
     assert text == golden.pretty(json.loads(text)) + "\n", "run python tests/model/golden.py"
-    names = [(case["name"], case.get("key")) for case in json.loads(text)]
+    names = [(case["name"], case.get("key"), case.get("pod")) for case in json.loads(text)]
     assert len(set(names)) == len(names)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import decode_inventory, encode
-from jupyter_gpu.model.network import NETWORK, network_of, with_network
+from jupyter_gpu.model.network import MAX_SPEED, NETWORK, SPEED, network_of, speed_of, with_network, with_speed
 from tests.builders import inventory
 
 
@@ -61,3 +61,22 @@ def test_finer_and_whole_numbers_are_read(value: float, use: float) -> None:
     body = json.loads(encode(inventory(1)))
     body[0][NETWORK] = value
     assert network_of(decode_inventory(json.dumps(body))) == use
+
+
+def test_speed_is_that_of_the_fastest_uplink() -> None:
+    """Written and read it is the same; the use beside it stays; unknown, it leaves no trace."""
+    plain = with_network(inventory(2), 0.4)
+    fast = decode_inventory(encode(with_speed(plain, 100_000)))
+    assert speed_of(fast) == 100_000
+    assert network_of(fast) == 0.4
+    assert speed_of((*fast, *with_speed(inventory(1), 400_000))) == 400_000
+    assert with_speed(fast, None) == plain
+    assert speed_of(plain) is None
+
+
+@pytest.mark.parametrize("value", [True, 0, -1, 1.5, "100", MAX_SPEED + 1, None])
+def test_speed_without_sense_is_not_known(value: object) -> None:
+    """A field of another version or a wrong one is ignored."""
+    body = json.loads(encode(inventory(1)))
+    body[0][SPEED] = value
+    assert speed_of(decode_inventory(json.dumps(body))) is None

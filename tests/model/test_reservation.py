@@ -79,11 +79,12 @@ def test_reservation_without_a_wish_has_base_zero() -> None:
     assert resolve(Wish(1), None) == Wish(1)
     assert resolve(own, Requested(3, Wish(2000, base=1000))) == Wish(1000)
     assert resolve(own, None) == Wish(0)
+    assert own(Wish(1000, vendor="amd", set=2000)) == Wish(1000, vendor="amd")
 
 
 def test_reservation_takes_whole_shares() -> None:
     """A reservation takes whole shares of those that were asked for."""
-    wish = Wish(1000, each=500, memory=7, model=("A",), topology="island", priority=3)
+    wish = Wish(1000, each=500, memory=7, model=("A",), vendor="nvidia", topology="island", priority=3)
     more = raised(wish, 1250)
     assert more == replace(wish, milli=1500, base=1000)
     assert raised(more, 0) == wish

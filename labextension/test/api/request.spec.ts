@@ -38,6 +38,7 @@ test('release removes every option by name', async () => {
     each: null,
     memory: null,
     model: null,
+    vendor: null,
     topology: null,
     placement: null,
     priority: null,

@@ -116,6 +116,14 @@ NEVER: dict[str, Case] = {
         {"wants": 1, "model": ("B200", "L4")},
         f"no GPU of model B200 or L4, only {A100}, {H100}",
     ),
+    "no such vendor": (2, [], {"wants": 1, "vendor": "AMD"}, "no GPU of vendor AMD, only nvidia"),
+    "too few of that vendor": (1, [], {"wants": 2, "vendor": "nvidia"}, "only 1 GPU (nvidia), 2 wanted"),
+    "no such model of that vendor": (
+        inventory(1, models=[A100]),
+        [],
+        {"wants": 1, "vendor": "nvidia", "model": ("MI300X",)},
+        f"no GPU of model MI300X, only {A100}",
+    ),
     "too little memory": (1, [], {"wants": 1, "memory": 90 * GIB}, "no GPU with 90 GiB of memory in a share of 1 GPU"),
     "too little memory for the half": (
         2,

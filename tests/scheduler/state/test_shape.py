@@ -99,6 +99,7 @@ def test_equal_gpus_and_islands_may_change_places() -> None:
     mixed = (busy, free, busy._replace(island=1), free._replace(island=1))
     assert pattern(left) is pattern(right)
     assert pattern(left) is not pattern(mixed)
+    assert pattern((free, busy._replace(vendor="amd"))) is not pattern((free._replace(vendor="amd"), busy))
     assert pattern((free, free)) is not pattern((free, free._replace(island=1)))
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from jupyter_gpu.model.feasible import fits, named
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, GpuKind, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, GpuKind, PodState, gpu_kind
 
 from .allowances import allowances, ends_of_sliders
 from .claims import Claim, Measure, claims
@@ -181,9 +181,7 @@ class Division:
 
     def _kind(self, pod: PodState, uuid: str) -> GpuKind | None:
         """Return the kind of a GPU that a pod holds; ``None`` where the node does not tell it any more."""
-        return next(
-            (GpuKind(gpu.model, gpu.memory) for gpu in self._snapshot.gpus(pod.node) or () if gpu.uuid == uuid), None
-        )
+        return next((gpu_kind(gpu) for gpu in self._snapshot.gpus(pod.node) or () if gpu.uuid == uuid), None)
 
 
 def _lacks(pod: PodState) -> bool:

@@ -25,6 +25,9 @@ def never(wish: Wish, gpus: Sequence[Gpu]) -> str:
     """Say why a node with ``gpus`` can never serve ``wish``, for a wish it can't serve."""
     if not gpus:
         return NO_GPU
+    vendors = sorted({gpu.vendor for gpu in gpus})
+    if wish.vendor and not any(fits(gpu, Wish(wish.milli, vendor=wish.vendor), 1) for gpu in gpus):
+        return f"no GPU of vendor {wish.vendor}, only {', '.join(vendors)}"
     models = sorted({gpu.model for gpu in gpus})
     if not any(fits(gpu, Wish(wish.milli, model=wish.model), 1) for gpu in gpus):
         return f"no GPU of model {' or '.join(wish.model)}, only {', '.join(models)}"
@@ -79,7 +82,7 @@ def _counted(free: Sequence[Gpu], able: Sequence[Gpu], wish: Wish) -> str:
 
 
 def _kind(wish: Wish) -> str:
-    words = [*([" or ".join(wish.model)] if wish.model else [])]
+    words = [word for word in (" or ".join(wish.model), wish.vendor) if word]
     if wish.memory:
         words.append(f"{format_bytes(wish.memory)} in each share")
     return f" ({', '.join(words)})" if words else ""

@@ -53,7 +53,7 @@ class Expectation:
 
 def expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, wish: Wish | None = None) -> Expectation:
     """Return the expectation for a node's GPUs of the model and memory that ``wish`` asks for; without one, for all."""
-    sought = _ANY if wish is None else Wish(0, memory=wish.memory, model=wish.model)
+    sought = _ANY if wish is None else Wish(0, memory=wish.memory, model=wish.model, vendor=wish.vendor)
     answers: dict[str, Expectation] = snapshot.memo(("expectation", policy, sought))
     found = answers.get(node)
     if found is None:

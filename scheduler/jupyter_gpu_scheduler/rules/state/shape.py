@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import NVIDIA, Gpu
 
 from .snapshot import ClusterSnapshot
 
@@ -27,6 +27,7 @@ class ShapeGpu(NamedTuple):
     switch: int | None
     free: int
     """Milli that no pod holds."""
+    vendor: str = NVIDIA
 
 
 Shape = tuple[ShapeGpu, ...]
@@ -72,11 +73,11 @@ def pattern(shape: Shape) -> Pattern:
     )
 
 
-_Properties = tuple[str, int, bool, int, bool, bool]
+_Properties = tuple[str, str, int, bool, int, bool, bool]
 
 
 def _properties(gpu: ShapeGpu) -> _Properties:
-    return (gpu.model, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None)
+    return (gpu.model, gpu.vendor, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None)
 
 
 def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Properties], int]]:
@@ -110,6 +111,7 @@ def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
             None if gpu.island is None else islands.setdefault(gpu.island, len(islands)),
             None if gpu.switch is None else switches.setdefault(gpu.switch, len(switches)),
             milli,
+            gpu.vendor,
         )
         for gpu, milli in zip(gpus, free, strict=True)
     )
@@ -127,6 +129,7 @@ def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
             healthy=gpu.healthy,
             island=None if gpu.island is None else str(gpu.island),
             switch=None if gpu.switch is None else str(gpu.switch),
+            vendor=gpu.vendor,
         )
         for index, gpu in enumerate(shape)
     )

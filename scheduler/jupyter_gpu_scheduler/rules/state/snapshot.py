@@ -313,6 +313,12 @@ class GpuKind(NamedTuple):
     model: str
     memory: int
     """Bytes."""
+    vendor: str
+
+
+def gpu_kind(gpu: Gpu) -> GpuKind:
+    """Return the kind of a GPU."""
+    return GpuKind(gpu.model, gpu.memory, gpu.vendor)
 
 
 @dataclass(slots=True)
@@ -362,7 +368,7 @@ class ClusterSnapshot:
             self._gpu_memos.drop(name)
         self._nodes[name] = node
         for gpu in gpus:
-            self._gpu_kinds[GpuKind(gpu.model, gpu.memory)] += 1
+            self._gpu_kinds[gpu_kind(gpu)] += 1
             self._homes.setdefault(gpu.uuid, set()).add(name)
             if len(self._homes[gpu.uuid]) > 1:
                 self._claimed_twice.add(gpu.uuid)
@@ -370,7 +376,7 @@ class ClusterSnapshot:
 
     def _leave_homes(self, name: str, node: _Node | None) -> None:
         for gpu in node.gpus if node else ():
-            kind = GpuKind(gpu.model, gpu.memory)
+            kind = gpu_kind(gpu)
             self._gpu_kinds[kind] -= 1
             if not self._gpu_kinds[kind]:
                 del self._gpu_kinds[kind]
@@ -534,7 +540,7 @@ class ClusterSnapshot:
         """Return the kinds of GPUs of a node; without ``node`` those of all nodes."""
         if not node:
             return self._gpu_kinds.keys()
-        return {GpuKind(gpu.model, gpu.memory) for gpu in self.gpus(node) or ()}
+        return {gpu_kind(gpu) for gpu in self.gpus(node) or ()}
 
     def facts(self, node: str) -> NodeFacts:
         """Return the other facts known of a node."""
