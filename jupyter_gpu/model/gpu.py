@@ -66,13 +66,13 @@ class Gpu:
     """GPUs with the same word are joined by NVLink."""
     switch: str | None = None
     """GPUs with the same word share a PCIe switch."""
-    fabric: str | None = None
-    """GPUs with the same word, also of other nodes, are joined by one NVLink fabric."""
     simulated: bool = False
     vendor: str = NVIDIA
     """Its maker, in lower case."""
     slow: bool = False
     """Whether it is given last: its driver slows it down, or it is about to be drained."""
+    fabric: str | None = None
+    """GPUs with the same word, also of other nodes, are joined by one NVLink fabric."""
     gate: bool = False
     """Whether its node plugin enforces the memory that a share has in the books (`GpuShare.memory`)."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)

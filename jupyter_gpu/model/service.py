@@ -19,12 +19,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import strict
 from .annotations import SERVICE, WORKER, WORKER_STATUS, decode
 from .gpu import MAX_GPUS, GpuShare
 from .quantity import MAX_MILLI
+
+T = TypeVar("T")
 
 MAX_WORKERS = 8
 """The most workers of one pod that a reader takes."""
@@ -352,7 +354,7 @@ class Peer:
         return cls(keys=tuple(keys.items()))
 
 
-def _by_worker(value: Any, key: str, read: Callable[[Any, str], strict.T]) -> dict[str, strict.T]:
+def _by_worker(value: Any, key: str, read: Callable[[Any, str], T]) -> dict[str, T]:
     body = strict.an_object(value, key)
     if len(body) > MAX_WORKERS:
         raise strict.FieldError(f"{key!r} names more than {MAX_WORKERS} workers.", key)

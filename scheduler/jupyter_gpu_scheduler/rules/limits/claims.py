@@ -50,7 +50,8 @@ def claims(
 
 
 def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[[PodState], int]) -> Claim:
-    shares: tuple[tuple[str, int], ...] = pod.allocated.shares if pod.allocated and pod.has else ()
+    decided = pod.allocated.shares if pod.allocated and pod.has else ()
+    shares = tuple((share.uuid, share.milli) for share in decided)
     holds = pod.holds
     if measure:
         amounts = ((uuid, measure(pod, uuid, milli)) for uuid, milli in shares)
