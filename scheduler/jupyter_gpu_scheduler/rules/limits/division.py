@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from jupyter_gpu.model.feasible import fits, named
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.state.gpu_kinds import GpuKind, gpu_kind
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, GpuKind, PodState, gpu_kind
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .allowances import allowances, ends_of_sliders
 from .claims import Claim, Measure, claims

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Reason, Requested, Wish, held
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
@@ -21,6 +21,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .changes import Changes
+from .gpu_kinds import GpuKind, gpu_kind
 from .line import Line, Rank
 from .memos import Memos
 from .offers import OfferedNodes
@@ -305,20 +306,6 @@ class PodState:
 
 
 _copy = copier(PodState, PodState.__slots__)
-
-
-class GpuKind(NamedTuple):
-    """The properties of GPUs that limits count by."""
-
-    model: str
-    memory: int
-    """Bytes."""
-    vendor: str
-
-
-def gpu_kind(gpu: Gpu) -> GpuKind:
-    """Return the kind of a GPU."""
-    return GpuKind(gpu.model, gpu.memory, gpu.vendor)
 
 
 @dataclass(slots=True)
