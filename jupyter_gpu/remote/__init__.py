@@ -1,0 +1,1 @@
+"""Cells and functions that run in another process, where the GPUs are."""

@@ -1,0 +1,1 @@
+"""Pure: names that a cell uses, and what of them is sent and comes back."""
