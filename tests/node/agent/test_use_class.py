@@ -97,9 +97,9 @@ def test_rest_is_known_before_it_is_published() -> None:
     """So a shrink chooses by the last scans, though the record may be changed later."""
     pod = UseScans()
     published(*[("a", "")] * 14, pod=pod)
-    assert (pod.resting, pod.rests) == ({"a"}, {"a"})
+    assert (pod.resting, pod.rests) == (frozenset("a"), frozenset("a"))
     pod.observe(UseScan(70, frozenset("ab"), frozenset("a")), 60)
-    assert (pod.resting, pod.rests) == (set(), {"a"})
+    assert (pod.resting, pod.rests) == (frozenset(), frozenset("a"))
 
 
 def test_only_shares_of_the_pod_are_reported() -> None:

@@ -181,9 +181,9 @@ def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:
     for pod in snapshot.pods(node):
         shares = pod.allocated.shares if pod.allocated and pod.has and not pod.gone else ()
         stays = {share.uuid: share.milli for share in shares}
-        for age, (uuid, milli) in enumerate(shares):
-            if uuid in gpus:
-                yield _Room(gpus[uuid], milli, pod, age=age)
+        for age, held in enumerate(shares):
+            if held.uuid in gpus:
+                yield _Room(gpus[held.uuid], held.milli, pod, age=age)
         for uuid, milli in pod.held.items():
             if uuid in gpus and milli > stays.get(uuid, 0):
                 yield _Room(gpus[uuid], milli - stays.get(uuid, 0), pod, closing=True)
