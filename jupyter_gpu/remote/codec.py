@@ -285,7 +285,7 @@ class _Stream(io.BytesIO):
             raise TooLarge
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of types
     """Writes functions of its namespace without their globals, and notes which they use."""
 
     memo: Any  # of the C type, which typeshed does not say
@@ -326,7 +326,7 @@ class _Pickler(cloudpickle.Pickler):
         cells = function.__closure__ or ()
         self._cells.update(map(id, cells))
         slots["__closure__"] = None
-        arguments = (code, base, None, None, function.__closure__)
+        arguments: tuple[Any, ...] = (code, base, None, None, function.__closure__)
         if function.__globals__ is self._space:
             self.uses = names.joined(self.uses, names.of_function(function.__code__))
             slots["__globals__"] = {}

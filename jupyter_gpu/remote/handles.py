@@ -60,6 +60,9 @@ class Handles:
 class Remote:
     """The values that stayed in workers, as attributes; ``del gpu.remote.model`` ends one there."""
 
+    __handles: Handles
+    __drop: Callable[[Handle], None]
+
     def __init__(self, handles: Handles, drop: Callable[[Handle], None]) -> None:
         object.__setattr__(self, "_Remote__handles", handles)
         object.__setattr__(self, "_Remote__drop", drop)

@@ -79,7 +79,7 @@ def test_function_assigns_globals_of_the_worker() -> None:
     there["f"]()
     assert (there["count"], there["last"]) == (2, 2)
     uses = codec.measure(here, {"f"}).uses
-    assert (uses.reads, uses.assigns) == ({"count"}, {"count", "last"})
+    assert (uses.reads, uses.assigns) == (frozenset({"count"}), frozenset({"count", "last"}))
 
 
 def test_functions_that_share_a_cell_share_it_there() -> None:
@@ -288,7 +288,7 @@ def test_arrays_of_several_libraries() -> None:
             raise AttributeError("dense CPU tensor")
 
     class Nothing(OnGpu):
-        get = property()  # type: ignore[assignment] # it has none
+        get = property()  # it has none
 
     class Parameter(OnGpu):
         def __reduce__(self) -> Any:

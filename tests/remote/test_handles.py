@@ -45,7 +45,7 @@ def test_unknown_names() -> None:
 def test_names_cannot_be_set() -> None:
     """They are assigned by cells."""
     with pytest.raises(AttributeError, match="assign it in a cell"):
-        Remote(Handles(), lambda handle: None).model = 1  # type: ignore[assignment]
+        Remote(Handles(), lambda handle: None).model = 1
 
 
 def test_deleted() -> None:

@@ -21,7 +21,7 @@ BUILTINS = frozenset(dir(builtins))
 
 def used(cell: str) -> CellNames:
     """Return the names of a cell as it was typed."""
-    transform = TransformerManager().transform_cell
+    transform = TransformerManager().transform_cell  # type: ignore[no-untyped-call]
     return names.of_cell(transform(cell), transform=transform)
 
 
@@ -188,7 +188,7 @@ def test_function() -> None:
     space: dict[str, object] = {}
     exec("def f(x):\n  global n\n  n = [y + k for y in x]\n  return lambda: g(n)", space)
     found = names.of_function(space["f"].__code__)  # type: ignore[attr-defined]
-    assert (found.reads, found.assigns) == ({"k", "g"}, {"n"})
+    assert (found.reads, found.assigns) == (frozenset({"k", "g"}), frozenset({"n"}))
 
 
 STATEMENTS = st.sampled_from(

@@ -64,4 +64,4 @@ def test_changes_of_arrays_are_found() -> None:
 def test_values_that_take_long_to_compare_are_not() -> None:
     """And those that cannot be pickled; the notebook says so before the cell."""
     assert ran("l[0] = b''", "l", l=[b"x" * 2 * 1024**2])[2] == set()
-    assert ran("l.append(1)", "l", l=[iter([]), (i for i in ())])[2] == set()
+    assert ran("l.append(1)", "l", l=[iter([]), (i for i in "")])[2] == set()
