@@ -114,7 +114,7 @@ class WorkerPart:
     """Unique among the workers that the pod has ever had."""
     node: str
     milli: int = 0
-    """What the notebook is to have there; 0: nothing any more, and the worker is kept warm."""
+    """Amount that the notebook is to have there; 0: nothing any more, and the worker is kept warm."""
     relation: Relation = Relation.UNKNOWN
     pod: str = ""
     """Name of the worker pod; empty until it exists, as is ``uid``."""

@@ -1,4 +1,4 @@
-"""What a cell did to the namespace in which it ran: names that it assigned and deleted, values that it changed."""
+"""Effects of a cell on the namespace in which it ran: names that it assigned and deleted, values that it changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jupyter_gpu.remote.rules.names import CellNames
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell did."""
+    """Effects of one cell."""
 
     assigned: frozenset[str]
     deleted: frozenset[str]

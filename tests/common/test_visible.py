@@ -1,4 +1,4 @@
-"""What a program is told of its GPUs in `CUDA_VISIBLE_DEVICES`, with the attached GPUs 1 and 2 of four."""
+"""GPUs that a program is told of in `CUDA_VISIBLE_DEVICES`, with the attached GPUs 1 and 2 of four."""
 
 from __future__ import annotations
 

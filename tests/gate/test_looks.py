@@ -76,7 +76,7 @@ def test_search_of_a_program_itself_is_counted(place: Place) -> None:
 
 
 def test_report_has_whole_lines_only(place: Place) -> None:
-    """What does not fit is left out, and the number of searches is that of all."""
+    """Lines that do not fit are left out, and the number of searches is that of all."""
     made = library(place, "library.so")
     line = f"1 {made}\n"
     code = f"""

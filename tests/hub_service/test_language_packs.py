@@ -26,7 +26,7 @@ def test_installed_pack_is_found_and_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_words_of_a_pack_win_over_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pack does not have comes from the package; English has no words."""
+    """Words that a pack lacks come from the package; English has no words."""
     for name, words in (("own", {"Save": "Sichern", "Close": "Zu"}), ("packs", {"Save": "Speichern"})):
         language_pack.install(tmp_path / name, "xx_YY", words)
         monkeypatch.syspath_prepend(str(tmp_path / name))

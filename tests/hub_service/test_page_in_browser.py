@@ -30,7 +30,7 @@ MACHINE = "machine.spec.ts"
 """The page without a cluster, which `tests/hub_service/machine/test_two_users.py` runs."""
 FILES = sorted(path.name for path in (UI_TESTS / "hub").glob("*.spec.ts") if path.name not in (LANGUAGE, MACHINE))
 WORDS = {"Guaranteed": "Zugesichert"}
-"""Of a pack; our own catalogue has the other words."""
+"""Words of a pack; our own catalogue has the others."""
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_functions_everywhere_have_the_globals_of_the_worker() -> None:
 
 
 def test_function_assigns_globals_of_the_worker() -> None:
-    """Of both what it reads and what it assigns is known before."""
+    """Names that it reads and assigns are known before."""
     here, there = space("count = 1\ndef f():\n  global count, last\n  count += 1\n  last = count"), space()
     assert sent(here, {"f"}, there) == {}
     there["f"]()
@@ -168,7 +168,7 @@ def test_values_of_very_many_objects_may_share_some(monkeypatch: pytest.MonkeyPa
 
 
 def test_part_of_a_group() -> None:
-    """What is not to be sent stays away, also where it shares objects."""
+    """A value that is not to be sent stays away, also where it shares objects."""
     shared = [1]
     here = space(a=shared, b=[shared], c=[shared], d=1)
     measured = codec.measure(here, {"a", "b", "c", "d"})
@@ -322,7 +322,7 @@ def test_quick() -> None:
 
 
 def test_what_cannot_be_loaded_has_a_reason() -> None:
-    """Of its chunk no name is bound; the others are."""
+    """No name of its chunk is bound; the others are."""
     here, there = (
         space("def boom(): raise ValueError('there')\nclass A:\n  def __reduce__(self): return boom, ()"),
         space(),

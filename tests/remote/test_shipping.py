@@ -1,4 +1,4 @@
-"""What is sent, what comes back, and what is said."""
+"""Values that are sent and come back, and sentences about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jupyter_gpu.remote.rules.shipping import Back, Preparation, Sending, There
 
 
 def test_wanted() -> None:
-    """What is read or named by -i, where it exists, and not what belongs to the shell."""
+    """Names that are read or named by -i are sent where they exist, those of the shell are not."""
     found = names.of_cell("train(model, Out, x)")
     assert shipping.wanted(found, ["data"], {"train", "data", "Out", "y"}, {"model"}) == {"train", "data", "model"}
 
@@ -105,7 +105,7 @@ def test_back_keeps_the_limit(sizes: dict[str, int], limit: int) -> None:
 
 
 def test_said_before() -> None:
-    """What is refused, not seen, stays there, is lost, and changes that nobody would notice."""
+    """Refused, unseen, kept and lost values are told, and changes that nobody would notice."""
     found = CellNames(frozenset("abc"), frozenset("c"), stars=frozenset({"m"}), unseen=("eval(t)",))
     plan = Sending(send=("a", "c"), keep=("b",), refused={"r": "a lock"}, lost=("a",))
     assert shipping.said_before(found, plan, ["a", "b", "c", "z"], ["b"]) == [
@@ -119,7 +119,7 @@ def test_said_before() -> None:
 
 
 def test_said_after() -> None:
-    """What stayed, and what was changed."""
+    """Values that stayed and values that were changed are told."""
     result = Back(stay=shipping.back({"m": 3 * 1024**3}, {}).stay)
     assert shipping.said_after(result, {"b", "a"}) == [
         "m stays in the worker, as gpu.remote.m: 3 GiB are more than comes back by itself; -o m brings it.",

@@ -1,4 +1,4 @@
-"""What a cell did to its namespace."""
+"""Effects of a cell on its namespace."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def joined(first: CellNames, second: CellNames) -> CellNames:
 
 @dataclass
 class _Found:
-    """What was found so far."""
+    """Names found so far."""
 
     reads: set[str] = field(default_factory=set)
     assigns: set[str] = field(default_factory=set)

@@ -31,7 +31,7 @@ class There:
 
 @dataclass(frozen=True)
 class Sending:
-    """What is done before a cell."""
+    """Steps before a cell."""
 
     send: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class Sending:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Reasons by name: the cell cannot run there."""
     lost: tuple[str, ...] = ()
-    """Of those to send: changes that were made in the worker end."""
+    """Names to send whose changes in the worker end."""
 
 
 @dataclass(frozen=True)
 class Back:
-    """What is done after a cell."""
+    """Steps after a cell."""
 
     bring: tuple[str, ...] = ()
     stay: Mapping[str, Message] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What each pod does with its GPUs, checked at intervals: so a shrink takes idle ones, and idle time is known.
+"""Use of GPUs by each pod, checked at intervals: so a shrink takes idle ones, and idle time is known.
 
 A change is written to ``attached`` as `rules.use_class` says. It proves nothing; a release has a scan of its own.
 """

@@ -1,4 +1,4 @@
-"""What a server records of the use of its GPUs: closed, resting or working, with real processes and devices."""
+"""A server records the use of its GPUs: closed, resting or working, with real processes and devices."""
 
 import time
 from pathlib import Path

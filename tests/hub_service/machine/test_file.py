@@ -36,7 +36,7 @@ def edited(world: MachineWorld, fields: dict[str, Any], version: str) -> Any:
 
 
 def test_limit_written_by_hand_is_seen_and_changed(world: MachineWorld) -> None:
-    """What else the file says stays; a user without a hub is the hub's; and only root may write the file."""
+    """The rest of the file stays; a user without a hub is the hub's; and only root may write the file."""
     world.put(PLAIN, {"subject": {"kind": "Default"}, "max": "tow"}, reclaim=True, _comment="ours")
     until(lambda: most(world) == "2", SECONDS)
     (row,) = world.limits.gpu("GET", "limits?search=ann").json["items"]

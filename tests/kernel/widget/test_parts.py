@@ -190,7 +190,7 @@ def test_catalog_is_the_installed_language_pack(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.uncounted(after=50)
 def test_our_own_translation_is_there_without_a_pack() -> None:
-    """What it does not have stays English."""
+    """Words that it lacks stay English."""
     assert words.catalog({"LANG": "de_CH.UTF-8"})["Release all"] == "Alle zurückgeben"
 
 

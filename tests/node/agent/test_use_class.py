@@ -103,7 +103,7 @@ def test_rest_is_known_before_it_is_published() -> None:
 
 
 def test_only_shares_of_the_pod_are_reported() -> None:
-    """What rests is open; the lists are sorted, so that an equal report is an equal text."""
+    """A GPU that rests is open; the lists are sorted, so that an equal report is an equal text."""
     shares = [GpuShare(uuid, 500) for uuid in ("c", "b", "a")]
     assert reported(shares, frozenset("dbca"), frozenset("da")) == (("a", "b", "c"), ("a",))
     assert reported(shares, ["b"], ["a"]) == (("b",), ())

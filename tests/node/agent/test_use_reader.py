@@ -1,4 +1,4 @@
-"""What pods used since the last look: turns, then the driver, or processor time for simulated GPUs."""
+"""GPUs that pods used since the last look: turns, then the driver, or processor time for simulated GPUs."""
 
 from __future__ import annotations
 

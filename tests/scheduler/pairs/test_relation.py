@@ -128,7 +128,7 @@ def test_points_of_relations_are_settings() -> None:
 
 
 def test_best_node_is_found_by_location() -> None:
-    """Of each class of nodes the best one counts, with the points of the class."""
+    """The best node of each class counts, with the points of the class."""
     nearest = Nearest()
     points = {Relation.SWITCH: 30, Relation.OTHER: 10, Relation.UNKNOWN: 20}.__getitem__
     here = Location("z", "k", "s")

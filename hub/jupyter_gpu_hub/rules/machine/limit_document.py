@@ -52,7 +52,7 @@ class LimitDocument(NamedTuple):
     groups: Groups
     entries: tuple[Entry, ...] = ()
     body: Mapping[str, Any] | None = None
-    """What is written around the list; ``None``: nothing, it is the list itself."""
+    """Fields around the list; ``None``: there are none, the document is the list itself."""
     key: str = LISTS[0]
     """Name of the list."""
 

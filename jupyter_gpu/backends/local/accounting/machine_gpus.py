@@ -22,7 +22,7 @@ class KnownGpus(NamedTuple):
 
     gpus: tuple[Gpu, ...]
     note: str = ""
-    """What the source found wrong, in plain words."""
+    """Problem that the source found, in plain words."""
 
 
 class MachineGpus:

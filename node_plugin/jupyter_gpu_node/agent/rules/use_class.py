@@ -32,7 +32,7 @@ class UseScan:
 
 @dataclass(slots=True)
 class UseScans:
-    """What the scans of one pod's GPUs found, by uuid."""
+    """Results of the scans of one pod's GPUs, by uuid."""
 
     open: frozenset[str] | None = None
     """Those that its processes have open, as published last; None: not known yet."""

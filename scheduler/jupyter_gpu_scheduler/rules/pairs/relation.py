@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What an administrator says about the network: which labels, which speeds, and points for each relation."""
+    """Settings of the network: which labels, which speeds, and points for each relation."""
 
     node: float = 100.0
     """Points if the GPUs are on the pod's own node; 0 to 100, as all points."""

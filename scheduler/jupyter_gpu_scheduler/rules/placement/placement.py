@@ -43,7 +43,7 @@ class Spot:
     age: int = 0
     """Age rank among its shares: 0 is the oldest."""
     use: UseClass = UseClass.CLOSED
-    """What the pod does with it."""
+    """Use that the pod makes of it."""
     used: bool = False
     """Whether an outside process uses it, one that was not granted the GPU: such a GPU is taken last."""
 

@@ -1,4 +1,4 @@
-"""What a pod of one machine used since the last look: turns, then the driver's samples, or load of simulated GPUs."""
+"""GPUs that a pod used since the last look: turns, then the driver's samples, or load of simulated GPUs."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_limit_that_has_no_meaning_is_not_written(subject: Any, fields: Any, why
 
 
 def test_change_is_for_one_version() -> None:
-    """Of the object, and of the uid; a hand edit meanwhile is a conflict."""
+    """Both the object's version and its uid count; a hand edit meanwhile is a conflict."""
     before = file().objects[ANN]
     version, uid = objects.resource_version(before), objects.uid(before)
     after = patched(file(), ANN, {"metadata": {"resourceVersion": version, "uid": uid}, "spec": {"max": "3"}})
