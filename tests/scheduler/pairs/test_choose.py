@@ -12,8 +12,9 @@ from hypothesis import strategies as some
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.pairs.choose import KINDS, PairChooser, worker_of
-from jupyter_gpu_scheduler.rules.pairs.relation import Network, Relation, location_of, relate
+from jupyter_gpu_scheduler.rules.pairs.relation import Network, location_of, relate
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits

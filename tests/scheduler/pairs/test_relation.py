@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.nearest import Nearest, Rated
 from jupyter_gpu_scheduler.rules.pairs.relation import (
@@ -11,7 +12,6 @@ from jupyter_gpu_scheduler.rules.pairs.relation import (
     ZONE,
     Location,
     Network,
-    Relation,
     locate,
     location_of,
     relate,

@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot, PodState
 
 from .nearest import Nearest, Rated
-from .relation import Location, Relation, location_of
+from .relation import Location, location_of
 from .terms import PairPolicy, Terms
 from .uplinks import Uplinks
 

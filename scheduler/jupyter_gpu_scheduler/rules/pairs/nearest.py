@@ -11,7 +11,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .relation import Location, Relation, relate
+from jupyter_gpu.model.service import Relation
+
+from .relation import Location, relate
 
 
 class Rated(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 ZONE = "topology.kubernetes.io/zone"
@@ -26,17 +26,6 @@ SWITCH_KEYS = (
     "oci.oraclecloud.com/host.rack_id",
 )
 """Labels that name the switch of a node, the nearest switch first."""
-
-
-class Relation(Enum):
-    """How near two nodes are."""
-
-    NODE = "node"
-    """They are one."""
-    SWITCH = "switch"
-    OTHER = "other"
-    """They are on different switches."""
-    UNKNOWN = "unknown"
 
 
 class Location(NamedTuple):

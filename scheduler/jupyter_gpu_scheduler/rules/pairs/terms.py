@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit
 from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.policy import UNKNOWN, Policy
@@ -31,7 +32,7 @@ from jupyter_gpu_scheduler.rules.state.shape import shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot
 
 from .nearest import Rated
-from .relation import Location, Network, Relation, location_of
+from .relation import Location, Network, location_of
 
 POINTS = 20
 """Points of a rating of 1 with a weight of 1: a relation of 100 points has the weight 5."""
