@@ -1,4 +1,5 @@
-"""Check what no other tool checks: files and functions stay small, and no text names a machine or an unfinished thing.
+"""Check what no other tool checks: files and functions stay small, no text names a machine or an unfinished thing, and
+no file's name has a space.
 
 Prints one line for each finding; exit status 1 if there are any.
 """
@@ -24,6 +25,8 @@ FORBIDDEN = {
 
 def findings(path: Path, text: str) -> Iterator[str]:
     """Yield the problems of one file; each finding starts with `path:line`."""
+    if " " in str(path):
+        yield f"{path}:1: its name has a space, as those have that a mistaken redirection of a shell makes"
     for pattern, what in FORBIDDEN.items():
         for match in pattern.finditer(text):
             line = text.count("\n", 0, match.start()) + 1

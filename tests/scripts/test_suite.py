@@ -186,6 +186,12 @@ def test_tidy_ignores_other_paths(text: str) -> None:
     assert not list(tidy.findings(Path("a.md"), text))
 
 
+def test_tidy_finds_names_with_a_space() -> None:
+    """A file that a shell made by mistake is not taken for one of ours."""
+    (finding,) = tidy.findings(Path("9 files"), "")
+    assert finding.startswith("9 files:1: ")
+
+
 def test_tidy_measures_files_and_functions() -> None:
     """Those exactly at the limits pass."""
     body = "    x = 1\n" * 80

@@ -27,7 +27,7 @@ OTHER = "f" * 32
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=20)
 numbers = st.integers(0, 2**53 - 1)
-shares = st.builds(GpuShare, words, st.integers(1, 1000))
+shares = st.builds(GpuShare, words, st.integers(1, 1000), st.integers(0, MAX_BYTES))
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), words, st.booleans())
 draining = st.builds(DrainingShare, words, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
 reasons = st.none() | st.sampled_from(Reason)
